@@ -1,0 +1,31 @@
+# make: build · run · test · bench · torture · install. Everything a fresh machine needs beyond a Rust toolchain is
+# fetched by cargo from the lock file.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CARGO   ?= cargo
+HOME_DIR ?= .ken
+
+.PHONY: all build run test lint bench torture install clean toolchain
+all: build
+
+toolchain:
+	@command -v $(CARGO) >/dev/null || { echo "make: no cargo on PATH. ken needs Rust 1.89 or newer: apt-get install rustup && rustup default stable, or https://rustup.rs" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "make: no C compiler on PATH (SQLite is built from source): apt-get install gcc libc6-dev" >&2; exit 1; }
+
+build: toolchain
+	$(CARGO) build --release --workspace --bins --locked
+
+run: build
+	target/release/ken up --home $(HOME_DIR)
+
+# The black-box tests drive the real binaries, so those are built first, in the same profile.
+test: toolchain
+	$(CARGO) build --workspace --bins --locked
+	$(CARGO) test --workspace --locked
+
+lint: toolchain
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+clean:
+	$(CARGO) clean

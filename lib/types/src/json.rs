@@ -1,0 +1,235 @@
+//! Strict reading of untrusted JSON: bounded depth, no duplicate keys, no NUL in text, one value and nothing after it.
+//! serde_json alone accepts duplicates (the last wins) and recurses to 128; both have let two readers of one document
+//! see two different things.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::Error;
+
+/// The deepest nesting that any wire or body may have (ken-wire(5)).
+pub const MAX_DEPTH: usize = 64;
+
+/// Reads one document as a value. Errors are `invalid` and say line and column.
+pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    check_depth(text.as_bytes(), max_depth)?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    // check_depth has bounded the recursion, and to a limit that may be above serde_json's own of 128.
+    reader.disable_recursion_limit();
+    let value = Strict.deserialize(&mut reader).map_err(malformed)?;
+    reader.end().map_err(malformed)?;
+    Ok(value)
+}
+
+/// Turns a checked value into a type; the error names the field as a JSON pointer.
+pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let message = error.inner().to_string();
+        Error::invalid(pointer(error.path(), &message), message)
+    })
+}
+
+/// Refuses nesting deeper than `max_depth` before anything recurses. One pass, no allocation.
+pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
+    let mut depth = 0usize;
+    let mut in_text = false;
+    let mut escaped = false;
+    for (offset, byte) in bytes.iter().enumerate() {
+        if in_text {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_text = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_text = true,
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > max_depth {
+                    let message = format!("JSON is nested deeper than {max_depth} levels at byte {offset}");
+                    return Err(Error::invalid("", message));
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The path to the value that failed; a missing or unknown field, which serde names only in its message, is added.
+fn pointer(path: &serde_path_to_error::Path, message: &str) -> String {
+    use serde_path_to_error::Segment;
+    let mut pointer = String::new();
+    let mut last = String::new();
+    for segment in path.iter() {
+        last = match segment {
+            Segment::Seq { index } => index.to_string(),
+            Segment::Map { key } | Segment::Enum { variant: key } => escape_pointer(key),
+            Segment::Unknown => continue,
+        };
+        pointer.push('/');
+        pointer.push_str(&last);
+    }
+    let names_a_field = message.starts_with("missing field") || message.starts_with("unknown field");
+    match message.split('`').nth(1).map(escape_pointer) {
+        Some(name) if names_a_field && name != last => format!("{pointer}/{name}"),
+        _ => pointer,
+    }
+}
+
+/// One reference token of a JSON pointer (RFC 6901).
+pub fn escape_pointer(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}
+
+fn malformed(error: serde_json::Error) -> Error {
+    Error::invalid("", format!("malformed JSON: {error}"))
+}
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Value, E> {
+        if text.contains('\0') {
+            return Err(E::custom("text holds a NUL character"));
+        }
+        Ok(Value::String(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Strict)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            if key.contains('\0') {
+                return Err(A::Error::custom("a key holds a NUL character"));
+            }
+            if object.contains_key(&key) {
+                return Err(A::Error::custom(format!("duplicate key `{key}`")));
+            }
+            let value = fields.next_value_seed(Strict)?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_depth_nul_and_trailing_text_are_refused() {
+        for bad in [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":{"b":1,"b":1}}"#,
+            "\"a\\u0000b\"",
+            "1 2",
+            "{",
+            "",
+            "\u{feff}{}",
+            "[1,]",
+        ] {
+            let error = parse(bad.as_bytes(), MAX_DEPTH).expect_err(bad);
+            assert_eq!(error.code, crate::Code::Invalid, "{bad}");
+        }
+        assert!(parse(b"\xff", MAX_DEPTH).is_err());
+        let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
+        assert!(parse(deep(64).as_bytes(), 64).is_ok());
+        assert!(parse(deep(65).as_bytes(), 64).is_err());
+    }
+
+    #[test]
+    fn a_wrong_field_is_named_as_a_pointer() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Inner {
+            #[allow(dead_code)]
+            size: u8,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Outer {
+            #[allow(dead_code)]
+            items: Vec<Inner>,
+        }
+        for (text, at) in [
+            (r#"{}"#, "/items"),
+            (r#"{"items":[],"x/y":1}"#, "/x~1y"),
+            (r#"{"items":[{"size":1},{"size":"a"}]}"#, "/items/1/size"),
+            (r#"{"items":[{}]}"#, "/items/0/size"),
+            (r#"{"items":[{"size":300}]}"#, "/items/0/size"),
+        ] {
+            let error = from_value::<Outer>(parse(text.as_bytes(), MAX_DEPTH).unwrap()).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some(at), "{text}");
+        }
+    }
+
+    #[test]
+    fn brackets_in_text_are_not_depth() {
+        let text = format!("{{\"a\":\"{}\\\"[[\"}}", "[".repeat(500));
+        assert!(parse(text.as_bytes(), 1).is_ok());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics_and_agrees_with_serde_json_on_what_it_accepts(text in "[\\[\\]{}\",:a0\\\\ ]{0,40}") {
+            if let Ok(value) = parse(text.as_bytes(), MAX_DEPTH) {
+                let other: Value = serde_json::from_str(&text).unwrap();
+                proptest::prop_assert_eq!(value, other);
+            }
+        }
+    }
+}
