@@ -2,6 +2,14 @@
 //! parts call on each other. Nothing here does I/O; a type that parses has been checked.
 
 pub mod error;
+pub mod event;
+pub mod id;
 pub mod json;
+pub mod limits;
+pub mod offset;
+pub mod ops;
+pub mod time;
 
 pub use error::{Code, Error};
+pub use offset::Offset;
+pub use time::Timestamp;

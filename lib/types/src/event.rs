@@ -1,0 +1,450 @@
+//! What happens in an instance, as its stream shows it (`man 5 ken-stream`).
+//!
+//! An event is one flat JSON object: `v`, `type`, the fields of its type, then the envelope. Readers ignore types and
+//! fields that they do not know. The recorded events of a submission are also its journal: whoever claims it after a
+//! crash folds them to find where it stood.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::id::SubmissionId;
+use crate::time::Timestamp;
+
+/// The version that every event carries.
+pub const VERSION: u8 = 1;
+
+/// One entry of an agent's stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    pub v: u8,
+    #[serde(flatten)]
+    pub body: Body,
+    #[serde(flatten)]
+    pub place: Place,
+}
+
+/// Where an event belongs. Absent parts do not apply to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// From 0 per submission, rising, unique; gaps are allowed.
+    pub event_index: u64,
+    /// Never goes back within a stream.
+    pub timestamp: Timestamp,
+    pub instance_id: String,
+    pub submission_id: SubmissionId,
+    /// Equal to the submission's id; on scheduled and messenger turns only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_id: Option<SubmissionId>,
+    /// `default` for the root; `task:<parent session>:<taskId>` for a worker.
+    pub session: String,
+    pub harness: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
+    /// On a worker's events only; a reader of the root drops those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_session: Option<String>,
+}
+
+/// The kinds of events and the fields of each. `operationId`, `turnId` and `taskId` stand in [`Place`], which every
+/// event has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Body {
+    OperationStart {
+        operation_kind: OperationKind,
+    },
+    AgentStart,
+    TurnStart {
+        purpose: Purpose,
+    },
+    MessageStart {
+        message: Message,
+    },
+    TextDelta {
+        text: String,
+    },
+    ThinkingStart,
+    ThinkingDelta {
+        delta: String,
+    },
+    ThinkingEnd {
+        content: String,
+    },
+    /// The message complete. The first block of an assistant's message is its whole text.
+    MessageEnd {
+        message: Message,
+    },
+    ToolStart {
+        tool_name: String,
+        tool_call_id: String,
+        args: Value,
+    },
+    Tool {
+        tool_name: String,
+        tool_call_id: String,
+        is_error: bool,
+        result: ToolResult,
+        duration_ms: u64,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        interrupted: bool,
+    },
+    TaskStart {
+        agent: String,
+        task_name: String,
+        prompt: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+    },
+    Task {
+        agent: String,
+        task_name: String,
+        is_error: bool,
+        result: Value,
+        duration_ms: u64,
+    },
+    ApprovalRequested {
+        request_id: String,
+        action_type: String,
+        risk: String,
+        expires_at: Timestamp,
+    },
+    ApprovalDecided {
+        request_id: String,
+        status: String,
+    },
+    TurnMessages {
+        purpose: Purpose,
+        message: Message,
+        tool_results: Vec<Message>,
+    },
+    Turn {
+        purpose: Purpose,
+        duration_ms: u64,
+        model: String,
+        provider: String,
+        api: String,
+        output: Vec<Block>,
+        usage: Usage,
+        stop_reason: StopReason,
+        is_error: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+    },
+    CompactionStart {
+        reason: String,
+        estimated_tokens: u64,
+    },
+    Compaction {
+        messages_before: u64,
+        messages_after: u64,
+        duration_ms: u64,
+        is_error: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+    },
+    AgentEnd {
+        messages: Vec<Message>,
+    },
+    Operation {
+        operation_kind: OperationKind,
+        duration_ms: u64,
+        is_error: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+    },
+    Log {
+        level: String,
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attributes: Option<Value>,
+    },
+    Idle,
+    SubmissionResumed {
+        attempt: u32,
+    },
+    /// The last event of its submission.
+    SubmissionSettled {
+        outcome: Outcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OperationKind {
+    Prompt,
+    Skill,
+    Task,
+    Shell,
+    Compact,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    Agent,
+    Compaction,
+    CompactionPrefix,
+}
+
+/// How a submission ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Completed,
+    Failed,
+    Aborted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StopReason {
+    Stop,
+    Length,
+    ToolUse,
+    Error,
+    Aborted,
+    Interrupted,
+}
+
+impl StopReason {
+    /// Whether a root assistant's message that stops so is the final text of its turn.
+    pub fn is_final(self) -> bool {
+        matches!(self, StopReason::Stop | StopReason::Length)
+    }
+}
+
+/// What failed, by a stable name and in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub name: String,
+    pub message: String,
+}
+
+/// What a tool gave back: text for the model, details for programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolResult {
+    pub content: Vec<Block>,
+    #[serde(default)]
+    pub details: Value,
+}
+
+/// One message between the agent and a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Message {
+    User {
+        content: Vec<Block>,
+        /// Epoch milliseconds, here and below.
+        timestamp: i64,
+    },
+    Assistant {
+        content: Vec<Block>,
+        api: String,
+        provider: String,
+        model: String,
+        usage: Usage,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<StopReason>,
+        timestamp: i64,
+    },
+    ToolResult {
+        tool_call_id: String,
+        tool_name: String,
+        content: Vec<Block>,
+        #[serde(default)]
+        details: Value,
+        is_error: bool,
+        timestamp: i64,
+    },
+    /// Scheduled input and recovery notes.
+    Signal { content: Vec<Block>, timestamp: i64 },
+}
+
+impl Message {
+    pub fn content(&self) -> &[Block] {
+        match self {
+            Message::User { content, .. }
+            | Message::Assistant { content, .. }
+            | Message::ToolResult { content, .. }
+            | Message::Signal { content, .. } => content,
+        }
+    }
+
+    /// All its text blocks, joined.
+    pub fn text(&self) -> String {
+        let texts = self.content().iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().concat()
+    }
+}
+
+/// One part of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Block {
+    Text {
+        text: String,
+    },
+    Thinking {
+        thinking: String,
+        /// A provider's signature or sealed reasoning, to be sent back byte for byte.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<String>,
+    },
+    ToolCall {
+        id: String,
+        name: String,
+        arguments: Value,
+    },
+    /// Base64. On a stream the bytes are replaced by a note.
+    Image {
+        data: String,
+        mime_type: String,
+    },
+}
+
+impl Block {
+    pub fn text(text: impl Into<String>) -> Block {
+        Block::Text { text: text.into() }
+    }
+}
+
+/// Tokens and their price. The cost is 0 where no price is known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Usage {
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+    pub total_tokens: u64,
+    pub cost: Cost,
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.input += other.input;
+        self.output += other.output;
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+        self.total_tokens += other.total_tokens;
+        self.cost.input += other.cost.input;
+        self.cost.output += other.cost.output;
+        self.cost.cache_read += other.cost.cache_read;
+        self.cost.cache_write += other.cost.cache_write;
+        self.cost.total += other.cost.total;
+    }
+}
+
+/// In US dollars, as the providers bill. An amount without a fraction is written without one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cost {
+    #[serde(serialize_with = "plain_number")]
+    pub input: f64,
+    #[serde(serialize_with = "plain_number")]
+    pub output: f64,
+    #[serde(serialize_with = "plain_number")]
+    pub cache_read: f64,
+    #[serde(serialize_with = "plain_number")]
+    pub cache_write: f64,
+    #[serde(serialize_with = "plain_number")]
+    pub total: f64,
+}
+
+fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    if *amount == 0.0 {
+        serializer.serialize_u8(0)
+    } else {
+        serializer.serialize_f64(*amount)
+    }
+}
+
+/// Which model answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelName {
+    pub provider: String,
+    pub id: String,
+}
+
+/// What a prompt gave: its final text, the sum over all its turns, the model of the last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnResult {
+    pub text: String,
+    pub usage: Usage,
+    pub model: ModelName,
+    /// After `/compact` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_budget: Option<Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_flat_and_begins_with_version_and_type() {
+        let event = Event {
+            v: VERSION,
+            body: Body::TextDelta { text: "hi".into() },
+            place: Place {
+                event_index: 4,
+                timestamp: Timestamp::from_millis(0),
+                instance_id: "i".into(),
+                submission_id: SubmissionId("s".into()),
+                dispatch_id: None,
+                session: "default".into(),
+                harness: "default".into(),
+                operation_id: None,
+                turn_id: Some("turn_1".into()),
+                task_id: None,
+                parent_session: None,
+            },
+        };
+        let text = serde_json::to_string(&event).unwrap();
+        let wanted = r#"{"v":1,"type":"text_delta","text":"hi","eventIndex":4,"timestamp":"1970-01-01T00:00:00.000Z","instanceId":"i","submissionId":"s","session":"default","harness":"default","turnId":"turn_1"}"#;
+        assert_eq!(text, wanted);
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+    }
+
+    #[test]
+    fn usage_without_a_price_costs_plain_zero() {
+        let text = serde_json::to_string(&Usage::default()).unwrap();
+        let wanted = r#"{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"totalTokens":0,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}"#;
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn a_message_is_tagged_by_its_role() {
+        let message = Message::ToolResult {
+            tool_call_id: "c".into(),
+            tool_name: "t".into(),
+            content: vec![Block::text("ok")],
+            details: Value::Null,
+            is_error: false,
+            timestamp: 1,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        assert!(
+            text.starts_with(r#"{"role":"toolResult","toolCallId":"c""#),
+            "{text}"
+        );
+    }
+}

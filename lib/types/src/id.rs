@@ -1,0 +1,170 @@
+//! Ids and where they come from. All are sortable by time except where the HTTP contract fixes another form.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Timestamp};
+
+/// Mints the ids of one piece of work, all from one instant and one seed.
+///
+/// Equal seeds mint equal ids in equal order. That is how a repeated request finds what its first try has made: the
+/// seed is stored with the idempotency key, and every operation that is given an id it knows answers as the first time.
+#[derive(Debug, Clone)]
+pub struct Mint {
+    at: Timestamp,
+    lanes: [u64; 2],
+}
+
+impl Mint {
+    /// From the clock and the system's random source.
+    pub fn fresh() -> Result<Mint, Error> {
+        Ok(Mint::of(Timestamp::now(), &random()?))
+    }
+
+    /// From a stored seed.
+    pub fn of(at: Timestamp, seed: &[u8; 16]) -> Mint {
+        let word = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let (low, high) = seed.split_at(8);
+        Mint {
+            at,
+            lanes: [word(low), word(high)],
+        }
+    }
+
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// A bare ULID.
+    pub fn ulid(&mut self) -> String {
+        let ms = u64::try_from(self.at.millis()).unwrap_or_default();
+        ulid::Ulid::from_parts(ms, self.next()).to_string()
+    }
+
+    /// A ULID with the contract's prefix: `op_`, `turn_`, `run_`, `apr_`, `tui:`, `web:`.
+    pub fn prefixed(&mut self, prefix: &str) -> String {
+        format!("{prefix}{}", self.ulid())
+    }
+
+    /// A submission: UUID v4, lowercase.
+    pub fn submission(&mut self) -> SubmissionId {
+        let bytes = self.next().to_be_bytes();
+        SubmissionId(
+            uuid::Builder::from_random_bytes(bytes)
+                .into_uuid()
+                .hyphenated()
+                .to_string(),
+        )
+    }
+
+    /// `<origin>-<UTC time, ':' and '.' as '-'>-<8 hex>`.
+    pub fn session(&mut self, origin: Origin) -> SessionId {
+        let time = self.at.to_string().replace([':', '.'], "-");
+        let tail = self.next() as u32; // the low 32 bits are as random as any
+        SessionId(format!("{}-{time}-{tail:08x}", origin.name()))
+    }
+
+    fn next(&mut self) -> u128 {
+        let [low, high] = &mut self.lanes;
+        u128::from(split_mix(low)) << 64 | u128::from(split_mix(high))
+    }
+}
+
+/// One step of SplitMix64 (Steele, Lea and Flood 2014): every seed gives a sequence without repeats of 2^64 values.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// Random bytes from the system.
+pub fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    let filled = getrandom::fill(&mut bytes);
+    filled.map_err(|error| Error::internal(format!("the system gave no random bytes: {error}")))?;
+    Ok(bytes)
+}
+
+/// Where a session was made; the first part of its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    Tui,
+    Web,
+    Connector,
+}
+
+impl Origin {
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Tui => "tui",
+            Origin::Web => "web",
+            Origin::Connector => "connector",
+        }
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// A chat session, which is also the id of its agent instance.
+    SessionId
+}
+text_id! {
+    /// One prompt on its way through an instance.
+    SubmissionId
+}
+text_id! {
+    /// One message or command that came in: `tui:<ULID>`, `web:<ULID>`, `messenger:<update_id>`.
+    EventId
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mint() -> Mint {
+        Mint::of("2027-02-03T04:05:06.789Z".parse().unwrap(), &[7; 16])
+    }
+
+    #[test]
+    fn forms() {
+        let mut mint = mint();
+        let session = mint.session(Origin::Tui);
+        let (time, tail) = session.as_str().rsplit_once('-').unwrap();
+        assert_eq!(time, "tui-2027-02-03T04-05-06-789Z");
+        assert!(tail.len() == 8 && tail.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let submission = mint.submission().0;
+        assert_eq!((submission.len(), submission.as_bytes()[14]), (36, b'4'));
+        assert!(b"89ab".contains(&submission.as_bytes()[19]), "{submission}");
+        assert_eq!(mint.prefixed("op_").len(), 3 + 26);
+    }
+
+    #[test]
+    fn one_seed_mints_the_same_ids_again_and_never_one_twice() {
+        let list = |mut mint: Mint| (0..1_000).map(|_| mint.ulid()).collect::<Vec<_>>();
+        let first = list(mint());
+        assert_eq!(first, list(mint()));
+        let distinct: std::collections::HashSet<_> = first.iter().collect();
+        assert_eq!(distinct.len(), first.len());
+    }
+}

@@ -1,0 +1,135 @@
+//! A place in a stream, between two entries (agents-and-streams section 4 of the design; ken-wire(5)).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Where to read: `-1`, `now`, or `digits_digits`. Reads are exclusive: strictly after the offset.
+///
+/// As text the numbers have 16 digits, so that offsets sort as text; clients treat them as opaque.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Offset {
+    /// Before everything: `-1`.
+    Start,
+    /// The end, wherever it is at the time of reading: `now`.
+    Now,
+    /// After so many entries: `0000000000000000_0000000000000003` is after the third.
+    After(u64),
+}
+
+impl Offset {
+    /// The end of a stream that holds `count` entries: `-1` while it is empty.
+    pub fn end(count: u64) -> Offset {
+        if count == 0 {
+            Offset::Start
+        } else {
+            Offset::After(count)
+        }
+    }
+
+    /// How many entries lie before this place in a stream that holds `count`; a place beyond the end is the end.
+    pub fn before(self, count: u64) -> u64 {
+        match self {
+            Offset::Start => 0,
+            Offset::Now => count,
+            Offset::After(entries) => entries.min(count),
+        }
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Offset::Start => f.write_str("-1"),
+            Offset::Now => f.write_str("now"),
+            Offset::After(entries) => write!(f, "{:016}_{entries:016}", 0),
+        }
+    }
+}
+
+/// Text that is no offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAnOffset;
+
+impl fmt::Display for NotAnOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an offset is -1, now, or two numbers joined by _")
+    }
+}
+
+impl FromStr for Offset {
+    type Err = NotAnOffset;
+
+    fn from_str(text: &str) -> Result<Offset, NotAnOffset> {
+        match text {
+            "-1" => return Ok(Offset::Start),
+            "now" => return Ok(Offset::Now),
+            _ => {}
+        }
+        let (epoch, entries) = text.split_once('_').ok_or(NotAnOffset)?;
+        let number = |digits: &str| -> Result<u64, NotAnOffset> {
+            let plain = (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+            if plain {
+                digits.parse().map_err(|_| NotAnOffset)
+            } else {
+                Err(NotAnOffset)
+            }
+        };
+        // There is one epoch, 0. A place in a later one is beyond the end of all there is, and is answered as the end.
+        let beyond = number(epoch)? > 0;
+        let entries = number(entries)?;
+        Ok(Offset::After(if beyond { u64::MAX } else { entries }))
+    }
+}
+
+impl Serialize for Offset {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Offset {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Offset, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        assert_eq!("-1".parse(), Ok(Offset::Start));
+        assert_eq!("now".parse(), Ok(Offset::Now));
+        assert_eq!("0_3".parse(), Ok(Offset::After(3)));
+        assert_eq!(Offset::After(3).to_string(), "0000000000000000_0000000000000003");
+        assert_eq!("1_3".parse::<Offset>().map(|offset| offset.before(7)), Ok(7));
+        for bad in [
+            "",
+            "-2",
+            "Now",
+            "3",
+            "_3",
+            "3_",
+            "0_-1",
+            "0_3_4",
+            "0_+3",
+            "0_99999999999999999999999",
+            " 0_3",
+        ] {
+            assert_eq!(bad.parse::<Offset>(), Err(NotAnOffset), "{bad:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn they_sort_as_text(a in 0u64..10_000_000_000_000_000, b in 0u64..10_000_000_000_000_000) {
+            let order = Offset::After(a).to_string().cmp(&Offset::After(b).to_string());
+            proptest::prop_assert_eq!(order, a.cmp(&b));
+            proptest::prop_assert_eq!(Offset::After(a).to_string().parse(), Ok(Offset::After(a)));
+        }
+    }
+}

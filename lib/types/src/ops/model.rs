@@ -1,0 +1,111 @@
+//! The operations of `ken-model`: messages in, events out.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Nothing;
+use crate::event::{Message, ModelName, StopReason, Usage};
+
+crate::operations! {
+    /// One model call. Items are what the model says as it says it. `unavailable` when every provider of the list
+    /// failed before it said anything; `cancelled` closes the call to the provider.
+    ModelGenerate, "model.generate": Generate => Generated, items Delta;
+    /// What is configured.
+    ModelInfo, "model.info": Nothing => ModelState;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Generate {
+    /// The governing rules and what else stands above the conversation.
+    pub system: String,
+    /// What was found for this turn. An answer that uses an entry names its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<Source>,
+    /// Oldest first; the last one is what is to be answered.
+    pub messages: Vec<Message>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
+    /// What the model has said already, of a call that a crash has cut: the answer goes on from here, and the items
+    /// hold only what is new.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// Why: `agent` or `compaction`.
+    pub purpose: crate::event::Purpose,
+}
+
+/// Something that an answer may rest on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// A knowledge entry's id, or the submission of a past exchange.
+    pub id: String,
+    pub kind: SourceKind,
+    /// The entry's title, or the past prompt.
+    pub title: String,
+    /// The entry's content, or the past answer.
+    pub text: String,
+    /// 0 to 1, as the search gave it.
+    pub score: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    Knowledge,
+    Memory,
+}
+
+/// A tool that the model may call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub parameters: Value,
+}
+
+/// What a model says, in the one form that all providers are brought to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Delta {
+    /// A provider has begun to answer.
+    Start {
+        provider: String,
+        model: String,
+        api: String,
+    },
+    Text {
+        delta: String,
+    },
+    Think {
+        delta: String,
+        /// A signature or sealed reasoning, to be sent back byte for byte.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<String>,
+    },
+    /// A complete call; its arguments have been read once, whole.
+    ToolCall {
+        id: String,
+        name: String,
+        arguments: Value,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generated {
+    pub model: ModelName,
+    pub api: String,
+    pub stop_reason: StopReason,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelState {
+    /// `provider/model`, first choice first; those that are configured. Empty: no prompt can be answered.
+    pub models: Vec<String>,
+    /// Tokens of the first one's window, and of them the part kept for its answer.
+    pub context_window: u64,
+    pub output_reserve: u64,
+}

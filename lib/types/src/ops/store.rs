@@ -1,0 +1,741 @@
+//! The operations of `ken-store`, which holds all durable state. An answer means that the change is on disk.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Nothing;
+use crate::event::{Failure, Outcome, TurnResult};
+use crate::id::{EventId, Origin, SessionId, SubmissionId};
+use crate::{Error, Offset, Timestamp};
+
+crate::operations! {
+    /// A session with the id that the caller minted; its stream exists from here on. A known id answers as before.
+    SessionsCreate, "sessions.create": CreateSession => OpenSession;
+    /// An owned id or name; with `fresh`, a new session when nothing owned matches. `forbidden` for an id of another
+    /// scope, `conflict` for a name that two sessions have. Brings an archived session back when named by id.
+    SessionsResume, "sessions.resume": ResumeSession => OpenSession;
+    /// Newest `updatedAt` first.
+    SessionsList, "sessions.list": ListSessions => SessionPage;
+    /// One page of exchanges: the whole body of the HTTP answer (gateway-http 5.4), ready to be sent.
+    SessionsTranscript, "sessions.transcript": ReadTranscript => Box<RawValue>;
+    /// Stops the running submission, or the named one.
+    SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
+    /// Takes a session out of lists and names; `conflict` while a turn runs or waits.
+    SessionsArchive, "sessions.archive": OwnedSession => Nothing;
+
+    /// A message or command that came in: event, session and submission in one transaction. The event is stored even
+    /// when the session is refused; see [`Accepted::refused`]. A known event id answers as before.
+    ChatAccept, "chat.accept": Accept => Accepted;
+
+    /// A prompt straight to an instance, session or not. `conflict` under policy `reject`, `busy` when full.
+    SubmissionsAdmit, "submissions.admit": Admit => Admission;
+    /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; then says where it stands.
+    SubmissionsWait, "submissions.wait": WaitSubmission => Standing;
+    /// Work for a holder. Leases belong to the connection that this is called on: when it ends, so do they, unless
+    /// `submissions.renew` on another connection has taken them along. Waits until there is something to say.
+    SubmissionsClaim, "submissions.claim": ClaimSubmissions => Claims;
+    /// Says that the holder lives, on the connection where it now is. Tells which leases it has lost.
+    SubmissionsRenew, "submissions.renew": RenewLeases => LostLeases;
+    /// Events of a running submission, in order. `conflict` when the lease is not the newest: the caller must stop.
+    /// Events whose index is already there are dropped, so a repeat writes nothing twice.
+    SubmissionsAppend, "submissions.append": AppendEvents => Appended;
+    /// The last events, outcome and result, in one transaction. A submission that is settled answers as before.
+    SubmissionsSettle, "submissions.settle": SettleSubmission => Appended;
+    /// Ends the running and all waiting submissions of an instance.
+    SubmissionsAbort, "submissions.abort": OfInstance => AbortedSubmissions;
+    /// The newest settled exchanges of an instance before a submission, oldest first, and what was compacted before.
+    SubmissionsHistory, "submissions.history": ReadHistory => History;
+
+    /// Entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none.
+    StreamsRead, "streams.read": ReadStream => StreamPage;
+
+    /// Adds an entry, or moves the `updatedAt` of the same entry. Searchable when this answers.
+    KnowledgePut, "knowledge.put": PutKnowledge => KnowledgeRecord;
+    KnowledgeGet, "knowledge.get": ById => KnowledgeRecord;
+    KnowledgeDelete, "knowledge.delete": ById => Nothing;
+    /// Newest first; with `q` best match first.
+    KnowledgeList, "knowledge.list": ListKnowledge => KnowledgePage;
+    /// What a turn of this scope may know, best first: global entries and those of the same actor and conversation.
+    KnowledgeSearch, "knowledge.search": Search => Found<KnowledgeRecord>;
+    /// Starts building the index anew, or names the job that does so already.
+    KnowledgeReindex, "knowledge.reindex": KeyedJob => Job;
+    KnowledgeJob, "knowledge.job": ById => Job;
+    /// Past exchanges of the same scope, best first.
+    MemorySearch, "memory.search": Search => Found<PastExchange>;
+
+    /// Opens or finds an idempotency key. `conflict` when it stands for another body.
+    KeysBegin, "keys.begin": BeginKey => KeyState;
+    /// Keeps the first answer of a key, or forgets the key when nothing was accepted.
+    KeysFinish, "keys.finish": FinishKey => Nothing;
+}
+
+/// On whose behalf: a session belongs to exactly one scope. An absent `threadId` equals only an absent one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scope {
+    pub connector: String,
+    pub actor_id: String,
+    pub conversation_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+}
+
+/// A session as lists show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    pub session_id: SessionId,
+    pub origin: Origin,
+    pub connector: String,
+    pub actor_id: String,
+    pub conversation_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// Automatic: the first visible prompt, blanks collapsed, cut to 80 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The explicit name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_at: Option<Timestamp>,
+}
+
+/// A session as the answers of `/api/chat` show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSession {
+    pub id: SessionId,
+    /// `tui`, `web` or `connector`.
+    pub surface: Origin,
+    /// This call (or the first try of it) made the session.
+    pub created: bool,
+    /// The explicit name only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSession {
+    pub scope: Scope,
+    pub id: SessionId,
+    pub origin: Origin,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeSession {
+    pub scope: Scope,
+    pub selector: String,
+    /// Made when nothing owned matches; without it that is `not_found`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fresh: Option<FreshSession>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FreshSession {
+    pub id: SessionId,
+    pub origin: Origin,
+}
+
+/// An operation on one session by its id, on behalf of a scope: `not_found` unknown, `forbidden` of another scope.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedSession {
+    pub scope: Scope,
+    pub id: SessionId,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListSessions {
+    /// Absent: every session, for consoles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    #[serde(default)]
+    pub archived: bool,
+    #[serde(default = "fifty")]
+    pub limit: u32,
+    /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+fn fifty() -> u32 {
+    50
+}
+
+fn twenty() -> u32 {
+    20
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SessionPage {
+    pub sessions: Vec<Session>,
+    pub page: Page,
+}
+
+/// `after` only when there is more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Page {
+    pub limit: u32,
+    pub has_more: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadTranscript {
+    pub scope: Scope,
+    pub id: SessionId,
+    #[serde(default = "fifty")]
+    pub limit: u32,
+    /// A cursor of this session's transcript; another one is `invalid` at `?before`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelSession {
+    pub scope: Scope,
+    pub id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_id: Option<SubmissionId>,
+}
+
+/// What was stopped; nothing when nothing ran.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cancelled {
+    pub submission_id: Option<SubmissionId>,
+}
+
+/// A message or command that came in, with what to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accept {
+    pub event: InboundEvent,
+    pub target: Target,
+    pub action: Action,
+}
+
+/// The trusted record of what came in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InboundEvent {
+    pub id: EventId,
+    pub scope: Scope,
+    /// `chat.message` or `session-command`.
+    pub kind: String,
+    pub text: String,
+    pub received_at: Timestamp,
+    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, as far as given. A `workflow` of
+    /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
+    /// Whatever the connector wants kept beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Box<RawValue>>,
+}
+
+/// Which session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// None: `/help` and what is not known.
+    None,
+    /// A new one.
+    Fresh(FreshSession),
+    /// An owned id, then an exact owned name: `not_found`, `forbidden`, `conflict`. An archived one named by id comes
+    /// back.
+    Selector(String),
+    /// As `Selector`, but an unknown one is created with exactly this id (web callers may name their own).
+    SelectorOrNew(FreshSession),
+    /// The newest session of the scope that is not archived, else the fresh one (messenger).
+    Active(FreshSession),
+}
+
+/// What to do in the session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Nothing but to store the event and find the session.
+    Find,
+    Prompt {
+        submission_id: SubmissionId,
+        policy: Policy,
+    },
+    /// Give the explicit name.
+    Name { name: String },
+    /// Compact the history, in queue order.
+    Compact { submission_id: SubmissionId },
+}
+
+/// What a prompt does while a turn runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Waits its turn.
+    #[default]
+    Queue,
+    /// `conflict` when anything runs or waits.
+    Reject,
+    /// Aborts the running one and runs next; the others keep their order.
+    Interrupt,
+}
+
+/// What became of an accepted event. Either `refused` or what was done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Accepted {
+    pub event_id: EventId,
+    pub received_at: Timestamp,
+    /// `forbidden`, `not_found`, `conflict` (an ambiguous name, or policy `reject` on a busy session) or `busy`. The
+    /// event is stored all the same; nothing else is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Error>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<OpenSession>,
+    /// Of a prompt or a compaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission: Option<Admission>,
+}
+
+/// A submission that will be done, and where its stream ended before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    pub submission_id: SubmissionId,
+    pub offset: Offset,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admit {
+    /// The instance of the orchestrator: 1 to 1 024 bytes. A session's id makes it a prompt of that session.
+    pub instance: String,
+    pub submission_id: SubmissionId,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    #[serde(default)]
+    pub policy: Policy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Image {
+    /// `image`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Base64.
+    pub data: String,
+    pub mime_type: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WaitSubmission {
+    pub submission_id: SubmissionId,
+    #[serde(default)]
+    pub wait_ms: u64,
+    /// Answer as well when the submission starts to wait for a decision.
+    #[serde(default)]
+    pub or_waiting: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Queued,
+    Running,
+    /// For a decision.
+    Waiting,
+    Completed,
+    Failed,
+    Aborted,
+}
+
+impl State {
+    pub fn is_settled(self) -> bool {
+        matches!(self, State::Completed | State::Failed | State::Aborted)
+    }
+}
+
+/// Where a submission stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Standing {
+    pub submission_id: SubmissionId,
+    pub state: State,
+    /// The result, also the partial one of an aborted turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<TurnResult>,
+    /// `provider`, `defect`, `timeout`, `retry_exhausted`, `interrupted` or `aborted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_usage: Option<Value>,
+    /// Approvals that it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimSubmissions {
+    /// Who asks, for people: program and pid.
+    pub holder: String,
+    /// At most so many, 0 to 64; with 0 only aborts are told.
+    pub max: u32,
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Claims {
+    pub claims: Vec<Claim>,
+    /// Leases of this connection whose submission shall be ended as aborted, each told once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aborts: Vec<Lease>,
+}
+
+/// The right to write for one submission. A newer number makes an older one void.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    pub submission_id: SubmissionId,
+    pub number: u64,
+}
+
+/// One submission to do, or to go on with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    pub lease: Lease,
+    /// 1 for the first claim.
+    pub attempt: u32,
+    pub kind: SubmissionKind,
+    pub instance: String,
+    /// Name of its stream.
+    pub stream: String,
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// On whose behalf; none for an instance without an actor, which knows global entries only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
+    /// Index of its next event. Above 0 on a first attempt never, later when an earlier holder has recorded some.
+    pub next_event_index: u64,
+    /// Offset before its first recorded event; read from here to find where it stood.
+    pub recorded_from: Offset,
+    /// Of the newest event in the stream; later events must not be earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_timestamp: Option<Timestamp>,
+    /// How long it may still run, in milliseconds.
+    pub time_left_ms: i64,
+    /// It shall not be gone on with but closed, for this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubmissionKind {
+    Prompt,
+    Compact,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Abort,
+    RetryExhausted,
+    Timeout,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenewLeases {
+    pub holder: String,
+    pub leases: Vec<Lease>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LostLeases {
+    pub lost: Vec<Lease>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppendEvents {
+    pub lease: Lease,
+    /// Index of the first of `events`; they count on from it without a gap.
+    pub first_index: u64,
+    /// Whole events, each at most 256 KiB, beginning with `{"v":1,"type":…`.
+    pub events: Vec<Box<RawValue>>,
+}
+
+/// Where the stream ends now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Appended {
+    pub offset: Offset,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettleSubmission {
+    pub lease: Lease,
+    pub first_index: u64,
+    pub events: Vec<Box<RawValue>>,
+    pub outcome: Outcome,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<TurnResult>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_usage: Option<Value>,
+    /// Of a compaction: what stands for all exchanges before this submission from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfInstance {
+    pub instance: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AbortedSubmissions {
+    pub submission_ids: Vec<SubmissionId>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadHistory {
+    pub instance: String,
+    pub before: SubmissionId,
+    #[serde(default = "fifty")]
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct History {
+    /// Of the newest compaction; the exchanges are those after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    pub exchanges: Vec<PastExchange>,
+    /// All settled exchanges of the instance, and its compactions.
+    pub turns: u64,
+    pub compactions: u64,
+}
+
+/// A prompt and its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PastExchange {
+    /// The submission's id.
+    pub id: SubmissionId,
+    pub instance: String,
+    pub prompt: String,
+    pub answer: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadStream {
+    /// Its name: `agents/orchestrator/<instance>`.
+    pub stream: String,
+    #[serde(default = "start")]
+    pub offset: Offset,
+    #[serde(default = "page_events")]
+    pub limit: u32,
+    /// At most the last so many entries; only with offset `-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<u64>,
+    /// How long to wait for the first entry, at most 600 000.
+    #[serde(default)]
+    pub wait_ms: u64,
+    /// With `wait_ms`: how long to gather more from the first entry on.
+    #[serde(default)]
+    pub gather_ms: u64,
+}
+
+fn start() -> Offset {
+    Offset::Start
+}
+
+fn page_events() -> u32 {
+    crate::limits::PAGE_EVENTS
+}
+
+/// Some entries of a stream and its state in the same read. `not_found` for a stream that is not there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StreamPage {
+    /// Entries before the first of `entries`.
+    pub start: u64,
+    /// Entries before the place to read on.
+    pub next: u64,
+    /// Entries in the stream.
+    pub end: u64,
+    pub closed: bool,
+    pub entries: Vec<Box<RawValue>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutKnowledge {
+    pub title: String,
+    pub content: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<String>,
+    /// `api` or `agent`.
+    pub source: String,
+    pub created_by: String,
+}
+
+/// A knowledge entry as the HTTP contract shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KnowledgeRecord {
+    /// `kb-` and 32 hex: a digest of actor, conversation, title and content.
+    pub id: String,
+    pub title: String,
+    pub content: String,
+    pub source: String,
+    pub actor_id: String,
+    pub conversation_id: String,
+    /// `global`, `actor` or `conversation`.
+    pub scope: String,
+    pub tags: Vec<String>,
+    pub metadata: Value,
+    pub created_by: String,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// 0 to 1, in the answer to a query only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ById {
+    pub id: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListKnowledge {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub q: Option<String>,
+    #[serde(default = "twenty")]
+    pub limit: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KnowledgePage {
+    pub records: Vec<KnowledgeRecord>,
+    pub page: Page,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// Words; stop words are dropped and at most eight terms count.
+    pub query: String,
+    /// Absent: global entries only, and no past exchanges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    #[serde(default = "five")]
+    pub limit: u32,
+}
+
+fn five() -> u32 {
+    5
+}
+
+/// Best first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Found<T> {
+    pub found: Vec<Match<T>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Match<T> {
+    /// 0 to 1: which part of the query's terms, weighted by how rare they are, the entry holds.
+    pub score: f64,
+    pub entry: T,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyedJob {
+    /// A ULID: the id of the job, if this call starts one.
+    pub id: String,
+}
+
+/// A job of the knowledge index.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    pub job_id: String,
+    /// `queued`, `running`, `ok` or `error`.
+    pub status: String,
+    pub done: u64,
+    pub total: u64,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeginKey {
+    /// SHA-256 in hex of caller, method, path and key.
+    pub key: String,
+    /// SHA-256 in hex of the body.
+    pub body: String,
+    /// 32 hex: becomes the seed if the key is new.
+    pub seed: String,
+    pub at: Timestamp,
+}
+
+/// What is known of a key. Without an answer the work is to be done (again) with ids minted from seed and time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeyState {
+    pub seed: String,
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<KeptAnswer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptAnswer {
+    pub status: u16,
+    pub body: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishKey {
+    pub key: String,
+    /// Absent: forget the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<KeptAnswer>,
+}
