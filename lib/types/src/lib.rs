@@ -1,6 +1,7 @@
 //! Every record and message of ken as plain serde types: ids, limits, the error table and the operations that the
 //! parts call on each other. Nothing here does I/O; a type that parses has been checked.
 
+pub mod config;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -8,6 +9,7 @@ pub mod json;
 pub mod limits;
 pub mod offset;
 pub mod ops;
+pub mod places;
 pub mod time;
 
 pub use error::{Code, Error};

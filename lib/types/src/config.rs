@@ -1,0 +1,242 @@
+//! `ken.toml` as types. Every section and key has a default, so an empty file is a valid one; unknown keys are refused.
+//! The parts read the sections that concern them, `kend` alone reads `[part.*]`. Documented in ken.toml(5).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub kend: Kend,
+    pub gateway: Gateway,
+    pub chat: Chat,
+    pub model: Model,
+    pub limits: Limits,
+    /// What kend starts, by name. Laid over the built-in parts, key by key.
+    pub part: BTreeMap<String, Part>,
+}
+
+impl Config {
+    /// The address of a section that has `listen` and `port`; `None` when there is no such section.
+    pub fn listener(&self, section: &str) -> Option<(IpAddr, u16)> {
+        match section {
+            "gateway" => Some((self.gateway.listen, self.gateway.port)),
+            _ => None,
+        }
+    }
+}
+
+/// The supervisor itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kend {
+    /// Whether the parts that come with ken are there, to be changed by `[part.*]`. Without them a file names all it starts.
+    pub builtin_parts: bool,
+    /// A part's log file is rotated when it has this many bytes.
+    pub log_max_bytes: u64,
+    /// Rotated log files kept for each part, besides the current one.
+    pub log_keep: u32,
+}
+
+impl Default for Kend {
+    fn default() -> Kend {
+        Kend {
+            builtin_parts: true,
+            log_max_bytes: 10 * 1024 * 1024,
+            log_keep: 5,
+        }
+    }
+}
+
+/// The HTTP gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gateway {
+    /// Address to listen on.
+    pub listen: IpAddr,
+    /// TCP port; 0 takes a free one.
+    pub port: u16,
+    /// The address that clients use when a proxy stands in front; empty: the one listened on.
+    pub public_url: String,
+}
+
+impl Default for Gateway {
+    fn default() -> Gateway {
+        Gateway {
+            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 3940,
+            public_url: String::new(),
+        }
+    }
+}
+
+/// Chat events and prompts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Chat {
+    /// How long the gateway waits for an answer before it says 202, in milliseconds, at most 600 000.
+    pub wait_ms: u32,
+}
+
+impl Default for Chat {
+    fn default() -> Chat {
+        Chat { wait_ms: 200_000 }
+    }
+}
+
+/// Which model answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Model {
+    /// Fail-over list of `provider/model`, first choice first. `KEN_MODEL` in the environment has precedence.
+    #[serde(rename = "use")]
+    pub choice: String,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model {
+            choice: String::from("rules"),
+        }
+    }
+}
+
+/// What the gateway accepts before it says `busy`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Connections that the gateway holds at once.
+    pub connections: u32,
+    /// Of those, how many may be streams, long polls and waiting prompts.
+    pub held_connections: u32,
+    /// Chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. `RATE_LIMIT_CHAT` has precedence.
+    pub rate_chat: String,
+    /// All other requests per caller. `RATE_LIMIT_API` has precedence.
+    pub rate_api: String,
+    /// Whether requests from this machine are limited too. `RATE_LIMIT_LOOPBACK` has precedence.
+    pub rate_loopback: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            held_connections: 512,
+            rate_chat: String::from("120/minute"),
+            rate_api: String::from("600/minute"),
+            rate_loopback: false,
+        }
+    }
+}
+
+/// One process that kend keeps running.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Part {
+    /// Whether it is started with the system. `ken start` starts one that is not.
+    pub enabled: bool,
+    /// Program and arguments. Empty: `ken-NAME`. A program without a slash is looked for beside kend, then on PATH; one with
+    /// a slash is relative to the configuration's directory.
+    pub command: Vec<String>,
+    /// Parts that have to be ready before this one starts, that are started with it, and that take it down when they are stopped.
+    pub requires: Vec<String>,
+    /// Parts that have to be ready first if they are wanted at all.
+    pub after: Vec<String>,
+    /// Listening sockets, held by kend over restarts and passed by name (`LISTEN_FDNAMES`), in the order of their names.
+    pub sockets: BTreeMap<String, Socket>,
+    /// Environment: `NAME` is passed through from kend's own or `secrets.env`, `NAME=value` is set.
+    pub env: Vec<String>,
+    /// Names looked up in `secrets.env`, then in kend's own environment.
+    pub secrets: Vec<String>,
+    /// Sections of this file that the part reads: a reload that changes one of them restarts it.
+    pub reads: Vec<String>,
+    /// When the part counts as ready.
+    pub ready: Ready,
+    /// How long it may take to become ready, in milliseconds; then it is stopped and counts as failed.
+    pub ready_timeout_ms: u64,
+    /// From TERM to KILL, in milliseconds.
+    pub stop_timeout_ms: u64,
+    /// The part has to send `WATCHDOG=1` within each such interval, in milliseconds; 0: no watchdog.
+    pub watchdog_ms: u64,
+    /// When to give up on it.
+    pub limit: Limit,
+    /// Open files (`RLIMIT_NOFILE`).
+    pub nofile: u64,
+    /// Whether a program that it runs may gain privileges, by a setuid bit for instance.
+    pub new_privileges: bool,
+}
+
+impl Default for Part {
+    fn default() -> Part {
+        Part {
+            enabled: true,
+            command: Vec::new(),
+            requires: Vec::new(),
+            after: Vec::new(),
+            sockets: BTreeMap::new(),
+            env: Vec::new(),
+            secrets: Vec::new(),
+            reads: Vec::new(),
+            ready: Ready::Notify,
+            ready_timeout_ms: 10_000,
+            stop_timeout_ms: 10_000,
+            watchdog_ms: 0,
+            limit: Limit::default(),
+            nofile: 4096,
+            new_privileges: false,
+        }
+    }
+}
+
+/// When a part counts as ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ready {
+    /// When it sends `READY=1` to `NOTIFY_SOCKET`.
+    Notify,
+    /// When its program has been executed.
+    Start,
+}
+
+/// A listening socket.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Socket {
+    /// A Unix stream socket, mode 0600: a path, relative to the run directory.
+    Unix(String),
+    /// A TCP socket: `ADDRESS:PORT`, or the name of a section with `listen` and `port`.
+    Tcp(String),
+}
+
+/// Give up after `n` starts within `within_ms`; `n = 0` never does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limit {
+    pub n: u32,
+    pub within_ms: u64,
+}
+
+impl Default for Limit {
+    fn default() -> Limit {
+        Limit {
+            n: 0,
+            within_ms: 60_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_document_is_the_default_and_an_unknown_key_is_refused() {
+        let config: Config = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, Config::default());
+        assert!(serde_json::from_str::<Config>(r#"{"gateway":{"prot":1}}"#).is_err());
+        assert!(serde_json::from_str::<Config>(r#"{"part":{"store":{"comand":[]}}}"#).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Where a system of ken keeps its things. Pure: the environment is passed in.
+
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// The longest path that a Unix socket can have: `sun_path` has 108 bytes, the last of them NUL (unix(7)).
+pub const MAX_SOCKET_PATH: usize = 107;
+
+/// The folders and files of one system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Set when everything lies under one folder.
+    pub home: Option<PathBuf>,
+    pub config: PathBuf,
+    pub state: PathBuf,
+    pub run: PathBuf,
+}
+
+impl Places {
+    /// `--home DIR` (absolute), else the environment, else the defaults of the user or, for uid 0, of the system.
+    pub fn resolve(
+        home: Option<&Path>,
+        uid: u32,
+        env: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Places, Error> {
+        if let Some(home) = home {
+            return Ok(Places::under(home));
+        }
+        let set = |name: &str| env(name).filter(|path| !path.as_os_str().is_empty());
+        let user_home = || {
+            set("HOME").ok_or_else(|| {
+                Error::invalid("HOME", "neither HOME nor a place for ken is set").hint("give --home DIR")
+            })
+        };
+        let config = match set("XDG_CONFIG_HOME") {
+            _ if uid == 0 => PathBuf::from("/etc"),
+            Some(dir) => dir,
+            None => user_home()?.join(".config"),
+        };
+        let state = match (set("KEN_STATE_DIR"), set("XDG_STATE_HOME")) {
+            (Some(dir), _) => dir,
+            _ if uid == 0 => PathBuf::from("/var/lib/ken"),
+            (None, Some(dir)) => dir.join("ken"),
+            (None, None) => user_home()?.join(".local/state/ken"),
+        };
+        let run = match (set("KEN_RUN_DIR"), set("XDG_RUNTIME_DIR")) {
+            (Some(dir), _) => dir,
+            _ if uid == 0 => PathBuf::from("/run/ken"),
+            (None, Some(dir)) => dir.join("ken"),
+            (None, None) => {
+                return Err(Error::invalid(
+                    "XDG_RUNTIME_DIR",
+                    "no run directory: XDG_RUNTIME_DIR is not set",
+                )
+                .hint("give --home DIR, or set KEN_RUN_DIR"));
+            }
+        };
+        Ok(Places {
+            home: None,
+            config: config.join("ken/ken.toml"),
+            state,
+            run,
+        })
+    }
+
+    fn under(home: &Path) -> Places {
+        Places {
+            home: Some(home.to_owned()),
+            config: home.join("ken.toml"),
+            state: home.join("state"),
+            run: home.join("run"),
+        }
+    }
+
+    /// `secrets.env`, beside the configuration.
+    pub fn secrets(&self) -> PathBuf {
+        self.config.with_file_name("secrets.env")
+    }
+
+    /// The socket of a part, or of kend.
+    pub fn socket(&self, part: &str) -> PathBuf {
+        self.run.join(format!("{part}.sock"))
+    }
+
+    /// The log file of a part, or of kend.
+    pub fn log(&self, part: &str) -> PathBuf {
+        self.state.join("log").join(format!("{part}.log"))
+    }
+}
+
+/// Refuses a path that no Unix socket can have.
+pub fn check_socket_path(path: &Path) -> Result<(), Error> {
+    let length = path.as_os_str().len();
+    if length <= MAX_SOCKET_PATH {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        path.display().to_string(),
+        format!("the socket's path has {length} bytes, the system allows {MAX_SOCKET_PATH}"),
+    )
+    .hint("use a shorter --home, or set KEN_RUN_DIR to a short directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(uid: u32, set: &[(&str, &str)]) -> Result<Places, Error> {
+        Places::resolve(None, uid, |name| {
+            set.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| PathBuf::from(value))
+        })
+    }
+
+    #[test]
+    fn home_holds_everything() {
+        let places = Places::resolve(Some(Path::new("/h")), 0, |_| None).unwrap();
+        assert_eq!(places.config, Path::new("/h/ken.toml"));
+        assert_eq!(places.secrets(), Path::new("/h/secrets.env"));
+        assert_eq!(places.socket("store"), Path::new("/h/run/store.sock"));
+        assert_eq!(places.log("store"), Path::new("/h/state/log/store.log"));
+    }
+
+    #[test]
+    fn defaults_of_a_user_of_root_and_of_the_environment() {
+        let user = resolve(1000, &[("HOME", "/u"), ("XDG_RUNTIME_DIR", "/run/user/1000")]).unwrap();
+        assert_eq!(user.config, Path::new("/u/.config/ken/ken.toml"));
+        assert_eq!(user.state, Path::new("/u/.local/state/ken"));
+        assert_eq!(user.run, Path::new("/run/user/1000/ken"));
+        let root = resolve(0, &[("HOME", "/root"), ("XDG_RUNTIME_DIR", "/x")]).unwrap();
+        assert_eq!(root.config, Path::new("/etc/ken/ken.toml"));
+        assert_eq!(root.run, Path::new("/run/ken"));
+        let set = resolve(0, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
+        assert_eq!((set.state, set.run), ("/s".into(), "/r".into()));
+        assert!(resolve(1000, &[("HOME", "/u"), ("XDG_RUNTIME_DIR", "")]).is_err());
+    }
+
+    #[test]
+    fn a_socket_path_ends_at_107_bytes() {
+        assert!(check_socket_path(Path::new(&"a".repeat(107))).is_ok());
+        assert!(check_socket_path(Path::new(&"a".repeat(108))).is_err());
+    }
+}
