@@ -1,0 +1,80 @@
+//! The smallest tool: counts words, and says no to an input without the word "yes". The black-box tests drive it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use ken_tool::{Answer, Error, Filter, Need, Reply, Sent, Verdict};
+
+#[derive(clap::Args)]
+struct Count {
+    /// The text
+    #[arg(short, long)]
+    text: Option<String>,
+    /// Words to count, in place of an input
+    #[arg(long, num_args = 1..)]
+    words: Vec<String>,
+    /// A blank input will do
+    #[arg(long)]
+    optional: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Answered {
+    words: usize,
+    yes: bool,
+}
+
+impl Answer for Answered {
+    fn verdict(&self) -> Verdict {
+        if self.yes {
+            Verdict::Positive
+        } else {
+            Verdict::Negative
+        }
+    }
+
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "{} words", self.words)?;
+        if verbose {
+            writeln!(to, "yes: {}", self.yes)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Filter for Count {
+    const NAME: &'static str = "ken-count";
+    const ABOUT: &'static str = "Count words";
+    const AFTER_HELP: &'static str = "Exit status: 0 with a yes, 1 without, 2 on an error.";
+
+    fn inline(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    fn need(&self) -> Need {
+        match (self.words.is_empty(), self.optional) {
+            (false, _) => Need::Nothing,
+            (true, true) => Need::Optional,
+            (true, false) => Need::Input,
+        }
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        if input.contains("boom") {
+            return Err(Error::invalid("/0", "boom"));
+        }
+        let words: Vec<&str> = input
+            .split_whitespace()
+            .chain(self.words.iter().map(String::as_str))
+            .collect();
+        Ok(reply.send(&Answered {
+            words: words.len(),
+            yes: words.contains(&"yes"),
+        }))
+    }
+}
+
+fn main() -> ExitCode {
+    ken_tool::main::<Count>()
+}

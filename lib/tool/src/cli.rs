@@ -1,0 +1,99 @@
+//! The flags that every tool has, next to its own.
+
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
+
+use crate::failure::Failure;
+use crate::{Error, Filter};
+
+#[derive(Parser)]
+pub(crate) struct Cli<F: Args> {
+    #[command(flatten)]
+    pub(crate) filter: F,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Args)]
+pub(crate) struct Common {
+    /// Read the input from PATH; - is standard input
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    pub(crate) format: Format,
+    /// Answer each input line with one output line, until the input ends
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// Show the details in a summary too
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Read standard input, even if the flags say it all
+    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true)]
+    pub(crate) stdin: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// JSON, indented
+    Json,
+    /// JSON in one line
+    Compact,
+    /// Text for people
+    Summary,
+}
+
+pub(crate) enum Parsed<F: Args> {
+    Run(Cli<F>),
+    /// `--help` or `--version`: text for standard output.
+    Print(String),
+}
+
+pub(crate) fn parse<F: Filter>() -> Result<Parsed<F>, Failure> {
+    let matches = command::<F>().try_get_matches();
+    match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => Ok(Parsed::Run(cli)),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Parsed::Print(error.render().to_string()))
+            }
+            _ => Err(Failure::Error(
+                usage_error(&error).hint(format!("{} --help lists the flags", F::NAME)),
+            )),
+        },
+    }
+}
+
+/// The usage line.
+pub(crate) fn usage<F: Filter>() -> String {
+    command::<F>().render_usage().to_string()
+}
+
+fn command<F: Filter>() -> clap::Command {
+    Cli::<F>::command()
+        .name(F::NAME)
+        .bin_name(F::NAME)
+        .about(F::ABOUT)
+        .after_help(F::AFTER_HELP)
+        .version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
+}
+
+/// clap's words in one line, without its usage and its advice on colours; `at` is the flag.
+fn usage_error(error: &clap::Error) -> Error {
+    let text = error.render().to_string();
+    let first = text.split("\n\n").next().unwrap_or(&text);
+    let message = first
+        .trim_start_matches("error: ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(flag)) if flag.starts_with('-') => {
+            flag.split([' ', '=']).next().unwrap_or_default().to_owned()
+        }
+        _ => String::new(),
+    };
+    Error::invalid(flag, message)
+}

@@ -1,0 +1,75 @@
+//! How a tool ends when it did not answer.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::Error;
+
+pub(crate) enum Failure {
+    /// The tool or its input is wrong.
+    Error(Error),
+    /// A person called the tool without an input; the usage line.
+    NothingToRead(String),
+    /// The reader of standard output went away: not worth a word.
+    ReaderGone,
+}
+
+/// What a shell reports for a process that SIGPIPE ended: 128 + 13.
+const SIGPIPE_STATUS: u8 = 141;
+
+/// The contract knows one status for every error of a tool, whatever the error's own is elsewhere.
+const ERROR_STATUS: u8 = 2;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+impl Failure {
+    /// Says what failed on standard error, and gives the exit status.
+    pub(crate) fn report(self, tool: &str) -> ExitCode {
+        match self {
+            Failure::ReaderGone => return ExitCode::from(SIGPIPE_STATUS),
+            Failure::Error(error) => say(tool, &error, ""),
+            Failure::NothingToRead(usage) => {
+                let error = Error::invalid("", "nothing to read: standard input is a terminal");
+                say(
+                    tool,
+                    &error.hint(format!("{tool} --help explains the input")),
+                    &usage,
+                );
+            }
+        }
+        ExitCode::from(ERROR_STATUS)
+    }
+}
+
+/// One line of JSON; on a terminal plain text, with the usage where it helps.
+fn say(tool: &str, error: &Error, usage: &str) {
+    let mut stderr = io::stderr().lock();
+    let text = if !stderr.is_terminal() {
+        line(error)
+    } else if usage.is_empty() {
+        format!("{tool}: {error}\n")
+    } else {
+        format!("{tool}: {error}\n{}\n", usage.trim_end())
+    };
+    // Nowhere is left to say that this failed; the exit status still does.
+    let _ = stderr.write_all(text.as_bytes());
+}
+
+/// `{"error":{"code","message","at",…}}` and a line feed. `at` is always there: "" is the whole input (RFC 6901).
+pub(crate) fn line(error: &Error) -> String {
+    #[derive(Serialize)]
+    struct Line {
+        error: Error,
+    }
+    let mut error = error.clone();
+    error.at.get_or_insert_default();
+    let line = serde_json::to_string(&Line { error });
+    // Serialising texts and numbers into memory cannot fail; the bare code would still keep the form.
+    line.unwrap_or_else(|_| r#"{"error":{"code":"internal","message":"","at":""}}"#.to_owned()) + "\n"
+}

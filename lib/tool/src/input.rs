@@ -1,0 +1,126 @@
+//! Where the one input of a tool comes from, and its limits.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::cli::Cli;
+use crate::{Code, Error, Filter, MAX_INPUT, Need};
+
+/// One of the places that an input may come from.
+pub(crate) enum Source<'a> {
+    Inline(&'a str),
+    File(&'a Path),
+    /// Standard input, asked for by `-` or because nothing else was.
+    Stdin {
+        named: bool,
+    },
+    /// The flags say it all.
+    Nothing,
+}
+
+impl Source<'_> {
+    pub(crate) fn is_stdin_unnamed(&self) -> bool {
+        matches!(self, Source::Stdin { named: false })
+    }
+
+    /// Opens the source for reading; a directory, a missing file or one that may not be read is named in the error.
+    pub(crate) fn open(&self) -> Result<Box<dyn Read + '_>, Error> {
+        match self {
+            Source::Inline(text) => Ok(Box::new(text.as_bytes())),
+            Source::File(path) => Ok(Box::new(open_file(path)?)),
+            Source::Stdin { .. } => Ok(Box::new(io::stdin().lock())),
+            Source::Nothing => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Source::File(path) => path.display().to_string(),
+            Source::Stdin { .. } => "standard input".to_owned(),
+            Source::Inline(_) | Source::Nothing => "the flags".to_owned(),
+        }
+    }
+
+    pub(crate) fn unreadable(&self, error: &io::Error) -> Error {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            io::ErrorKind::PermissionDenied => Code::Forbidden,
+            _ => Code::Invalid,
+        };
+        Error::new(code, format!("cannot read {}: {error}", self.name())).at(match self {
+            Source::File(_) => "--file",
+            _ => "",
+        })
+    }
+}
+
+/// The source that the flags name; naming two is an error.
+pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Source<'_>, Error> {
+    let inline = cli.filter.inline().map(Source::Inline);
+    let file = cli.common.file.as_ref().map(|path| match path {
+        path if path == &PathBuf::from("-") => Source::Stdin { named: true },
+        path => Source::File(path),
+    });
+    let stdin = cli.common.stdin.as_ref().map(|_| Source::Stdin { named: true });
+    let mut named = [inline, file, stdin].into_iter().flatten();
+    match (named.next(), named.next()) {
+        (Some(source), None) => Ok(source),
+        (Some(_), Some(_)) => Err(Error::invalid("", "more than one input is named")
+            .hint("give one of the inline flag, --file PATH, or - for standard input")),
+        (None, _) if cli.filter.need() == Need::Nothing => Ok(Source::Nothing),
+        (None, _) => Ok(Source::Stdin { named: false }),
+    }
+}
+
+/// The whole input as text, at most [`MAX_INPUT`] bytes.
+pub(crate) fn read(source: Source<'_>, need: Need) -> Result<String, Error> {
+    use io::IsTerminal;
+    if need == Need::Optional && source.is_stdin_unnamed() && io::stdin().is_terminal() {
+        return Ok(String::new());
+    }
+    let mut bytes = Vec::new();
+    let mut reader = source.open()?.take(MAX_INPUT as u64 + 1);
+    reader
+        .read_to_end(&mut bytes)
+        .map_err(|error| source.unreadable(&error))?;
+    if bytes.len() > MAX_INPUT {
+        return Err(too_large());
+    }
+    text(bytes)
+}
+
+pub(crate) fn too_large() -> Error {
+    Error::too_large(format!("the input is larger than {MAX_INPUT} bytes"))
+}
+
+/// Bytes as text, or where they stop being UTF-8.
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Error> {
+    String::from_utf8(bytes).map_err(|error| {
+        Error::invalid(
+            "",
+            format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()),
+        )
+    })
+}
+
+/// Refuses an input of blanks where one is needed.
+pub(crate) fn check_blank(text: &str, need: Need) -> Result<(), Error> {
+    if need == Need::Input && text.trim().is_empty() {
+        return Err(Error::invalid("", "the input is empty"));
+    }
+    Ok(())
+}
+
+fn open_file(path: &Path) -> Result<File, Error> {
+    let source = Source::File(path);
+    let file = File::open(path).map_err(|error| source.unreadable(&error))?;
+    let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
+    if is_directory {
+        return Err(Error::invalid(
+            "--file",
+            format!("cannot read {}: it is a directory", path.display()),
+        ));
+    }
+    Ok(file)
+}

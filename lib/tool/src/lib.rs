@@ -1,0 +1,130 @@
+//! The skeleton of every filter of ken: one input in, one answer out, an exit code.
+//!
+//! A tool supplies its flags and a [`Filter::run`]; the skeleton owns the rest, so that a flag, an exit status and an error
+//! mean the same in every tool:
+//!
+//! - exactly one input source: the tool's inline flag, `--file PATH`, `-`, or standard input;
+//! - `--format json|compact|summary` on standard output, nothing there when the tool fails;
+//! - `--lines`: one input line, one output line, flushed before the next read, until EOF;
+//! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
+//! - exit 0 done, 1 the answer is negative, 2 an error.
+//!
+//! ```no_run
+//! # use ken_tool::{Answer, Error, Filter, Reply, Sent};
+//! #[derive(clap::Args)]
+//! struct Count {
+//!     /// The text to count
+//!     #[arg(short, long)]
+//!     text: Option<String>,
+//! }
+//!
+//! #[derive(serde::Serialize)]
+//! struct Words { words: usize }
+//!
+//! impl Answer for Words {
+//!     fn summary(&self, _verbose: bool, to: &mut dyn std::fmt::Write) -> std::fmt::Result {
+//!         writeln!(to, "{} words", self.words)
+//!     }
+//! }
+//!
+//! impl Filter for Count {
+//!     const NAME: &'static str = "ken-count";
+//!     const ABOUT: &'static str = "Count words";
+//!     fn inline(&self) -> Option<&str> { self.text.as_deref() }
+//!     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+//!         Ok(reply.send(&Words { words: input.split_whitespace().count() }))
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode { ken_tool::main::<Count>() }
+//! ```
+
+mod cli;
+mod failure;
+mod input;
+mod lines;
+mod output;
+mod reply;
+mod start;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+pub use ken_types::{Code, Error};
+
+pub use reply::{Answer, Reply, Sent, Verdict};
+
+use cli::{Cli, Parsed};
+use failure::Failure;
+use output::Output;
+
+/// The largest input, and the longest input line with `--lines`, in bytes.
+pub const MAX_INPUT: usize = 8 * 1024 * 1024;
+
+/// The deepest nesting of a JSON input; for [`ken_types::json::parse`] and [`ken_types::json::check_depth`].
+pub const MAX_DEPTH: usize = 128;
+
+/// A tool: its flags (a `clap::Args`), and what it does with one input.
+pub trait Filter: clap::Args {
+    /// The program's name, as in `ken-rep`.
+    const NAME: &'static str;
+    /// One line for `--help`.
+    const ABOUT: &'static str;
+    /// What follows the flags in `--help`.
+    const AFTER_HELP: &'static str = "";
+
+    /// The value of the inline flag (`--json`, `--text`), when it was given.
+    fn inline(&self) -> Option<&str>;
+
+    /// How much of an input these flags leave to be said.
+    fn need(&self) -> Need {
+        Need::Input
+    }
+
+    /// Answers one input. Called once, or once a line with `--lines`; keeps nothing between two calls that an answer
+    /// could depend on. The input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error>;
+}
+
+/// How much of an input the flags leave to be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// There must be an input, and it must not be blank.
+    Input,
+    /// An input may be blank, and standard input is not read when it is a terminal.
+    Optional,
+    /// The flags say it all: standard input is read only when `-` or `--file -` names it.
+    Nothing,
+}
+
+/// Runs the tool over its arguments: the whole of a tool's `main`.
+pub fn main<F: Filter>() -> ExitCode {
+    let mut output = Output::stdout(start::stdout_was_closed());
+    let result = match cli::parse::<F>() {
+        Ok(Parsed::Run(cli)) => answer(&cli, &mut output),
+        Ok(Parsed::Print(text)) => {
+            output.text(&text);
+            Ok(Verdict::Positive)
+        }
+        Err(failure) => Err(failure),
+    };
+    match result.and_then(|verdict| output.finish().map(|()| verdict)) {
+        Ok(verdict) => verdict.exit_code(),
+        Err(failure) => failure.report(F::NAME),
+    }
+}
+
+fn answer<F: Filter>(cli: &Cli<F>, output: &mut Output) -> Result<Verdict, Failure> {
+    let source = input::choose(cli)?;
+    if cli.common.lines {
+        return lines::answer_each(cli, source, output);
+    }
+    let need = cli.filter.need();
+    if source.is_stdin_unnamed() && std::io::stdin().is_terminal() && need != Need::Optional {
+        return Err(Failure::NothingToRead(cli::usage::<F>()));
+    }
+    let text = input::read(source, need)?;
+    input::check_blank(&text, need)?;
+    let reply = Reply::new(output, cli.common.format, cli.common.verbose);
+    Ok(cli.filter.run(&text, reply)?.verdict())
+}

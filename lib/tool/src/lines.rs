@@ -1,0 +1,82 @@
+//! `--lines`: the tool as a co-process.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use crate::cli::{Cli, Format};
+use crate::failure::{self, Failure};
+use crate::input::{self, Source};
+use crate::output::Output;
+use crate::{Error, Filter, MAX_INPUT, Reply, Verdict};
+
+/// As much input as is taken in at once; answers wait for each other only within it.
+const BUFFER: usize = 64 * 1024;
+
+/// Answers every line with one line. A line in error is answered with the error, and the next one is read: the exit
+/// status then says only whether all lines were read and all answers written.
+pub(crate) fn answer_each<F: Filter>(
+    cli: &Cli<F>,
+    source: Source<'_>,
+    output: &mut Output,
+) -> Result<Verdict, Failure> {
+    if cli.common.format == Format::Summary {
+        return Err(Error::invalid(
+            "--format",
+            "a summary is more than one line; --lines cannot write it",
+        )
+        .into());
+    }
+    let mut reader = BufReader::with_capacity(BUFFER, source.open()?);
+    let mut line = Vec::new();
+    while output.is_fine() {
+        // An answer never waits for an input that may wait for the answer.
+        if !reader.buffer().contains(&b'\n') {
+            output.flush();
+        }
+        match next(&mut reader, &mut line).map_err(|error| source.unreadable(&error))? {
+            Line::End => break,
+            Line::Whole => answer_one(cli, &mut line, output),
+            Line::TooLong => output.text(&failure::line(&input::too_large())),
+        }
+    }
+    Ok(Verdict::Positive)
+}
+
+fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) {
+    let result = input::text(std::mem::take(line)).and_then(|text| {
+        input::check_blank(&text, cli.filter.need())?;
+        let sent = cli
+            .filter
+            .run(&text, Reply::new(output, Format::Compact, cli.common.verbose));
+        *line = text.into_bytes(); // its memory serves the next line
+        sent
+    });
+    if let Err(error) = result {
+        output.text(&failure::line(&error));
+    }
+}
+
+enum Line {
+    Whole,
+    TooLong,
+    End,
+}
+
+/// The next line into `line`, without its line feed. The last one may lack it.
+fn next(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
+    line.clear();
+    let count = reader
+        .by_ref()
+        .take(MAX_INPUT as u64 + 1)
+        .read_until(b'\n', line)?;
+    if count == 0 {
+        return Ok(Line::End);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > MAX_INPUT {
+        line.clear();
+        reader.skip_until(b'\n')?;
+        return Ok(Line::TooLong);
+    }
+    Ok(Line::Whole)
+}

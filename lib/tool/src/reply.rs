@@ -1,0 +1,95 @@
+//! What a tool answers, and how it is written.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::Format;
+use crate::output::Output;
+
+/// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
+pub trait Answer: Serialize {
+    /// Whether the answer is a yes; a no ends the tool with exit status 1.
+    fn verdict(&self) -> Verdict {
+        Verdict::Positive
+    }
+
+    /// The answer as text for people, whole lines; `verbose` asks for the details too.
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Done: exit status 0.
+    Positive,
+    /// Done, and the answer is no (validator FAIL, VVP failure): exit status 1.
+    Negative,
+}
+
+impl Verdict {
+    pub(crate) fn exit_code(self) -> ExitCode {
+        match self {
+            Verdict::Positive => ExitCode::SUCCESS,
+            Verdict::Negative => ExitCode::from(1),
+        }
+    }
+}
+
+/// The one place for the answer to one input.
+pub struct Reply<'a> {
+    output: &'a mut Output,
+    format: Format,
+    verbose: bool,
+}
+
+/// That an answer was sent: only [`Reply::send`] makes one, so [`crate::Filter::run`] sends exactly one.
+#[derive(Debug)]
+pub struct Sent(Verdict);
+
+impl Sent {
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.0
+    }
+}
+
+impl<'a> Reply<'a> {
+    pub(crate) fn new(output: &'a mut Output, format: Format, verbose: bool) -> Reply<'a> {
+        Reply {
+            output,
+            format,
+            verbose,
+        }
+    }
+
+    /// Writes the answer in the format that the flags chose. The answer may borrow from the input: it is written here
+    /// and now, in blocks, never held as one text. Whether it arrived is the skeleton's to report.
+    pub fn send(self, answer: &impl Answer) -> Sent {
+        let Reply {
+            output,
+            format,
+            verbose,
+        } = self;
+        match format {
+            Format::Summary => {
+                let mut text = String::new();
+                let written = answer.summary(verbose, &mut text);
+                output.write(|writer| {
+                    written
+                        .map_err(io::Error::other)
+                        .and_then(|()| writer.write_all(text.as_bytes()))
+                });
+            }
+            Format::Json => output.write(|writer| {
+                serde_json::to_writer_pretty(&mut *writer, answer)?;
+                writer.write_all(b"\n")
+            }),
+            Format::Compact => output.write(|writer| {
+                serde_json::to_writer(&mut *writer, answer)?;
+                writer.write_all(b"\n")
+            }),
+        }
+        Sent(answer.verdict())
+    }
+}
