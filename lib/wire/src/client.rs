@@ -1,0 +1,426 @@
+//! The side that calls.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_types::limits::WIRE_OPEN_REQUESTS;
+use ken_types::ops::Op;
+use ken_types::{Code, Error, id};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::line::{Line, LineReader};
+
+/// Streamed items that wait for a caller; then the connection waits with it.
+const ITEMS: usize = 64;
+/// Between tries to connect to a part whose backlog is full or that is being started.
+const CONNECT_PAUSE: Duration = Duration::from_millis(5);
+/// How long after its deadline a reply is still waited for: the callee answers `deadline` itself.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    part: String,
+    next_id: AtomicU64,
+    out: mpsc::Sender<Vec<u8>>,
+    pending: Pending,
+    reader: tokio::task::AbortHandle,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Calls without a final line; `None` once the connection has ended.
+type Pending = Arc<Mutex<Option<HashMap<u64, Waiting>>>>;
+
+#[derive(Debug)]
+struct Waiting {
+    last: oneshot::Sender<Result<Box<RawValue>, Error>>,
+    items: Option<mpsc::Sender<Box<RawValue>>>,
+}
+
+fn lock(pending: &Pending) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Connects to a part's socket. A part that is being restarted is waited for, at most until the deadline:
+    /// its socket is held by `kend` and the connection waits in the backlog.
+    pub async fn open(socket: &Path, deadline: Instant) -> Result<Connection, Error> {
+        let part = socket
+            .file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let stream = loop {
+            match UnixStream::connect(socket).await {
+                Ok(stream) => break stream,
+                // The backlog is full (EAGAIN): a Unix socket does not let a non-blocking caller wait there.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    sleep(CONNECT_PAUSE).await;
+                }
+                Err(error) => return Err(unreachable_part(&part, socket, &error)),
+            }
+        };
+        let (read, write) = stream.into_split();
+        let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
+        let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
+        tokio::spawn(write_lines(write, lines));
+        let reader = tokio::spawn(read_lines(read, pending.clone(), part.clone())).abort_handle();
+        let shared = Shared {
+            part,
+            next_id: AtomicU64::new(1),
+            out,
+            pending,
+            reader,
+        };
+        Ok(Connection {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Calls an operation and waits for its final line.
+    pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        let mut call = self.start(O::NAME, args, None, time).await?;
+        let received = timeout_at(Instant::now() + time + GRACE, &mut call.last).await;
+        read_reply(
+            received.map_err(|_| Error::deadline(format!("{} did not answer in time", self.shared.part)))?,
+        )
+    }
+
+    /// Calls an operation that streams.
+    pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
+        let (items, received) = mpsc::channel(ITEMS);
+        let call = self.start(O::NAME, args, Some(items), time).await?;
+        Ok(Items {
+            call,
+            received,
+            op: PhantomData,
+        })
+    }
+
+    /// Whether the part has closed it.
+    pub fn is_closed(&self) -> bool {
+        lock(&self.shared.pending).is_none()
+    }
+
+    /// Resolves when the part has closed it.
+    pub async fn closed(&self) {
+        self.shared.out.closed().await;
+    }
+
+    fn open_calls(&self) -> Option<usize> {
+        lock(&self.shared.pending).as_ref().map(HashMap::len)
+    }
+
+    async fn start<A: Serialize>(
+        &self,
+        op: &'static str,
+        args: &A,
+        items: Option<mpsc::Sender<Box<RawValue>>>,
+        time: Duration,
+    ) -> Result<Call, Error> {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let line = request(id, op, args, time)?;
+        let (last, received) = oneshot::channel();
+        match lock(&self.shared.pending).as_mut() {
+            Some(calls) => _ = calls.insert(id, Waiting { last, items }),
+            None => return Err(closed(&self.shared.part)),
+        }
+        let call = Call {
+            id,
+            connection: self.clone(),
+            last: received,
+        };
+        self.shared
+            .out
+            .send(line)
+            .await
+            .map_err(|_| closed(&self.shared.part))?;
+        Ok(call)
+    }
+}
+
+/// An open call. Dropped before its final line, it is cancelled.
+#[derive(Debug)]
+struct Call {
+    id: u64,
+    connection: Connection,
+    last: oneshot::Receiver<Result<Box<RawValue>, Error>>,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let waiting = lock(&self.connection.shared.pending)
+            .as_mut()
+            .and_then(|calls| calls.remove(&self.id));
+        if waiting.is_some() {
+            let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
+            // A full queue means that the part does not read; it then has the deadline to go by.
+            _ = self.connection.shared.out.try_send(line.into_bytes());
+        }
+    }
+}
+
+/// The items of a call, then its reply.
+pub struct Items<O: Op> {
+    call: Call,
+    received: mpsc::Receiver<Box<RawValue>>,
+    op: PhantomData<fn() -> O>,
+}
+
+impl<O: Op> Items<O> {
+    /// The next item; `None` when the final line has come. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<O::Item, Error>> {
+        let item = self.received.recv().await?;
+        Some(serde_json::from_str(item.get()).map_err(|error| not_understood(O::NAME, &error)))
+    }
+
+    /// The reply. Items that were not taken are lost.
+    pub async fn reply(mut self) -> Result<O::Reply, Error> {
+        self.received.close();
+        read_reply((&mut self.call.last).await)
+    }
+}
+
+impl<O: Op> fmt::Debug for Items<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Items")
+            .field(&O::NAME)
+            .field(&self.call.id)
+            .finish()
+    }
+}
+
+type Received = Result<Result<Box<RawValue>, Error>, oneshot::error::RecvError>;
+
+fn read_reply<R: DeserializeOwned>(received: Received) -> Result<R, Error> {
+    let reply = received.map_err(|_| Error::unavailable("the connection ended before the answer"))??;
+    serde_json::from_str(reply.get()).map_err(|error| not_understood("reply", &error))
+}
+
+fn not_understood(what: &str, error: &serde_json::Error) -> Error {
+    Error::internal(format!("{what} was not understood: {error}"))
+}
+
+fn closed(part: &str) -> Error {
+    Error::unavailable(format!("{part} has closed the connection"))
+}
+
+fn unreachable_part(part: &str, socket: &Path, error: &io::Error) -> Error {
+    Error::unavailable(format!(
+        "{part} cannot be reached at {}: {error}",
+        socket.display()
+    ))
+    .hint("`ken status` tells whether it runs")
+}
+
+#[derive(Serialize)]
+struct Outgoing<'a, A> {
+    id: u64,
+    op: &'static str,
+    args: &'a A,
+    deadline_ms: u64,
+}
+
+fn request<A: Serialize>(id: u64, op: &'static str, args: &A, time: Duration) -> Result<Vec<u8>, Error> {
+    let deadline_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let deadline_ms = deadline_ms.min(ken_types::limits::WIRE_DEADLINE_MAX_MS);
+    let mut line = serde_json::to_vec(&Outgoing {
+        id,
+        op,
+        args,
+        deadline_ms,
+    })
+    .map_err(|error| Error::internal(format!("a request could not be written as JSON: {error}")))?;
+    line.push(b'\n');
+    match line.len() {
+        length if length <= ken_types::limits::WIRE_LINE_BYTES => Ok(line),
+        length => Err(Error::too_large(format!(
+            "the request has {length} bytes, more than a line may have"
+        ))),
+    }
+}
+
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    id: Option<u64>,
+    #[serde(borrow, default)]
+    item: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    ok: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<Error>,
+}
+
+async fn read_lines(read: OwnedReadHalf, pending: Pending, part: String) {
+    let mut lines = LineReader::new(read);
+    let mut reason = closed(&part);
+    while let Ok(Line::Text(line)) = lines.next().await {
+        match serde_json::from_slice::<Incoming<'_>>(line) {
+            Ok(Incoming {
+                id: Some(id),
+                item: Some(item),
+                ..
+            }) => deliver_item(&pending, id, item).await,
+            Ok(Incoming {
+                id: Some(id),
+                ok: Some(ok),
+                ..
+            }) => deliver_last(&pending, id, Ok(ok.to_owned())),
+            Ok(Incoming {
+                id: Some(id),
+                error: Some(error),
+                ..
+            }) => deliver_last(&pending, id, Err(error)),
+            Ok(Incoming {
+                error: Some(error), ..
+            }) => reason = error, // about the connection, which is now closed
+            _ => break,
+        }
+    }
+    for (_, waiting) in lock(&pending).take().into_iter().flatten() {
+        _ = waiting.last.send(Err(reason.clone()));
+    }
+}
+
+async fn deliver_item(pending: &Pending, id: u64, item: &RawValue) {
+    let items = lock(pending)
+        .as_ref()
+        .and_then(|calls| calls.get(&id)?.items.clone());
+    if let Some(items) = items {
+        _ = items.send(item.to_owned()).await;
+    }
+}
+
+fn deliver_last(pending: &Pending, id: u64, last: Result<Box<RawValue>, Error>) {
+    if let Some(waiting) = lock(pending).as_mut().and_then(|calls| calls.remove(&id)) {
+        _ = waiting.last.send(last);
+    }
+}
+
+async fn write_lines(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
+    let mut batch: Vec<Vec<u8>> = Vec::with_capacity(WIRE_OPEN_REQUESTS);
+    while lines.recv_many(&mut batch, WIRE_OPEN_REQUESTS).await > 0 {
+        let bytes = match batch.len() {
+            1 => batch.pop().unwrap_or_default(),
+            _ => batch.concat(),
+        };
+        batch.clear();
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Connections to one part, opened as calls need them: at most 64 open calls on each.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    socket: Arc<PathBuf>,
+    connections: Arc<Mutex<Vec<Connection>>>,
+    /// Held while one is being opened, so that a burst of calls does not open one each.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Pool {
+    /// To the part that listens on this socket. Nothing is opened yet.
+    pub fn new(socket: impl Into<PathBuf>) -> Pool {
+        Pool {
+            socket: Arc::new(socket.into()),
+            connections: Arc::default(),
+            opening: Arc::default(),
+        }
+    }
+
+    /// Calls an operation. When the part dies before it has answered, the call is made once more, after a moment:
+    /// every operation of ken may be repeated (`ken_types::ops`).
+    pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        let deadline = Instant::now() + time;
+        match self.call_once::<O>(args, time, deadline).await {
+            Err(error) if error.code == Code::Unavailable => {
+                sleep(jitter()).await;
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    Err(error)
+                } else {
+                    self.call_once::<O>(args, left, deadline).await
+                }
+            }
+            result => result,
+        }
+    }
+
+    /// Calls an operation that streams. It is not repeated: what has been said cannot be taken back.
+    pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
+        self.connection(Instant::now() + time)
+            .await?
+            .stream::<O>(args, time)
+            .await
+    }
+
+    async fn call_once<O: Op>(
+        &self,
+        args: &O::Args,
+        time: Duration,
+        until: Instant,
+    ) -> Result<O::Reply, Error> {
+        self.connection(until).await?.call::<O>(args, time).await
+    }
+
+    async fn connection(&self, deadline: Instant) -> Result<Connection, Error> {
+        if let Some(connection) = self.free() {
+            return Ok(connection);
+        }
+        let late = |_| Error::deadline("no connection in time");
+        let _opening = timeout_at(deadline, self.opening.lock()).await.map_err(late)?;
+        if let Some(connection) = self.free() {
+            return Ok(connection);
+        }
+        let opened = timeout_at(deadline, Connection::open(&self.socket, deadline)).await;
+        let connection = opened.map_err(late)??;
+        self.lock().push(connection.clone());
+        Ok(connection)
+    }
+
+    /// The first connection with room, so that those which a burst has opened run dry and can be closed.
+    fn free(&self) -> Option<Connection> {
+        let mut connections = self.lock();
+        connections.retain(|connection| !connection.is_closed());
+        let with_room = |connection: &&Connection| {
+            connection
+                .open_calls()
+                .is_some_and(|open| open < WIRE_OPEN_REQUESTS)
+        };
+        connections.iter().find(with_room).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// 5 to 25 ms, so that many callers do not come back at once.
+fn jitter() -> Duration {
+    let [random] = id::random::<1>().unwrap_or([0]);
+    Duration::from_micros(5_000 + u64::from(random) * 78)
+}

@@ -1,0 +1,160 @@
+//! Bounded lines from a socket.
+
+use std::io;
+use std::time::Duration;
+
+use ken_types::limits::WIRE_LINE_BYTES;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
+
+/// From the first byte of a line to its LF.
+const LINE_TIME: Duration = Duration::from_secs(10);
+/// What one read asks for, and what is kept of a buffer that a long line has grown.
+const CHUNK: usize = 16 * 1024;
+
+/// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
+#[derive(Debug)]
+pub struct LineReader<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// Where the line that was last returned ends, its LF included.
+    taken: usize,
+    /// How far the buffer has been searched for an LF.
+    searched: usize,
+    line_bytes: usize,
+    line_time: Duration,
+}
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Without its LF.
+    Text(&'a [u8]),
+    /// The peer has ended; a begun line is dropped.
+    End,
+    /// Longer than a line may be. The rest of it is not read: close.
+    TooLong,
+    /// Begun and not ended in time: close.
+    TooSlow,
+}
+
+impl<R: AsyncRead + Unpin> LineReader<R> {
+    pub fn new(from: R) -> LineReader<R> {
+        LineReader {
+            from,
+            buffer: Vec::new(),
+            taken: 0,
+            searched: 0,
+            line_bytes: WIRE_LINE_BYTES,
+            line_time: LINE_TIME,
+        }
+    }
+
+    /// The next line. Cancel safe: bytes that were read stay in the buffer.
+    pub async fn next(&mut self) -> io::Result<Line<'_>> {
+        self.drop_taken();
+        let mut until = None;
+        loop {
+            if let Some(end) = self.find_end() {
+                self.taken = end + 1;
+                self.searched = self.taken;
+                return Ok(Line::Text(self.buffer.get(..end).unwrap_or_default()));
+            }
+            if self.buffer.len() >= self.line_bytes {
+                return Ok(Line::TooLong);
+            }
+            if !self.buffer.is_empty() && until.is_none() {
+                until = Some(Instant::now() + self.line_time);
+            }
+            self.buffer.reserve(CHUNK);
+            let read = self.from.read_buf(&mut self.buffer);
+            let count = match until {
+                None => read.await?,
+                Some(until) => match timeout_at(until, read).await {
+                    Ok(count) => count?,
+                    Err(_) => return Ok(Line::TooSlow),
+                },
+            };
+            if count == 0 {
+                return Ok(Line::End);
+            }
+        }
+    }
+
+    fn drop_taken(&mut self) {
+        self.buffer.drain(..self.taken);
+        self.searched -= self.taken;
+        self.taken = 0;
+        if self.buffer.is_empty() && self.buffer.capacity() > 4 * CHUNK {
+            self.buffer = Vec::new();
+        }
+    }
+
+    fn find_end(&mut self) -> Option<usize> {
+        let fresh = self.buffer.get(self.searched..).unwrap_or_default();
+        let found = fresh
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .map(|at| at + self.searched);
+        self.searched = self.buffer.len();
+        found.filter(|end| *end < self.line_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    fn reader(text: &[u8]) -> LineReader<&[u8]> {
+        LineReader {
+            line_bytes: 16,
+            ..LineReader::new(text)
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_then_end_and_a_begun_line_is_dropped() {
+        let mut lines = reader(b"one\n\ntwo\nthr");
+        assert_eq!(lines.next().await.unwrap(), Line::Text(b"one"));
+        assert_eq!(lines.next().await.unwrap(), Line::Text(b""));
+        assert_eq!(lines.next().await.unwrap(), Line::Text(b"two"));
+        assert_eq!(lines.next().await.unwrap(), Line::End);
+    }
+
+    #[tokio::test]
+    async fn a_line_may_have_the_limit_and_no_more() {
+        assert_eq!(
+            reader(b"123456789012345\n").next().await.unwrap(),
+            Line::Text(b"123456789012345")
+        );
+        assert_eq!(reader(b"1234567890123456\n").next().await.unwrap(), Line::TooLong);
+        assert_eq!(reader(b"1234567890123456").next().await.unwrap(), Line::TooLong);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_line_is_cut_and_a_slow_start_is_not() {
+        let (mut to, from) = tokio::io::duplex(64);
+        let mut lines = LineReader::new(from);
+        assert!(
+            tokio::time::timeout(Duration::from_secs(3600), lines.next())
+                .await
+                .is_err()
+        );
+        to.write_all(b"{").await.unwrap();
+        assert_eq!(lines.next().await.unwrap(), Line::TooSlow);
+    }
+
+    #[tokio::test]
+    async fn single_bytes_make_the_same_line() {
+        let (mut to, from) = tokio::io::duplex(1);
+        let send = async {
+            for byte in b"hello\n" {
+                to.write_all(&[*byte]).await.unwrap();
+            }
+        };
+        let mut lines = LineReader::new(from);
+        let (_, line) = tokio::join!(send, lines.next());
+        assert_eq!(line.unwrap(), Line::Text(b"hello"));
+    }
+}

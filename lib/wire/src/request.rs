@@ -1,0 +1,219 @@
+//! The envelope of a request, and the lines that answer it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use ken_types::json::check_depth;
+use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_DEADLINE_MS, WIRE_LINE_BYTES};
+use ken_types::{Error, json};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// What a line asks for.
+#[derive(Debug)]
+pub(crate) enum Request<'a> {
+    Call {
+        id: u64,
+        op: Cow<'a, str>,
+        args: &'a str,
+        deadline: Duration,
+    },
+    Cancel {
+        id: u64,
+    },
+}
+
+/// A line that is no request, with its id as far as it could be read.
+#[derive(Debug)]
+pub(crate) struct Malformed {
+    pub(crate) id: Option<u64>,
+    pub(crate) error: Error,
+}
+
+const FORM: &str = r#"a request is {"id":1,"op":"service.info","args":{}}"#;
+
+fn is_object(text: &[u8]) -> bool {
+    text.trim_ascii_start().first() == Some(&b'{')
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    id: u64,
+    #[serde(borrow, default)]
+    op: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    args: Option<&'a RawValue>,
+    #[serde(default)]
+    deadline_ms: Option<u64>,
+    /// A traceparent (W3C Trace Context); accepted and not yet passed on.
+    #[serde(default, rename = "trace")]
+    _trace: Option<Cow<'a, str>>,
+    #[serde(default)]
+    cancel: Option<bool>,
+}
+
+/// Only the id, of a line whose envelope is wrong elsewhere.
+#[derive(Deserialize)]
+struct IdOnly {
+    id: u64,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
+        let no_id = |error| Malformed { id: None, error };
+        check_depth(line, json::MAX_DEPTH).map_err(no_id)?;
+        // serde would take an array for a struct, field by field.
+        if !is_object(line) {
+            return Err(no_id(Error::invalid("", "a request is a JSON object").hint(FORM)));
+        }
+        let envelope: Envelope<'a> = serde_json::from_slice(line).map_err(|error| Malformed {
+            id: serde_json::from_slice::<IdOnly>(line).ok().map(|line| line.id),
+            error: Error::invalid("", format!("malformed request: {error}")).hint(FORM),
+        })?;
+        envelope.check()
+    }
+}
+
+impl<'a> Envelope<'a> {
+    fn check(self) -> Result<Request<'a>, Malformed> {
+        let id = self.id;
+        let wrong = |error| Malformed { id: Some(id), error };
+        match (self.op, self.cancel) {
+            (Some(op), None) => {
+                let args = self.args.map_or("{}", RawValue::get);
+                if !is_object(args.as_bytes()) {
+                    return Err(wrong(Error::invalid("/args", "args is not an object")));
+                }
+                let deadline = deadline(self.deadline_ms).map_err(wrong)?;
+                Ok(Request::Call {
+                    id,
+                    op,
+                    args,
+                    deadline,
+                })
+            }
+            (None, Some(true)) => Ok(Request::Cancel { id }),
+            _ => Err(wrong(Error::invalid(
+                "/op",
+                "a request has either `op` or `cancel`: true",
+            ))),
+        }
+    }
+}
+
+fn deadline(asked: Option<u64>) -> Result<Duration, Error> {
+    match asked.unwrap_or(WIRE_DEADLINE_MS) {
+        ms if ms <= WIRE_DEADLINE_MAX_MS => Ok(Duration::from_millis(ms)),
+        ms => {
+            let message = format!("deadline_ms is {ms}; the longest is {WIRE_DEADLINE_MAX_MS}");
+            Err(Error::invalid("/deadline_ms", message))
+        }
+    }
+}
+
+/// Reads arguments; an error names the field as a pointer below `/args`.
+pub(crate) fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).or_else(|_| explain(text))
+}
+
+/// Reads once more, slowly, to say where it went wrong.
+fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let below = |at: Option<String>| format!("/args{}", at.unwrap_or_default());
+    json::parse(text.as_bytes(), json::MAX_DEPTH)
+        .and_then(json::from_value)
+        .map_err(|error| Error {
+            at: Some(below(error.at.clone())),
+            ..error
+        })
+}
+
+/// One answering line, its LF included: `{"id":…,"<key>":<value>}`.
+pub(crate) fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"id\":");
+    match id {
+        Some(id) => line.extend_from_slice(id.to_string().as_bytes()),
+        None => line.extend_from_slice(b"null"),
+    }
+    line.extend_from_slice(b",\"");
+    line.extend_from_slice(key.as_bytes());
+    line.extend_from_slice(b"\":");
+    serde_json::to_writer(&mut line, value)
+        .map_err(|error| Error::internal(format!("an answer could not be written as JSON: {error}")))?;
+    line.extend_from_slice(b"}\n");
+    match line.len() {
+        length if length <= WIRE_LINE_BYTES => Ok(line),
+        length => Err(Error::too_large(format!(
+            "the answer has {length} bytes, a line at most {WIRE_LINE_BYTES}"
+        ))),
+    }
+}
+
+/// The line of an error. Its parts are plain text, so it can always be written.
+pub(crate) fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
+    answer(id, "error", error).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::Code;
+
+    #[test]
+    fn what_is_no_request_is_refused_with_its_id_as_far_as_there_is_one() {
+        for (line, id) in [
+            ("", None),
+            ("{}", None),
+            ("[1]", None),
+            ("nonsense", None),
+            (r#"{"id":"a","op":"x"}"#, None),
+            (r#"{"id":3}"#, Some(3)),
+            (r#"{"id":3,"op":"x","cancel":true}"#, Some(3)),
+            (r#"{"id":3,"cancel":false}"#, Some(3)),
+            (r#"{"id":3,"op":"x","more":1}"#, Some(3)),
+            (r#"{"id":3,"op":7}"#, Some(3)),
+            (r#"{"id":3,"op":"x","args":[1]}"#, Some(3)),
+            (r#"{"id":3,"op":"x","deadline_ms":600001}"#, Some(3)),
+        ] {
+            let malformed = Request::parse(line.as_bytes()).unwrap_err();
+            assert_eq!(malformed.id, id, "{line}");
+            assert_eq!(malformed.error.code, Code::Invalid, "{line}");
+        }
+        let deep = format!(
+            r#"{{"id":3,"op":"x","args":{}{}}}"#,
+            "[".repeat(64),
+            "]".repeat(64)
+        );
+        assert!(Request::parse(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Args {
+            #[allow(dead_code)]
+            limit: u32,
+        }
+        assert!(read_args::<Args>(r#"{"limit":1}"#).is_ok());
+        for (text, at) in [
+            ("{}", "/args/limit"),
+            (r#"{"limit":"a"}"#, "/args/limit"),
+            (r#"{"limit":1,"x":2}"#, "/args/x"),
+        ] {
+            assert_eq!(
+                read_args::<Args>(text).unwrap_err().at.as_deref(),
+                Some(at),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_over_the_limit_of_a_line_is_an_error() {
+        let error = answer(Some(1), "ok", &"x".repeat(WIRE_LINE_BYTES)).unwrap_err();
+        assert_eq!(error.code, Code::TooLarge);
+    }
+}

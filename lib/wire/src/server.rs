@@ -1,0 +1,334 @@
+//! The side that answers: one task a connection, one a call, bounded in everything.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::limits::{WIRE_CONNECTIONS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, UCred};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::line::{Line, LineReader};
+use crate::request::{Malformed, Request, refusal};
+use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
+
+/// A reader that takes nothing for so long is gone.
+const STALL: Duration = Duration::from_secs(60);
+/// How long a caller that is told to come back shall wait.
+const RETRY_MS: u64 = 50;
+/// How long a failing accept sleeps: out of descriptors passes, the part stays.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often a stopping connection looks whether its calls have ended.
+const DRAIN_STEP: Duration = Duration::from_millis(2);
+/// Lines that are written in one go.
+const BATCH_LINES: usize = 64;
+
+/// A running server's numbers and its way to stop.
+#[derive(Debug, Clone)]
+pub struct Server {
+    stop: watch::Sender<bool>,
+    drain: Duration,
+    permits: Arc<Semaphore>,
+    connected: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// `drain`: how long open calls may go on after [`Server::stop`]; then they end as `unavailable`.
+    pub fn new(drain: Duration) -> Server {
+        Server {
+            stop: watch::Sender::new(false),
+            drain,
+            permits: Arc::new(Semaphore::new(WIRE_CONNECTIONS)),
+            connected: Arc::default(),
+            open: Arc::default(),
+        }
+    }
+
+    /// Takes no new connections and no new calls; open ones go on for the time of `drain`.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Calls that have no final line yet.
+    pub fn open_requests(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections at this time.
+    pub fn connections(&self) -> usize {
+        self.connected.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers calls on a listening socket until [`Server::stop`]; then until all open calls have had their final line.
+pub async fn serve<S: Daemon>(server: Server, listener: UnixListener, table: Table<S>, state: Arc<S>) {
+    let table = Arc::new(table);
+    let next_id = AtomicU64::new(1);
+    let mut tasks = JoinSet::new();
+    let mut stop = server.stop.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            _ = stopped(&mut stop) => break,
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
+            accepted = accept(&server, &listener) => accepted,
+        };
+        match accepted {
+            Ok((stream, permit)) => {
+                let connection = Connection {
+                    id: next_id.fetch_add(1, Ordering::Relaxed),
+                    server: server.clone(),
+                    table: table.clone(),
+                    state: state.clone(),
+                };
+                tasks.spawn(async move {
+                    let connected = connection.server.connected.clone();
+                    connected.fetch_add(1, Ordering::Relaxed);
+                    connection.run(stream).await;
+                    connected.fetch_sub(1, Ordering::Relaxed);
+                    drop(permit);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone, which is as good.
+    _ = stop.wait_for(|stop| *stop).await;
+}
+
+type Permit = tokio::sync::OwnedSemaphorePermit;
+
+/// The permit comes first, so that what cannot be served waits in the backlog and costs nothing here.
+async fn accept(server: &Server, listener: &UnixListener) -> io::Result<(UnixStream, Permit)> {
+    let permit = server
+        .permits
+        .clone()
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, permit))
+}
+
+struct Connection<S> {
+    id: ConnectionId,
+    server: Server,
+    table: Arc<Table<S>>,
+    state: Arc<S>,
+}
+
+impl<S: Daemon> Connection<S> {
+    async fn run(self, stream: UnixStream) {
+        let peer = stream.peer_cred();
+        let (read, write) = stream.into_split();
+        let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
+        let writer = tokio::spawn(write_lines(write, lines));
+        match refuse_stranger(peer) {
+            Some(error) => _ = out.send(refusal(None, &error)).await,
+            None => self.answer(read, &out, &writer).await,
+        }
+        drop(out);
+        _ = writer.await;
+    }
+
+    /// Reads requests until the peer ends, breaks the rules or stops reading. Its open calls end with it.
+    async fn answer(&self, read: OwnedReadHalf, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
+        let calls = Calls {
+            open: Arc::default(),
+            count: self.server.open.clone(),
+        };
+        let mut lines = LineReader::new(read);
+        let mut stop = self.server.stop.subscribe();
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                _ = out.closed() => break,
+                _ = stopped(&mut stop) => {
+                    calls.finish(self.server.drain, out, writer).await;
+                    break;
+                }
+            };
+            let answered = match line {
+                Ok(Line::Text(line)) => self.handle(line, &calls, out).await,
+                Ok(Line::End) | Err(_) => break,
+                Ok(Line::TooLong) => {
+                    let message = format!("a line has more than {WIRE_LINE_BYTES} bytes");
+                    _ = out.send(refusal(None, &Error::too_large(message))).await;
+                    break;
+                }
+                Ok(Line::TooSlow) => {
+                    _ = out
+                        .send(refusal(None, &Error::deadline("a line took longer than 10 s")))
+                        .await;
+                    break;
+                }
+            };
+            if answered.is_err() {
+                break;
+            }
+        }
+        calls.abort_all();
+        self.state.disconnected(self.id);
+    }
+
+    async fn handle(&self, line: &[u8], calls: &Calls, out: &mpsc::Sender<Vec<u8>>) -> Result<(), Gone> {
+        let line = match Request::parse(line) {
+            Ok(Request::Call {
+                id,
+                op,
+                args,
+                deadline,
+            }) => {
+                let deadline = Instant::now() + deadline;
+                let call = RawCall {
+                    connection: self.id,
+                    id,
+                    deadline,
+                    out: out.clone(),
+                };
+                let started = calls
+                    .check(id)
+                    .and_then(|()| self.table.start(self.state.clone(), call, &op, args));
+                match started {
+                    Ok(answer) => {
+                        calls.spawn(id, deadline, answer, out.clone());
+                        return Ok(());
+                    }
+                    Err(error) => refusal(Some(id), &error),
+                }
+            }
+            Ok(Request::Cancel { id }) => match calls.cancel(id) {
+                true => refusal(Some(id), &Error::cancelled("cancelled by the caller")),
+                false => return Ok(()), // already answered: its final line is on the way
+            },
+            Err(Malformed { id, error }) => refusal(id, &error),
+        };
+        out.send(line).await.map_err(|_| Gone)
+    }
+}
+
+/// The peer takes no more lines.
+struct Gone;
+
+/// The calls of one connection that have had no final line. Who removes a call from here owns its final line.
+struct Calls {
+    open: Arc<Mutex<HashMap<u64, Option<AbortHandle>>>>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Calls {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Option<AbortHandle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, id: u64) -> Result<(), Error> {
+        let open = self.lock();
+        if open.contains_key(&id) {
+            return Err(Error::invalid("/id", format!("request {id} is still open")));
+        }
+        if open.len() >= WIRE_OPEN_REQUESTS {
+            let message = format!("{WIRE_OPEN_REQUESTS} requests are open on this connection");
+            return Err(Error::busy(message, RETRY_MS));
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
+        // Entered before the task can run, so that a call which ends at once finds itself.
+        self.lock().insert(id, None);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let calls = Calls {
+            open: self.open.clone(),
+            count: self.count.clone(),
+        };
+        let task = tokio::spawn(async move {
+            let line = match timeout_at(deadline, answer).await {
+                Ok(Ok(line)) => line,
+                Ok(Err(error)) => refusal(Some(id), &error),
+                Err(_) => refusal(Some(id), &Error::deadline("the deadline has passed")),
+            };
+            if calls.remove(id).is_some() {
+                _ = out.send(line).await;
+            }
+        });
+        if let Some(entry) = self.lock().get_mut(&id) {
+            *entry = Some(task.abort_handle());
+        }
+    }
+
+    fn remove(&self, id: u64) -> Option<Option<AbortHandle>> {
+        let removed = self.lock().remove(&id);
+        if removed.is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        removed
+    }
+
+    fn cancel(&self, id: u64) -> bool {
+        let removed = self.remove(id);
+        if let Some(Some(task)) = &removed {
+            task.abort();
+        }
+        removed.is_some()
+    }
+
+    fn abort_all(&self) {
+        for id in self.ids() {
+            self.cancel(id);
+        }
+    }
+
+    /// Gives open calls their time, then ends what is left of them.
+    async fn finish(&self, drain: Duration, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
+        let until = Instant::now() + drain;
+        while !self.lock().is_empty() && !writer.is_finished() && Instant::now() < until {
+            tokio::time::sleep(DRAIN_STEP).await;
+        }
+        for id in self.ids().into_iter().filter(|id| self.cancel(*id)) {
+            _ = out
+                .send(refusal(Some(id), &Error::unavailable("the part is stopping")))
+                .await;
+        }
+    }
+
+    fn ids(&self) -> Vec<u64> {
+        self.lock().keys().copied().collect()
+    }
+}
+
+/// Writes what is ready in as few calls as possible. Ends when the peer is gone or has not read for a minute; the
+/// closed channel then tells the others.
+async fn write_lines(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
+    let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
+    while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
+        let bytes = match batch.len() {
+            1 => batch.pop().unwrap_or_default(),
+            _ => batch.concat(),
+        };
+        batch.clear();
+        if !matches!(timeout(STALL, to.write_all(&bytes)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Only the same user and root may call: the directory's mode says so, and this holds when it has been loosened.
+fn refuse_stranger(peer: io::Result<UCred>) -> Option<Error> {
+    let own = nix::unistd::geteuid().as_raw();
+    match peer.map(|peer| peer.uid()) {
+        Ok(uid) if uid == 0 || uid == own => None,
+        Ok(uid) => Some(Error::forbidden(format!("uid {uid} may not call this part"))),
+        Err(error) => Some(Error::forbidden(format!("the caller is unknown: {error}"))),
+    }
+}

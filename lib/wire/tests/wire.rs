@@ -1,0 +1,231 @@
+//! The server under the conformance suite, and the client against the server.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ken_types::ops::service::{ServiceInfo, ServicePing};
+use ken_types::ops::{NoItem, Nothing, Op};
+use ken_types::{Code, Error};
+use ken_wire::conformance::{Subject, check};
+use ken_wire::{Connection, Context, Daemon, Pool, Server, Table, serve};
+use tokio::net::UnixListener;
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Number {
+    n: u64,
+}
+
+enum Sleep {}
+impl Op for Sleep {
+    const NAME: &'static str = "test.sleep";
+    type Args = Number;
+    type Reply = Nothing;
+    type Item = NoItem;
+}
+
+enum Count {}
+impl Op for Count {
+    const NAME: &'static str = "test.count";
+    type Args = Number;
+    type Reply = u64;
+    type Item = u64;
+}
+
+#[derive(Default)]
+struct Probe {
+    disconnected: AtomicUsize,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl Daemon for Probe {
+    fn disconnected(&self, _: u64) {
+        self.disconnected.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct CountDrop(Arc<AtomicUsize>);
+impl Drop for CountDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn sleep_ms(state: Arc<Probe>, _: Context<Sleep>, Number { n: ms }: Number) -> Result<Nothing, Error> {
+    let _count = CountDrop(state.dropped.clone());
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    Ok(Nothing {})
+}
+
+async fn count(_: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
+    for number in 0..to {
+        context.item(&number).await?;
+    }
+    Ok(to)
+}
+
+struct Running {
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+    server: Server,
+    state: Arc<Probe>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn start() -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("probe.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let table = Table::new("probe", "0")
+        .op::<Sleep, _, _>(sleep_ms)
+        .op::<Count, _, _>(count);
+    let server = Server::new(Duration::from_millis(200));
+    let state = Arc::new(Probe::default());
+    let task = tokio::spawn(serve(server.clone(), listener, table, state.clone()));
+    Running {
+        _dir: dir,
+        socket,
+        server,
+        state,
+        task,
+    }
+}
+
+#[tokio::test]
+async fn the_server_conforms() {
+    let running = start();
+    let subject = Subject {
+        socket: running.socket.clone(),
+        slow: Some(("test.sleep", serde_json::json!({"n": 5_000}))),
+    };
+    let failed = tokio::task::spawn_blocking(move || check(&subject))
+        .await
+        .unwrap();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[tokio::test]
+async fn calls_interleave_and_a_pool_opens_what_it_needs() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let sleeps: Vec<_> = (0..100)
+        .map(|_| {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.call::<Sleep>(&Number { n: 200 }, 5 * SECOND).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(
+        pool.call::<ServiceInfo>(&Nothing {}, SECOND).await.unwrap().name,
+        "probe"
+    );
+    assert_eq!(running.server.connections(), 2);
+    for sleep in sleeps {
+        sleep.await.unwrap().unwrap();
+    }
+    assert_eq!(running.server.open_requests(), 0);
+}
+
+#[tokio::test]
+async fn items_come_in_order_and_wait_for_a_slow_caller() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let mut items = pool
+        .stream::<Count>(&Number { n: 10_000 }, 10 * SECOND)
+        .await
+        .unwrap();
+    let mut wanted = 0;
+    while let Some(item) = items.next().await {
+        assert_eq!(item.unwrap(), wanted);
+        wanted += 1;
+    }
+    assert_eq!((wanted, items.reply().await.unwrap()), (10_000, 10_000));
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_cancelled_at_the_other_side() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let call = tokio::time::timeout(
+        Duration::from_millis(50),
+        pool.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND),
+    );
+    assert!(call.await.is_err());
+    let until = Instant::now() + 5 * SECOND;
+    while running.state.dropped.load(Ordering::SeqCst) == 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(running.state.dropped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_takes_its_calls_along_and_is_told() {
+    let running = start();
+    let connection = Connection::open(&running.socket, Instant::now() + SECOND)
+        .await
+        .unwrap();
+    let other = connection.clone();
+    let call = tokio::spawn(async move { other.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    call.abort();
+    _ = call.await;
+    drop(connection);
+    let until = Instant::now() + 5 * SECOND;
+    while running.state.disconnected.load(Ordering::SeqCst) == 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(running.state.disconnected.load(Ordering::SeqCst), 1);
+    assert_eq!(running.state.dropped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn stopping_answers_what_is_open_and_nothing_new() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let call = |ms: u64| {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.call::<Sleep>(&Number { n: ms }, 50 * SECOND).await })
+    };
+    let (short, long) = (call(100), call(30_000));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    running.server.stop();
+    assert!(short.await.unwrap().is_ok());
+    assert_eq!(long.await.unwrap().unwrap_err().code, Code::Unavailable);
+    running.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_part_that_dies_is_asked_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("probe.sock");
+    let std_listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    // As after kill -9 under kend: the first connection dies without an answer, the socket is still there.
+    let first = std_listener.try_clone().unwrap();
+    let death = tokio::task::spawn_blocking(move || drop(first.accept().unwrap()));
+    let pool = Pool::new(&socket);
+    let call = tokio::spawn(async move { pool.call::<ServicePing>(&Nothing {}, 5 * SECOND).await });
+    death.await.unwrap();
+    std_listener.set_nonblocking(true).unwrap();
+    let listener = UnixListener::from_std(std_listener).unwrap();
+    tokio::spawn(serve(
+        Server::new(SECOND),
+        listener,
+        Table::new("probe", "0"),
+        Arc::new(Probe::default()),
+    ));
+    call.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_part_that_is_not_there_is_named() {
+    let pool = Pool::new("/nonexistent/store.sock");
+    let error = pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(error.message.contains("store cannot be reached"), "{error}");
+}
