@@ -37,7 +37,7 @@ pub(crate) struct Common {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// JSON, indented
+    /// JSON, a line for each field and list item
     Json,
     /// JSON in one line
     Compact,

@@ -42,6 +42,7 @@
 mod cli;
 mod failure;
 mod input;
+mod layout;
 mod lines;
 mod output;
 mod reply;

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde_json::Serializer;
 
 use crate::cli::Format;
+use crate::layout::Layout;
 use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
@@ -82,7 +84,7 @@ impl<'a> Reply<'a> {
                 });
             }
             Format::Json => output.write(|writer| {
-                serde_json::to_writer_pretty(&mut *writer, answer)?;
+                answer.serialize(&mut Serializer::with_formatter(&mut *writer, Layout::default()))?;
                 writer.write_all(b"\n")
             }),
             Format::Compact => output.write(|writer| {

@@ -1,0 +1,125 @@
+use crate::{Word, expand};
+
+/// A negator reaches at most this many words far: past that, an English reader has begun a new thought.
+pub const MAX_SCOPE: usize = 8;
+
+/// Whether a word negates what follows it: `not`, `never`, `no`, `neither`, `nor`, `without`, … or ends in "n't". Any case.
+pub fn is_negator(word: &str) -> bool {
+    let known = NEGATORS.iter().any(|negator| negator.eq_ignore_ascii_case(word));
+    known || expand(word).is_some_and(|contraction| contraction.second == "not")
+}
+
+/// Whether a word turns against what stood before it ("not angry, *just* disappointed"), and so ends a negation.
+pub fn is_contrast(word: &str) -> bool {
+    CONTRASTS
+        .iter()
+        .any(|contrast| contrast.eq_ignore_ascii_case(word))
+}
+
+/// For each word whether it stands in the scope of a negator: after it in the same clause, at most [`MAX_SCOPE`] words
+/// away. A clause ends at punctuation between two words and at a contrast. The negator itself is not in its scope, and
+/// two negations in one clause cancel each other. `words` are consecutive words of `text`.
+pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
+    let mut scope = Scope {
+        left: 0,
+        negative: false,
+    };
+    let mut end_of_last = words.first().map_or(0, |word| word.span.start);
+    let mut flags = Vec::with_capacity(words.len());
+    for word in words {
+        let between = text.get(end_of_last..word.span.start).unwrap_or_default();
+        flags.push(scope.step(word.text, between));
+        end_of_last = word.span.end;
+    }
+    flags
+}
+
+struct Scope {
+    /// Words that the negator still reaches.
+    left: usize,
+    negative: bool,
+}
+
+impl Scope {
+    /// Whether the scope holds `word`, which follows the last one after the characters `between`.
+    fn step(&mut self, word: &str, between: &str) -> bool {
+        if is_contrast(word) || between.chars().any(ends_clause) {
+            self.left = 0;
+        }
+        if is_negator(word) {
+            // "nor" goes on with the negation of "neither"; any other negator in a negation cancels it.
+            let again = self.left > 0 && self.negative && !word.eq_ignore_ascii_case("nor");
+            *self = Scope {
+                left: MAX_SCOPE,
+                negative: !again,
+            };
+            return false;
+        }
+        let held = self.left > 0 && self.negative;
+        self.left = self.left.saturating_sub(1);
+        held
+    }
+}
+
+fn ends_clause(char: char) -> bool {
+    matches!(
+        char,
+        '.' | ',' | ';' | ':' | '!' | '?' | '…' | '(' | ')' | '"' | '“' | '”' | '—' | '–' | '\n'
+    )
+}
+
+const NEGATORS: [&str; 14] = [
+    "not", "no", "never", "neither", "nor", "none", "nobody", "nothing", "nowhere", "without", "hardly",
+    "barely", "scarcely", "lacks",
+];
+
+const CONTRASTS: [&str; 10] = [
+    "but",
+    "however",
+    "just",
+    "yet",
+    "though",
+    "although",
+    "rather",
+    "instead",
+    "nevertheless",
+    "only",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words;
+
+    fn negated_words(text: &str) -> Vec<&str> {
+        let words: Vec<Word<'_>> = words(text).collect();
+        let flags = negated(text, &words);
+        words
+            .iter()
+            .zip(flags)
+            .filter(|(_, flag)| *flag)
+            .map(|(word, _)| word.text)
+            .collect()
+    }
+
+    #[test]
+    fn scope_ends_with_the_clause() {
+        assert_eq!(negated_words("I don’t feel happy."), ["feel", "happy"]);
+        assert_eq!(negated_words("I'm not angry, just disappointed"), ["angry"]);
+        assert_eq!(negated_words("not angry but sad"), ["angry"]);
+        assert_eq!(negated_words("I am neither happy nor sad"), ["happy", "sad"]);
+        assert_eq!(negated_words("No problem, thanks!"), ["problem"]);
+        assert_eq!(negated_words("happy and glad"), [""; 0]);
+    }
+
+    #[test]
+    fn two_negations_cancel() {
+        assert_eq!(negated_words("it is not without charm"), [""; 0]);
+    }
+
+    #[test]
+    fn scope_is_bounded() {
+        let text = "not a b c d e f g h i j";
+        assert_eq!(negated_words(text).len(), MAX_SCOPE);
+    }
+}

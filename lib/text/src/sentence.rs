@@ -1,0 +1,125 @@
+use crate::Span;
+
+/// A sentence with its closing punctuation, without the blanks around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sentence<'a> {
+    pub text: &'a str,
+    pub span: Span,
+}
+
+/// The sentences of a text, in order. A sentence ends after `.`, `!`, `?` or `…` that a blank follows (closing quotes and
+/// brackets between them belong to it), unless the point belongs to an abbreviation or an initial; and at an empty line.
+pub fn sentences(text: &str) -> Sentences<'_> {
+    Sentences { text, at: 0 }
+}
+
+/// The iterator of [`sentences`].
+#[derive(Debug, Clone)]
+pub struct Sentences<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Iterator for Sentences<'a> {
+    type Item = Sentence<'a>;
+
+    fn next(&mut self) -> Option<Sentence<'a>> {
+        let rest = self.text.get(self.at..)?;
+        let start = self.at + rest.find(|char: char| !char.is_whitespace())?;
+        let end = start + end_of_first(self.text.get(start..)?);
+        self.at = end;
+        let length = self.text.get(start..end)?.trim_end().len();
+        let span = Span {
+            start,
+            end: start + length,
+        };
+        Some(Sentence {
+            text: span.of(self.text),
+            span,
+        })
+    }
+}
+
+/// Where the first sentence of `text` ends, in bytes.
+fn end_of_first(text: &str) -> usize {
+    let mut word_start = 0; // of the word before a point
+    let mut closing = false; // whether all since the last end mark are closing marks
+    for (offset, char) in text.char_indices() {
+        match char {
+            '.' => closing = !is_abbreviation(text.get(word_start..offset).unwrap_or_default()),
+            '!' | '?' | '…' | '。' | '！' | '？' => closing = true,
+            ')' | ']' | '"' | '\'' | '”' | '’' | '»' => {}
+            '\n' if closing || ends_paragraph(text.get(offset..).unwrap_or_default()) => return offset,
+            _ if char.is_whitespace() && closing => return offset,
+            _ => closing = false,
+        }
+        if !char.is_alphanumeric() && char != '.' {
+            word_start = offset + char.len_utf8();
+        }
+    }
+    text.len()
+}
+
+/// Whether `rest`, which starts with a line feed, goes on with an empty line.
+fn ends_paragraph(rest: &str) -> bool {
+    let mut chars = rest.chars().skip(1);
+    matches!(
+        chars.find(|&char| char != ' ' && char != '\t' && char != '\r'),
+        Some('\n') | None
+    )
+}
+
+/// Whether the point after `word` is part of it. A word may hold points itself (`e.g`).
+fn is_abbreviation(word: &str) -> bool {
+    let mut letters = word.chars();
+    let initial = matches!((letters.next(), letters.next()), (Some(first), None) if first.is_uppercase() && first != 'I');
+    initial || ABBREVIATIONS.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+const ABBREVIATIONS: [&str; 27] = [
+    "mr", "mrs", "ms", "dr", "prof", "st", "vs", "e.g", "i.e", "cf", "approx", "dept", "est", "fig", "figs",
+    "eq", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "resp", "sec", "min",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(text: &str) -> Vec<&str> {
+        sentences(text).map(|sentence| sentence.text).collect()
+    }
+
+    #[test]
+    fn sentences_end_where_a_reader_stops() {
+        assert_eq!(
+            texts("One. Two! Three?  Four"),
+            ["One.", "Two!", "Three?", "Four"]
+        );
+        assert_eq!(
+            texts("He said \"stop.\" Then left."),
+            ["He said \"stop.\"", "Then left."]
+        );
+        assert_eq!(
+            texts("It costs 3.50 at ken.example today."),
+            ["It costs 3.50 at ken.example today."]
+        );
+        assert_eq!(
+            texts("Dr. A. Smith came, e.g. by car. So did I. Yes."),
+            ["Dr. A. Smith came, e.g. by car.", "So did I.", "Yes."]
+        );
+        assert_eq!(
+            texts("A title\n\nA line that\ngoes on.\n"),
+            ["A title", "A line that\ngoes on."]
+        );
+        assert_eq!(texts("What?! No..."), ["What?!", "No..."]);
+        assert_eq!(texts(" \n "), [""; 0]);
+    }
+
+    #[test]
+    fn spans_are_bytes_of_the_text() {
+        let text = " Né?  “Two.” ";
+        let spans: Vec<Span> = sentences(text).map(|sentence| sentence.span).collect();
+        assert_eq!(spans, [Span { start: 1, end: 5 }, Span { start: 7, end: 17 }]);
+        assert!(sentences(text).all(|sentence| sentence.span.of(text) == sentence.text));
+    }
+}
