@@ -225,6 +225,11 @@ impl StopReason {
     pub fn is_final(self) -> bool {
         matches!(self, StopReason::Stop | StopReason::Length)
     }
+
+    /// Whether the message was not finished by the model itself, and is no part of what is sent to it again.
+    pub fn is_cut(self) -> bool {
+        matches!(self, StopReason::Error | StopReason::Aborted | StopReason::Interrupted)
+    }
 }
 
 /// What failed, by a stable name and in words.
@@ -259,6 +264,9 @@ pub enum Message {
         usage: Usage,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stop_reason: Option<StopReason>,
+        /// With `stopReason` `error` only: what failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
         timestamp: i64,
     },
     ToolResult {
@@ -335,6 +343,12 @@ pub struct Usage {
     pub cache_write: u64,
     pub total_tokens: u64,
     pub cost: Cost,
+}
+
+/// Tokens of a text where no tokenizer is at hand: one per four bytes of UTF-8, rounded up. Four bytes a token is the
+/// usual rate of byte-pair vocabularies on English; for other scripts it errs on the high side.
+pub fn estimated_tokens(text: &str) -> u64 {
+    text.len().div_ceil(4) as u64
 }
 
 impl std::ops::AddAssign for Usage {

@@ -7,8 +7,9 @@ use super::Nothing;
 use crate::event::{Message, ModelName, StopReason, Usage};
 
 crate::operations! {
-    /// One model call. Items are what the model says as it says it. `unavailable` when every provider of the list
-    /// failed before it said anything; `cancelled` closes the call to the provider.
+    /// One call to one provider. Items are what the model says as it says it; `cancelled` closes the call to the
+    /// provider. The caller repeats it, and goes to the next of the list: `busy` (overload, 429) and `unavailable` (5xx,
+    /// network) may pass, `too_large` is a context over the model's window, all others stay as they are.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
     /// What is configured.
     ModelInfo, "model.info": Nothing => ModelState;
@@ -17,6 +18,9 @@ crate::operations! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
+    /// `provider/model`, one of `model.info`'s; absent: its first. `not_found` for any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// The governing rules and what else stands above the conversation.
     pub system: String,
     /// What was found for this turn. An answer that uses an entry names its id.
