@@ -1,0 +1,38 @@
+//! The smallest daemon: what every part has, and one operation that takes its time.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::{NoOptions, Program, run};
+use ken_types::ops::{NoItem, Nothing, Op};
+use ken_wire::{Daemon, Table};
+
+struct Probe;
+
+impl Daemon for Probe {}
+
+enum Sleep {}
+
+impl Op for Sleep {
+    const NAME: &'static str = "probe.sleep";
+    type Args = Nothing;
+    type Reply = Nothing;
+    type Item = NoItem;
+}
+
+fn main() -> ExitCode {
+    let program = Program {
+        name: "ken-probe",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "Answers what every part answers",
+        drain: Duration::from_millis(100),
+    };
+    run::<NoOptions, _, _>(program, async |_| {
+        let table = Table::new("probe", program.version).op::<Sleep, _, _>(|_, _, _| async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(Nothing {})
+        });
+        Ok((table, Arc::new(Probe)))
+    })
+}

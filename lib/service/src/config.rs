@@ -1,0 +1,49 @@
+//! The configuration that is in force, as `kend` has checked it.
+
+use std::io;
+use std::path::Path;
+
+use ken_types::Error;
+use ken_types::config::Config;
+
+/// Reads `ken.toml`; a file that is not there is the default, as every key has one.
+pub(crate) fn load(path: &Path) -> Result<Config, Error> {
+    let place = path.display();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => {
+            return Err(Error::invalid(
+                place.to_string(),
+                format!("the configuration cannot be read: {error}"),
+            ));
+        }
+    };
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| {
+            1 + text
+                .bytes()
+                .take(span.start)
+                .filter(|byte| *byte == b'\n')
+                .count()
+        });
+        Error::invalid(format!("{place}:{line}"), error.message().to_owned())
+            .hint("`kend --check` names every mistake")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_is_the_default_and_a_mistake_is_named_with_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ken.toml");
+        assert_eq!(load(&path).unwrap(), Config::default());
+        std::fs::write(&path, "# a comment\n[gateway]\nprot = 1\n").unwrap();
+        let error = load(&path).unwrap_err();
+        assert_eq!(error.at, Some(format!("{}:3", path.display())));
+        assert!(error.message.contains("prot"), "{error}");
+    }
+}

@@ -1,0 +1,31 @@
+//! Logs: JSON lines on standard error, which `kend` keeps and rotates.
+
+use tracing::level_filters::LevelFilter;
+
+/// Starts logging. `KEN_LOG` is the level; what is no level counts as `info`.
+pub(crate) fn start() {
+    let level = std::env::var("KEN_LOG")
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(LevelFilter::INFO);
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false)
+        .with_max_level(level)
+        .with_writer(std::io::stderr);
+    // A second start (in one process, by tests) keeps the first.
+    _ = subscriber.try_init();
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(at = place, "defect: {}", panic_text(panic));
+    }));
+}
+
+fn panic_text<'a>(panic: &'a std::panic::PanicHookInfo<'_>) -> &'a str {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic")
+}

@@ -1,0 +1,42 @@
+//! What every daemon takes on its command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+
+/// The options of a daemon: those of all, then its own.
+#[derive(Debug, Parser)]
+pub(crate) struct Options<A: Args> {
+    /// Keep everything below DIR: ken.toml, secrets.env, state/ and run/
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+
+    /// Read this configuration instead of the usual one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) own: A,
+}
+
+/// For a daemon without options of its own.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct NoOptions {}
+
+const AFTER: &str = "A daemon is normally started by kend(8). Logs are JSON lines on standard error; KEN_LOG sets the \
+                     level (error, warn, info, debug, trace). It ends on SIGTERM when what it has begun is done.";
+
+/// Reads the command line. Help, version and mistakes are printed by clap.
+pub(crate) fn parse<A: Args>(
+    name: &'static str,
+    version: &'static str,
+    about: &'static str,
+) -> Result<Options<A>, clap::Error> {
+    let command = Options::<A>::command()
+        .name(name)
+        .version(version)
+        .about(about)
+        .after_help(AFTER);
+    let matches = command.try_get_matches()?;
+    Options::from_arg_matches(&matches)
+}

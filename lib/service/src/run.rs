@@ -1,0 +1,249 @@
+//! From `main` to the end.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use ken_types::config::Config;
+use ken_types::places::Places;
+use ken_types::{Code, Error};
+use ken_wire::{Daemon, Server, Table, serve};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::options::Options;
+use crate::sockets::Sockets;
+use crate::{config, guard, log, options};
+
+/// After this the process ends, whatever is still open: what is durable is in the store.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What a daemon is, before it runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// `ken-` and the part's name.
+    pub name: &'static str,
+    pub version: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+    /// How long open calls may go on after SIGTERM.
+    pub drain: Duration,
+}
+
+impl Program {
+    /// The part's name: what its socket and its section of `ken status` are called.
+    pub fn part(&self) -> &'static str {
+        self.name.strip_prefix("ken-").unwrap_or(self.name)
+    }
+}
+
+/// What a daemon starts from.
+#[derive(Debug)]
+pub struct Start<A> {
+    pub options: A,
+    pub config: Config,
+    pub places: Places,
+    /// Inherited sockets besides the wire.
+    pub sockets: Sockets,
+    /// Tells when to stop.
+    pub stop: Stop,
+    /// Work that is waited for at the end, at most ten seconds: spawn here what has to finish after `stop`.
+    pub tasks: JoinSet<()>,
+}
+
+/// Resolves when the process has been told to stop.
+#[derive(Debug, Clone)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    pub async fn stopped(&mut self) {
+        // An error means that the skeleton is gone, which is as good.
+        _ = self.0.wait_for(|stopped| *stopped).await;
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Runs a daemon to its end. `start` opens what it needs and returns its operations and state; when it returns, the
+/// daemon is ready. An error there ends the process with one line and the exit status of its code.
+pub fn run<A, S, F>(program: Program, start: F) -> ExitCode
+where
+    A: Args,
+    S: Daemon,
+    F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
+{
+    let options = match options::parse::<A>(program.name, program.version, program.about) {
+        Ok(options) => options,
+        Err(shown) => return show(&shown),
+    };
+    log::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = match runtime {
+        Ok(runtime) => runtime.block_on(live(program, options, start)),
+        Err(error) => Err(Error::internal(format!("no runtime: {error}"))),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(program.name, &error),
+    }
+}
+
+async fn live<A, S, F>(program: Program, options: Options<A>, start: F) -> Result<(), Error>
+where
+    A: Args,
+    S: Daemon,
+    F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
+{
+    let gone = guard::kend_gone(guard::inherited()?);
+    let (stop, stopped) = watch::channel(false);
+    let places = places(&options)?;
+    let mut sockets = Sockets::inherited()?;
+    let listener = sockets.wire(&places.socket(program.part()))?;
+    let mut from = Start {
+        config: config::load(&places.config)?,
+        options: options.own,
+        places,
+        sockets,
+        stop: Stop(stopped),
+        tasks: JoinSet::new(),
+    };
+    let work = async {
+        let (table, state) = start(&mut from).await?;
+        let (server, serving) = open(program, listener, table, state)?;
+        tell(&[NotifyState::Ready]);
+        tracing::info!(version = program.version, "ready");
+        told_to_stop().await?;
+        tell(&[NotifyState::Stopping]);
+        stop.send_replace(true);
+        server.stop();
+        drain(from.tasks, serving).await;
+        Ok(())
+    };
+    tokio::select! {
+        ended = work => ended,
+        _ = gone => {
+            tracing::warn!("kend is gone: leaving");
+            Ok(())
+        }
+        never = watchdog() => never,
+    }
+}
+
+fn open<S: Daemon>(
+    program: Program,
+    listener: UnixListener,
+    table: Table<S>,
+    state: Arc<S>,
+) -> Result<(Server, tokio::task::JoinHandle<()>), Error> {
+    let listener = tokio::net::UnixListener::from_std(listener)
+        .map_err(|error| Error::internal(format!("the wire socket: {error}")))?;
+    let server = Server::new(program.drain);
+    let serving = tokio::spawn(serve(server.clone(), listener, table, state));
+    Ok((server, serving))
+}
+
+async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
+    let all = async {
+        while tasks.join_next().await.is_some() {}
+        _ = serving.await;
+    };
+    if tokio::time::timeout(DRAIN, all).await.is_err() {
+        tracing::warn!("what was still open after 10 s has been cut");
+    }
+}
+
+/// SIGTERM, or SIGINT when run by hand.
+async fn told_to_stop() -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::internal(format!("no signal handler: {error}"));
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Says twice in each interval that the event loop turns; never returns.
+async fn watchdog() -> Result<(), Error> {
+    let Some(interval) = sd_notify::watchdog_enabled() else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(interval / 2).await;
+        tell(&[NotifyState::Watchdog]);
+    }
+}
+
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("the supervisor could not be told: {error}");
+    }
+}
+
+fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = options
+        .home
+        .clone()
+        .or_else(|| variable("KEN_HOME").map(PathBuf::from));
+    let home = home.map(std::path::absolute).transpose();
+    let home = home.map_err(|error| Error::invalid("--home", error.to_string()))?;
+    let uid = nix::unistd::geteuid().as_raw();
+    let mut places = Places::resolve(home.as_deref(), uid, |name| variable(name).map(PathBuf::from))?;
+    // What kend says goes before what a home implies: it may have been given other places.
+    let set = |place: &mut PathBuf, value: Option<OsString>| value.map(|value| *place = value.into());
+    set(
+        &mut places.state,
+        variable("KEN_STATE_DIR").filter(|_| options.home.is_none()),
+    );
+    set(
+        &mut places.run,
+        variable("KEN_RUN_DIR").filter(|_| options.home.is_none()),
+    );
+    set(
+        &mut places.config,
+        variable("KEN_CONFIG").filter(|_| options.home.is_none()),
+    );
+    set(
+        &mut places.config,
+        options.config.clone().map(PathBuf::into_os_string),
+    );
+    Ok(places)
+}
+
+/// clap's own text: help and version on standard output with status 0, a mistake on standard error with 2.
+fn show(shown: &clap::Error) -> ExitCode {
+    _ = shown.print();
+    if shown.use_stderr() {
+        ExitCode::from(Code::Invalid.exit_status())
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// One line that says why: a log line for kend, plain text on a terminal.
+fn fail(name: &str, error: &Error) -> ExitCode {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        _ = writeln!(stderr, "{name}: {error}");
+    } else {
+        tracing::error!(
+            code = error.code.name(),
+            at = error.at,
+            hint = error.hint,
+            "{}",
+            error.message
+        );
+    }
+    ExitCode::from(error.code.exit_status())
+}
