@@ -228,7 +228,10 @@ impl StopReason {
 
     /// Whether the message was not finished by the model itself, and is no part of what is sent to it again.
     pub fn is_cut(self) -> bool {
-        matches!(self, StopReason::Error | StopReason::Aborted | StopReason::Interrupted)
+        matches!(
+            self,
+            StopReason::Error | StopReason::Aborted | StopReason::Interrupted
+        )
     }
 }
 

@@ -1,0 +1,406 @@
+//! From a message to what was accepted.
+
+use std::time::Duration;
+
+use ken_types::id::{EventId, Mint, Origin};
+use ken_types::ops::store::{
+    Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope,
+    Target,
+};
+use ken_types::{Error, Timestamp};
+use ken_wire::Pool;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::command::{Command, CommandName, list};
+use crate::name::check_name;
+
+/// Where a message came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connector {
+    Tui,
+    Web,
+    Messenger,
+}
+
+impl Connector {
+    /// As events and scopes name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Connector::Tui => "tui",
+            Connector::Web => "web-api",
+            Connector::Messenger => "messenger",
+        }
+    }
+
+    /// Of the sessions that it makes.
+    pub fn origin(self) -> Origin {
+        match self {
+            Connector::Tui => Origin::Tui,
+            Connector::Web => Origin::Web,
+            Connector::Messenger => Origin::Connector,
+        }
+    }
+
+    /// Of the events that it mints; a messenger's events carry the platform's own number.
+    fn event_prefix(self) -> &'static str {
+        match self {
+            Connector::Tui => "tui:",
+            Connector::Web => "web:",
+            Connector::Messenger => "messenger:",
+        }
+    }
+}
+
+/// A message that passed its connector's checks.
+#[derive(Debug)]
+pub struct Inbound {
+    pub connector: Connector,
+    pub scope: Scope,
+    /// Not blank, at most 256 KiB.
+    pub text: String,
+    /// Id or explicit name of the session to use.
+    pub session: Option<String>,
+    pub policy: Policy,
+    pub context: Option<Value>,
+    pub raw: Option<Box<RawValue>>,
+}
+
+/// What became of it. The event is stored in every case.
+#[derive(Debug)]
+pub struct Received {
+    pub event_id: EventId,
+    pub received_at: Timestamp,
+    pub kind: &'static str,
+    pub done: Done,
+}
+
+#[derive(Debug)]
+pub enum Done {
+    /// No session, or not now: `forbidden`, `not_found`, `conflict`, `busy`.
+    Refused(Error),
+    Prompted {
+        session: OpenSession,
+        submission: Admission,
+    },
+    Commanded(Reply),
+}
+
+/// The answer to a command.
+#[derive(Debug)]
+pub struct Reply {
+    /// In lower case, without the slash.
+    pub name: String,
+    pub text: String,
+    pub session: Option<OpenSession>,
+    /// Wrong usage.
+    pub error: Option<Error>,
+    /// A compaction, to be waited for.
+    pub submission: Option<Admission>,
+}
+
+/// The way in.
+#[derive(Debug, Clone)]
+pub struct Ingress {
+    store: Pool,
+}
+
+const TIME: Duration = Duration::from_secs(10);
+
+impl Ingress {
+    pub fn new(store: Pool) -> Ingress {
+        Ingress { store }
+    }
+
+    /// Takes a message in. `mint` makes all ids: the same one again finds what the first try has made.
+    pub async fn receive(&self, mint: &mut Mint, inbound: Inbound) -> Result<Received, Error> {
+        let event_id = EventId(mint.prefixed(inbound.connector.event_prefix()));
+        let text = inbound.text.clone();
+        match Command::parse(&text) {
+            Some(command) => self.command(event_id, mint, inbound, command).await,
+            None => self.prompt(event_id, mint, inbound).await,
+        }
+    }
+
+    async fn prompt(&self, id: EventId, mint: &mut Mint, inbound: Inbound) -> Result<Received, Error> {
+        let target = target(mint, inbound.connector, inbound.session.clone());
+        let action = Action::Prompt {
+            submission_id: mint.submission(),
+            policy: inbound.policy,
+        };
+        let kind = "chat.message";
+        let accepted = self.accept(id, kind, mint, inbound, target, action).await?;
+        let (event_id, received_at) = (accepted.event_id, accepted.received_at);
+        let done = match (accepted.refused, accepted.session, accepted.submission) {
+            (Some(error), _, _) => Done::Refused(error),
+            (None, Some(session), Some(submission)) => Done::Prompted { session, submission },
+            _ => {
+                return Err(Error::internal(
+                    "the store accepted a prompt and named no submission",
+                ));
+            }
+        };
+        Ok(Received {
+            event_id,
+            received_at,
+            kind,
+            done,
+        })
+    }
+
+    async fn command(
+        &self,
+        id: EventId,
+        mint: &mut Mint,
+        inbound: Inbound,
+        command: Command<'_>,
+    ) -> Result<Received, Error> {
+        let plan = Plan::of(&command, &inbound, mint);
+        let name = command.name.text();
+        let kind = "session-command";
+        let accepted = self
+            .accept(id, kind, mint, inbound, plan.target, plan.action)
+            .await?;
+        let (event_id, received_at) = (accepted.event_id, accepted.received_at);
+        let done = match accepted.refused {
+            Some(error) => Done::Refused(error),
+            None => Done::Commanded(Reply {
+                text: plan
+                    .text
+                    .unwrap_or_else(|| tell(&command, accepted.session.as_ref())),
+                name,
+                session: accepted.session,
+                error: plan.error,
+                submission: accepted.submission,
+            }),
+        };
+        Ok(Received {
+            event_id,
+            received_at,
+            kind,
+            done,
+        })
+    }
+
+    async fn accept(
+        &self,
+        id: EventId,
+        kind: &'static str,
+        mint: &Mint,
+        inbound: Inbound,
+        target: Target,
+        action: Action,
+    ) -> Result<Accepted, Error> {
+        let event = InboundEvent {
+            id,
+            scope: inbound.scope,
+            kind: kind.to_owned(),
+            text: inbound.text,
+            received_at: mint.at(),
+            context: inbound.context,
+            raw: inbound.raw,
+        };
+        self.store
+            .call::<ChatAccept>(
+                &Accept {
+                    event,
+                    target,
+                    action,
+                },
+                TIME,
+            )
+            .await
+    }
+}
+
+/// Which session a prompt goes to (gateway-http 5.1): every surface but the messenger starts fresh unless it names one,
+/// and web callers may name their own.
+fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Target {
+    let origin = connector.origin();
+    match (connector, session) {
+        (Connector::Messenger, None) => Target::Active(FreshSession {
+            id: mint.session(origin),
+            origin,
+        }),
+        (_, None) => Target::Fresh(FreshSession {
+            id: mint.session(origin),
+            origin,
+        }),
+        (Connector::Web, Some(selector)) if is_web_id(&selector) => Target::SelectorOrNew(FreshSession {
+            id: ken_types::id::SessionId(selector),
+            origin,
+        }),
+        (_, Some(selector)) => Target::Selector(selector),
+    }
+}
+
+/// `web-[A-Za-z0-9_-]{1,116}`
+fn is_web_id(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    text.strip_prefix("web-")
+        .is_some_and(|rest| (1..=116).contains(&rest.len()) && rest.bytes().all(allowed))
+}
+
+/// What a command asks of the store, and what is already known of the answer.
+struct Plan {
+    target: Target,
+    action: Action,
+    text: Option<String>,
+    error: Option<Error>,
+}
+
+impl Plan {
+    fn of(command: &Command<'_>, inbound: &Inbound, mint: &mut Mint) -> Plan {
+        match command.name {
+            CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound.connector, mint),
+            CommandName::Resume if command.rest.is_empty() => {
+                Plan::misused("say which: /resume <id or name>")
+            }
+            CommandName::Resume => Plan::on(command.rest, Action::Find),
+            CommandName::Rename => match (check_name(command.rest), &inbound.session) {
+                (Err(error), _) => Plan::misused(&format!("/rename <name>: {}", error.message)),
+                (Ok(_), None) => Plan::no_session("/rename"),
+                (Ok(name), Some(session)) => Plan::on(session, Action::Name { name }),
+            },
+            CommandName::Compact => match &inbound.session {
+                None => Plan::no_session("/compact"),
+                Some(session) => Plan::on(
+                    session,
+                    Action::Compact {
+                        submission_id: mint.submission(),
+                    },
+                ),
+            },
+            CommandName::Session => match &inbound.session {
+                None => Plan::no_session("/session"),
+                Some(session) => Plan::on(session, Action::Find),
+            },
+            CommandName::Help => Plan::say(list()),
+            CommandName::Unknown(name) => {
+                Plan::say(format!("There is no command /{name}. There are:\n{}", list()))
+            }
+        }
+    }
+
+    /// From the web a session is made by posting without one, so the command makes nothing there.
+    fn open(name: &str, connector: Connector, mint: &mut Mint) -> Plan {
+        if connector == Connector::Web {
+            return Plan::say("To start a fresh session, post a message without `session`.".to_owned());
+        }
+        let origin = connector.origin();
+        let target = Target::Fresh(FreshSession {
+            id: mint.session(origin),
+            origin,
+        });
+        match name {
+            "" => Plan {
+                target,
+                action: Action::Find,
+                text: None,
+                error: None,
+            },
+            name => match check_name(name) {
+                Ok(name) => Plan {
+                    target,
+                    action: Action::Name { name },
+                    text: None,
+                    error: None,
+                },
+                Err(error) => Plan::misused(&error.message),
+            },
+        }
+    }
+
+    fn on(selector: &str, action: Action) -> Plan {
+        Plan {
+            target: Target::Selector(selector.to_owned()),
+            action,
+            text: None,
+            error: None,
+        }
+    }
+
+    fn say(text: String) -> Plan {
+        Plan {
+            target: Target::None,
+            action: Action::Find,
+            text: Some(text),
+            error: None,
+        }
+    }
+
+    fn misused(why: &str) -> Plan {
+        Plan {
+            error: Some(Error::invalid("/text", why)),
+            ..Plan::say(why.to_owned())
+        }
+    }
+
+    fn no_session(command: &str) -> Plan {
+        let why = format!("{command} needs `session`");
+        Plan {
+            error: Some(Error::invalid("/session", why.clone())),
+            ..Plan::say(why)
+        }
+    }
+}
+
+/// The words of a command that was done.
+fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
+    let Some(session) = session else {
+        return "Done.".to_owned();
+    };
+    let called = match &session.title {
+        Some(title) => format!("{} ({title})", session.id),
+        None => session.id.to_string(),
+    };
+    match command.name {
+        CommandName::New | CommandName::Clear => format!("Started session {called}."),
+        CommandName::Resume => format!("Resumed session {called}."),
+        CommandName::Rename => format!(
+            "This session is now called {}.",
+            session.title.as_deref().unwrap_or_default()
+        ),
+        CommandName::Compact => format!("Compacted the history of session {called}."),
+        _ => format!("This is session {called}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn web_ids() {
+        assert!(is_web_id("web-a") && is_web_id(&format!("web-{}", "x".repeat(116))));
+        for other in [
+            "web-",
+            "web",
+            "tui-a",
+            "web-a b",
+            "web-ä",
+            &format!("web-{}", "x".repeat(117)),
+        ] {
+            assert!(!is_web_id(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn each_surface_finds_its_session() {
+        let mut mint = Mint::fresh().unwrap();
+        let mut of =
+            |connector, session: Option<&str>| target(&mut mint, connector, session.map(str::to_owned));
+        assert!(matches!(of(Connector::Tui, None), Target::Fresh(_)));
+        assert!(matches!(of(Connector::Web, None), Target::Fresh(_)));
+        assert!(matches!(of(Connector::Messenger, None), Target::Active(_)));
+        assert!(matches!(
+            of(Connector::Web, Some("web-mine")),
+            Target::SelectorOrNew(_)
+        ));
+        assert!(matches!(
+            of(Connector::Tui, Some("web-mine")),
+            Target::Selector(_)
+        ));
+        assert!(matches!(of(Connector::Web, Some("Nightly")), Target::Selector(_)));
+    }
+}
