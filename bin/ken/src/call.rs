@@ -1,0 +1,98 @@
+//! `ken call PART OP [key=value …]`: any operation of any part, by hand.
+
+use std::io::{IsTerminal, Read};
+use std::process::ExitCode;
+
+use ken_types::limits::WIRE_LINE_BYTES;
+use ken_types::places::Places;
+use ken_types::{Error, json};
+use serde_json::{Map, Value};
+
+use crate::cli::Call;
+use crate::client::Client;
+use crate::output::{Outcome, say_json};
+
+pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
+    if call.part.contains('/') {
+        return Err(Error::invalid("PART", "the name of a part, without slashes"));
+    }
+    let args = read_args(&call.args)?;
+    let mut part = Client::connect(&places.socket(&call.part), &call.part)?;
+    let answer = part.call(&call.op, &args, Some(call.timeout), |item| say_json(&item))?;
+    say_json(&answer)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_args(words: &[String]) -> Result<Value, Error> {
+    if words == ["-"] {
+        return read_input();
+    }
+    let mut args = Map::new();
+    for word in words {
+        let (key, text) = word
+            .split_once('=')
+            .filter(|(key, _)| !key.is_empty())
+            .ok_or_else(|| Error::invalid(word.clone(), "an argument is key=value, or a single -"))?;
+        if args.insert(key.to_owned(), value(text)).is_some() {
+            return Err(Error::invalid(key, "given twice"));
+        }
+    }
+    Ok(Value::Object(args))
+}
+
+/// JSON if it is JSON, else the text itself.
+fn value(text: &str) -> Value {
+    json::parse(text.as_bytes(), json::MAX_DEPTH).unwrap_or_else(|_| Value::from(text))
+}
+
+fn read_input() -> Result<Value, Error> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        return Err(Error::invalid(
+            "-",
+            "standard input is a terminal; a JSON object is expected there",
+        ));
+    }
+    let mut bytes = Vec::new();
+    input
+        .take(WIRE_LINE_BYTES as u64)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+    match json::parse(&bytes, json::MAX_DEPTH)? {
+        Value::Object(args) => Ok(Value::Object(args)),
+        _ => Err(Error::invalid("-", "standard input is not a JSON object")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn args(words: &[&str]) -> Result<Value, Error> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        read_args(&words)
+    }
+
+    #[test]
+    fn values_are_json_where_they_can_be() {
+        let got = args(&[
+            "limit=5",
+            "text=hello you",
+            "id=\"5\"",
+            "tags=[\"a\"]",
+            "eq=a=b",
+            "no=",
+        ])
+        .unwrap();
+        assert_eq!(
+            got,
+            json!({"limit": 5, "text": "hello you", "id": "5", "tags": ["a"], "eq": "a=b", "no": ""})
+        );
+        assert_eq!(args(&[]).unwrap(), json!({}));
+        for bad in [&["limit"][..], &["=5"], &["a=1", "a=2"], &["-", "a=1"]] {
+            assert!(args(bad).is_err(), "{bad:?}");
+        }
+    }
+}

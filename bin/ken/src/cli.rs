@@ -1,0 +1,174 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use ken_types::Error;
+use ken_types::ops::kend::WaitFor;
+use ken_types::places::Places;
+use nix::unistd::geteuid;
+
+/// Runs and looks after a system of ken. `ken X` is `ken-X`.
+#[derive(Debug, Parser)]
+#[command(name = "ken", version, after_help = "Manual: ken(1)")]
+pub(crate) struct Cli {
+    /// The folder of the system; without it KEN_HOME, else the places of the user
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start everything; says `ready` and where
+    Up(Up),
+    /// Stop everything
+    Down,
+    /// What the parts are doing: 0 all that are wanted are up, 3 not, 4 no such part
+    Status(Status),
+    /// What a part has printed
+    Logs(Logs),
+    /// Read the configuration again; what did not change goes on
+    Reload,
+    /// Start a part and what it requires
+    Start(Change),
+    /// Stop a part and what requires it
+    Stop(Change),
+    /// Give a part a new process
+    Restart(Change),
+    /// Call an operation of a part and print what it answers
+    Call(Call),
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Port of the gateway; 0 takes a free one
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// Port of the cognitive API, where such a part is configured
+    #[arg(long, value_name = "N")]
+    pub(crate) cognitive_port: Option<u16>,
+    /// Leave it running in the background once it is ready
+    #[arg(short = 'd', long)]
+    pub(crate) detach: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Only this part
+    pub(crate) name: Option<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// A part, or kend
+    pub(crate) name: String,
+    /// How many of the last lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) lines: u32,
+    /// Go on with what comes
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    pub(crate) name: String,
+    /// Return only when it is `ready` or `stopped`
+    #[arg(long, value_name = "STATE", value_parser = wait_for)]
+    pub(crate) wait: Option<WaitFor>,
+    /// Wait at most so long: 500ms, 5s, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The part, or kend
+    pub(crate) part: String,
+    /// The operation, noun.verb; service.info lists them
+    pub(crate) op: String,
+    /// key=value, the value as JSON if it is JSON, else as text; or - for a JSON object on standard input
+    pub(crate) args: Vec<String>,
+    /// Wait at most so long: 500ms, 5s, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
+}
+
+impl Cli {
+    /// The folder that the person means, absolute.
+    pub(crate) fn home(&self) -> Result<Option<PathBuf>, Error> {
+        let set = std::env::var_os("KEN_HOME").filter(|home| !home.is_empty());
+        let home = self.home.clone().or_else(|| set.map(PathBuf::from));
+        let absolute = home.map(|home| {
+            std::path::absolute(&home)
+                .map_err(|error| Error::invalid("--home", format!("{}: {error}", home.display())))
+        });
+        absolute.transpose()
+    }
+
+    pub(crate) fn places(&self) -> Result<Places, Error> {
+        Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| {
+            std::env::var_os(name).map(PathBuf::from)
+        })
+    }
+}
+
+fn wait_for(text: &str) -> Result<WaitFor, String> {
+    match text {
+        "ready" => Ok(WaitFor::Ready),
+        "stopped" => Ok(WaitFor::Stopped),
+        _ => Err(String::from("`ready` or `stopped`")),
+    }
+}
+
+/// A number with `ms`, `s` or `m`; the bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| String::from("a number with ms, s or m"))?;
+    let ms = match text.get(digits.len()..) {
+        Some("ms") => Some(number),
+        Some("s" | "") => number.checked_mul(1_000),
+        Some("m") => number.checked_mul(60_000),
+        _ => None,
+    };
+    match ms {
+        Some(ms) if ms <= 600_000 => Ok(Duration::from_millis(ms)),
+        _ => Err(String::from("a number with ms, s or m, at most 10m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("5s", 5_000),
+            ("7", 7_000),
+            ("2m", 120_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "1h", "-1s", "1.5s", "11m", "99999999999999999999s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_options_are_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

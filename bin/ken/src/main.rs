@@ -1,0 +1,42 @@
+//! ken, the front command: up, down, status, logs, call, and every `ken-X` as `ken X`. See ken(1).
+
+mod call;
+mod cli;
+mod client;
+mod external;
+mod logs;
+mod output;
+mod parts;
+mod program;
+mod status;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use output::Outcome;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) => output::fail(&error),
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    match &cli.command {
+        Command::Up(up) => up::run(cli, up),
+        Command::Down => parts::down(&cli.places()?),
+        Command::Status(status) => status::run(&cli.places()?, status),
+        Command::Logs(logs) => logs::run(&cli.places()?, logs),
+        Command::Reload => parts::reload(&cli.places()?),
+        Command::Start(change) => parts::change(&cli.places()?, "parts.start", change),
+        Command::Stop(change) => parts::change(&cli.places()?, "parts.stop", change),
+        Command::Restart(change) => parts::change(&cli.places()?, "parts.restart", change),
+        Command::Call(call) => call::run(&cli.places()?, call),
+        Command::External(words) => external::run(cli, words),
+    }
+}

@@ -1,0 +1,54 @@
+//! `ken up`: becomes kend, or starts it in the background and waits for its word.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use ken_types::Error;
+
+use crate::cli::{Cli, Up};
+use crate::output::{Outcome, say};
+use crate::program;
+
+pub(crate) fn run(cli: &Cli, up: &Up) -> Outcome {
+    let path = program::find(OsStr::new("kend"))
+        .ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
+    let mut kend = Command::new(&path);
+    kend.arg("--announce");
+    if let Some(home) = cli.home()? {
+        kend.arg("--home").arg(home);
+    }
+    for (option, port) in [("--port", up.port), ("--cognitive-port", up.cognitive_port)] {
+        if let Some(port) = port {
+            kend.arg(option).arg(port.to_string());
+        }
+    }
+    let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
+    if !up.detach {
+        return Err(wrong(kend.exec()));
+    }
+    kend.arg("--background")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    wait_for_word(kend.spawn().map_err(wrong)?)
+}
+
+/// kend closes its output when it has said `ready`, or by ending.
+fn wait_for_word(mut kend: Child) -> Outcome {
+    let mut line = String::new();
+    if let Some(output) = kend.stdout.take() {
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    if !line.is_empty() {
+        say(line.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = kend.wait().map_err(|error| Error::internal(error.to_string()))?;
+    // It has said why on standard error.
+    let code = status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .filter(|code| *code != 0);
+    Ok(ExitCode::from(code.unwrap_or(70)))
+}

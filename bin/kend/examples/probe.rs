@@ -1,0 +1,142 @@
+//! A part for the tests of kend. Its arguments are done one after the other: `probe ready say:hello hang`.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::exit)] // a test program
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, exit};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+fn main() {
+    for action in std::env::args().skip(1) {
+        let (name, value) = action.split_once(':').unwrap_or((&action, ""));
+        act(name, value);
+    }
+}
+
+fn act(name: &str, value: &str) {
+    match name {
+        "ready" => tell("READY=1"),
+        "status" => tell(&format!("STATUS={value}")),
+        "say" => println!("{value}"),
+        "pid" => append(value, &format!("{}\n", std::process::id())),
+        "env" => {
+            let mut names: Vec<_> = std::env::vars()
+                .map(|(name, value)| format!("{name}={value}\n"))
+                .collect();
+            names.sort();
+            append(value, &names.concat());
+        }
+        "fds" => append(value, &descriptors()),
+        "sleep" => sleep(millis(value)),
+        "exit" => exit(value.parse().unwrap()),
+        "exit-if" if std::path::Path::new(value).exists() => exit(1),
+        "exit-if" => {}
+        "hang" => loop {
+            sleep(Duration::from_secs(3600));
+        },
+        "deaf" => ignore_term(),
+        "lines" => (0..value.parse::<u32>().unwrap()).for_each(|line| println!("line {line}")),
+        "flood" => flood(value.parse().unwrap()),
+        "alive" => loop {
+            tell("WATCHDOG=1");
+            sleep(millis(value));
+        },
+        // A child in the same group; one that has left group and session; and the step between.
+        "child" => again(&["deaf", &format!("pid:{value}"), "hang"]),
+        "daemon" => again(&[&format!("detach:{value}")]),
+        "detach" => again(&["session", "deaf", &format!("pid:{value}"), "hang"]),
+        "session" => drop(nix::unistd::setsid()),
+        "guard" => wait_for_end(),
+        "accept" => accept(),
+        _ => exit(64),
+    }
+}
+
+fn millis(value: &str) -> Duration {
+    Duration::from_millis(value.parse().unwrap())
+}
+
+fn tell(text: &str) {
+    if let Some(path) = std::env::var_os("NOTIFY_SOCKET") {
+        UnixDatagram::unbound()
+            .unwrap()
+            .send_to(text.as_bytes(), path)
+            .unwrap();
+    }
+}
+
+fn append(path: &str, text: &str) {
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+#[allow(clippy::zombie_processes)] // kend is to find them
+fn again(actions: &[&str]) {
+    Command::new(std::env::current_exe().unwrap())
+        .args(actions)
+        .spawn()
+        .unwrap();
+}
+
+fn descriptors() -> String {
+    let shown = |entry: std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path()).ok()?;
+        Some(format!("{} {}\n", entry.file_name().to_str()?, target.display()))
+    };
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    entries.filter_map(shown).collect()
+}
+
+fn ignore_term() {
+    // SAFETY: ignoring a signal runs no code.
+    #[allow(unsafe_code)]
+    unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }.unwrap();
+}
+
+fn flood(megabytes_a_second: u32) {
+    let line = [vec![b'x'; 99], vec![b'\n']].concat();
+    let block = line.repeat(1000);
+    loop {
+        for _ in 0..megabytes_a_second {
+            std::io::stdout().write_all(&block).unwrap();
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
+fn inherited(number: i32) -> BorrowedFd<'static> {
+    // SAFETY: kend has passed it, and it stays open for the life of this process.
+    #[allow(unsafe_code)]
+    unsafe {
+        BorrowedFd::borrow_raw(number)
+    }
+}
+
+fn wait_for_end() {
+    let guard = inherited(std::env::var("KEN_GUARD_FD").unwrap().parse().unwrap());
+    let mut file = std::fs::File::from(guard.try_clone_to_owned().unwrap());
+    let _ = file.read(&mut [0]);
+    exit(0);
+}
+
+/// Answers each connect to the first socket with a line.
+fn accept() {
+    let listener = inherited(3);
+    loop {
+        let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut wait, PollTimeout::NONE);
+        if let Ok(caller) = nix::sys::socket::accept(listener.as_raw_fd()) {
+            // SAFETY: accept has just made it, and nobody else has it.
+            #[allow(unsafe_code)]
+            let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(caller) };
+            let _ = file.write_all(format!("{}\n", std::process::id()).as_bytes());
+        }
+    }
+}

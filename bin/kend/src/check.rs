@@ -1,0 +1,271 @@
+//! What the types cannot see: names that refer to something, rings, programs, addresses. Pure but for looking up programs.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ken_types::config::{Config, Part, Socket};
+use ken_types::places::{MAX_SOCKET_PATH, Places};
+use nix::unistd::{AccessFlags, access};
+
+use crate::config::{Loaded, Problem, nearest};
+use crate::order;
+use crate::secrets::is_name;
+
+/// Sections that a part can name in `reads`.
+pub(crate) const SECTIONS: [&str; 4] = ["gateway", "chat", "model", "limits"];
+const MAX_WAIT_MS: u32 = 600_000;
+
+/// Everything that is wrong with a configuration whose types are right.
+pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let config = &loaded.config;
+    let mut say = |keys: &[&str], message: String| found.push(loaded.source.problem(keys, message));
+    if config.chat.wait_ms > MAX_WAIT_MS {
+        say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+    }
+    for (name, part) in &config.part {
+        check_part(config, name, part, places, &mut |key, message| {
+            say(&["part", name, key], message);
+        });
+    }
+    check_sockets(config, places, &mut say);
+    if let Some(ring) = order::cycle(&config.part) {
+        let first = ring.first().copied().unwrap_or_default();
+        let message = format!("these parts wait for each other: {}", ring.join(" -> "));
+        say(&["part", first, "requires"], message);
+    }
+    found
+}
+
+fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &mut dyn FnMut(&str, String)) {
+    if !is_part_name(name) || name == "kend" {
+        let message =
+            "a part's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, and is not `kend`";
+        return say("", message.to_owned());
+    }
+    for (key, others) in [("requires", &part.requires), ("after", &part.after)] {
+        for other in others {
+            if let Some(message) = check_reference(config, part, key, other) {
+                say(key, message);
+            }
+        }
+    }
+    if let Err(message) = program(name, part, places) {
+        say("command", message);
+    }
+    for entry in &part.env {
+        let name = entry.split_once('=').map_or(entry.as_str(), |(name, _)| name);
+        if !is_name(name) {
+            say(
+                "env",
+                format!("`{name}` is not a name of an environment variable"),
+            );
+        }
+    }
+    for entry in part.secrets.iter().filter(|name| !is_name(name)) {
+        say(
+            "secrets",
+            format!("`{entry}` is not a name of an environment variable"),
+        );
+    }
+    for entry in part
+        .reads
+        .iter()
+        .filter(|name| !SECTIONS.contains(&name.as_str()))
+    {
+        say(
+            "reads",
+            format!("there is no section `{entry}`, only {}", SECTIONS.join(", ")),
+        );
+    }
+    if part.nofile < 16 {
+        say("nofile", String::from("a part needs at least 16 open files"));
+    }
+}
+
+fn check_reference(config: &Config, part: &Part, key: &str, other: &str) -> Option<String> {
+    match config.part.get(other) {
+        None => {
+            let known: Vec<&str> = config.part.keys().map(String::as_str).collect();
+            let hint = nearest(other, &known).map(|name| format!("; did you mean `{name}`?"));
+            Some(format!("there is no part `{other}`{}", hint.unwrap_or_default()))
+        }
+        Some(needed) if key == "requires" && part.enabled && !needed.enabled => {
+            Some(format!("needs `{other}`, which is not enabled"))
+        }
+        Some(_) => None,
+    }
+}
+
+fn is_part_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_lowercase();
+    name.len() <= 32
+        && name.bytes().next().is_some_and(letter)
+        && name
+            .bytes()
+            .all(|byte| letter(byte) || byte.is_ascii_digit() || byte == b'-')
+}
+
+/// Where a listening socket is to be bound.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Address {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// The address that an entry names.
+pub(crate) fn address(config: &Config, socket: &Socket, places: &Places) -> Result<Address, String> {
+    match socket {
+        Socket::Unix(path) => {
+            let path = places.run.join(path);
+            let length = path.as_os_str().len();
+            if length > MAX_SOCKET_PATH {
+                let path = path.display();
+                return Err(format!(
+                    "the socket path {path} has {length} bytes, the system allows {MAX_SOCKET_PATH}; use a shorter --home"
+                ));
+            }
+            Ok(Address::Unix(path))
+        }
+        Socket::Tcp(text) => match config.listener(text) {
+            Some(listener) => Ok(Address::Tcp(listener.into())),
+            None => text.parse().map(Address::Tcp).map_err(|_| {
+                format!("`{text}` is neither ADDRESS:PORT nor a section with `listen` and `port`")
+            }),
+        },
+    }
+}
+
+fn check_sockets(config: &Config, places: &Places, say: &mut dyn FnMut(&[&str], String)) {
+    let mut taken: BTreeMap<Address, String> = BTreeMap::new();
+    for reserved in ["kend.sock", "notify.sock"] {
+        taken.insert(Address::Unix(places.run.join(reserved)), String::from("kend"));
+    }
+    for (name, part) in &config.part {
+        for (label, socket) in &part.sockets {
+            let keys = ["part", name, "sockets"];
+            if !is_part_name(label) {
+                say(&keys, format!("`{label}` is not a name for a socket"));
+            }
+            match address(config, socket, places) {
+                Err(message) => say(&keys, message),
+                Ok(Address::Tcp(any)) if any.port() == 0 => {}
+                Ok(address) => {
+                    if let Some(other) = taken.insert(address, name.clone()) {
+                        say(
+                            &keys,
+                            format!("`{label}` has the address of a socket of `{other}`"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The program of a part: beside kend, then on PATH; one with a slash is relative to the configuration's directory.
+pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBuf, String> {
+    let default = format!("ken-{name}");
+    let program = part.command.first().unwrap_or(&default);
+    if program.is_empty() {
+        return Err(String::from("the program's name is empty"));
+    }
+    let runnable = |path: &Path| access(path, AccessFlags::X_OK).is_ok() && path.is_file();
+    if program.contains('/') {
+        let base = places.config.parent().unwrap_or(Path::new("/"));
+        let path = base.join(program);
+        return if runnable(&path) {
+            Ok(path)
+        } else {
+            Err(format!("no program {}", path.display()))
+        };
+    }
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.iter().cloned().chain(std::env::split_paths(&path));
+    folders
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_absolute() && runnable(path))
+        .ok_or_else(|| {
+            let beside = beside.unwrap_or_default();
+            format!(
+                "no program `{program}` beside kend ({}) or on PATH",
+                beside.display()
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn problems(text: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ken.toml");
+        std::fs::write(&path, format!("[kend]\nbuiltin_parts = false\n{text}")).unwrap();
+        let places = Places::resolve(Some(dir.path()), 0, |_| None).unwrap();
+        let loaded = config::load(&path, true).unwrap();
+        let prefix = format!("{}:", path.display());
+        check(&loaded, &places)
+            .iter()
+            .map(|problem| problem.to_string().replace(&prefix, ""))
+            .collect()
+    }
+
+    #[test]
+    fn a_sound_file_has_no_problems() {
+        let text = "[part.a]\ncommand = [\"true\"]\n[part.b]\ncommand = [\"true\"]\nrequires = [\"a\"]\n";
+        assert_eq!(problems(text), [""; 0]);
+    }
+
+    #[test]
+    fn each_wrong_reference_is_named() {
+        let text = "[part.alpha]\ncommand = [\"true\"]\nrequires = [\"alhpa\"]\nreads = [\"x\"]\n\
+                    env = [\"2A=1\"]\nnofile = 1\nsockets = { a = { unix = \"kend.sock\" }, b = { tcp = \"x\" } }\n\
+                    [part.beta]\ncommand = [\"no-such-program\"]\nsockets = { a = { tcp = \"gateway\" } }\n\
+                    [part.gamma]\ncommand = [\"true\"]\nsockets = { a = { tcp = \"127.0.0.1:3940\" } }\n";
+        let found = problems(text);
+        for start in [
+            "5: part.alpha.requires: there is no part `alhpa`; did you mean `alpha`?",
+            "6: part.alpha.reads: there is no section `x`",
+            "7: part.alpha.env: `2A` is not a name",
+            "8: part.alpha.nofile: ",
+            "9: part.alpha.sockets: `a` has the address of a socket of `kend`",
+            "9: part.alpha.sockets: `x` is neither",
+            "11: part.beta.command: no program `no-such-program`",
+            "15: part.gamma.sockets: `a` has the address of a socket of `beta`",
+        ] {
+            assert!(
+                found.iter().any(|line| line.starts_with(start)),
+                "{start}: {found:#?}"
+            );
+        }
+        assert_eq!(found.len(), 8, "{found:#?}");
+    }
+
+    #[test]
+    fn a_ring_and_a_disabled_requirement_are_errors() {
+        let ring = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nafter = [\"a\"]\n";
+        assert_eq!(
+            problems(ring),
+            ["5: part.a.requires: these parts wait for each other: a -> b -> a"]
+        );
+        let off = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nenabled = false\n";
+        assert_eq!(
+            problems(off),
+            ["5: part.a.requires: needs `b`, which is not enabled"]
+        );
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_named_with_the_remedy() {
+        let long = "x".repeat(120);
+        let text = format!("[part.a]\ncommand = [\"true\"]\nsockets = {{ w = {{ unix = \"{long}\" }} }}\n");
+        let found = problems(&text);
+        assert!(found[0].contains("use a shorter --home"), "{found:#?}");
+    }
+}

@@ -1,0 +1,30 @@
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Starts, watches and restarts the parts of ken.
+#[derive(Debug, Parser)]
+#[command(name = "kend", version, after_help = "Manual: kend(8), ken.toml(5)")]
+pub(crate) struct Cli {
+    /// Keep configuration, state and sockets under DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Read FILE instead of the usual ken.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Port of the gateway, whatever the configuration says; 0 takes a free one
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// Port of the cognitive API, where such a part is configured
+    #[arg(long, value_name = "N")]
+    pub(crate) cognitive_port: Option<u16>,
+    /// Check the configuration, say every error, start nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print one line when all parts are ready; if one does not get ready, stop all and fail
+    #[arg(long)]
+    pub(crate) announce: bool,
+    /// Leave the terminal: a session of its own, and no output once all is ready
+    #[arg(long)]
+    pub(crate) background: bool,
+}

@@ -1,0 +1,382 @@
+//! Reads `ken.toml`: every error at once, each with file, line and key; then lays it over the built-in one.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ken_types::config::Config;
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use crate::secrets::{self, Secrets};
+
+/// The defaults as a person reads them; a test holds them equal to those of the types.
+const BUILTIN: &str = include_str!("../../../etc/ken.toml");
+/// More errors than this help nobody.
+const MAX_PROBLEMS: usize = 50;
+
+/// One thing that is wrong with the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    file: PathBuf,
+    line: Option<usize>,
+    key: String,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Problem {
+    /// About a file as a whole.
+    pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
+        Problem {
+            file: file.to_owned(),
+            line: None,
+            key: String::new(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn at_line(file: &Path, line: usize, message: impl Into<String>) -> Problem {
+        Problem {
+            line: Some(line),
+            ..Problem::whole(file, message)
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the files say, merged with what is built in.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    pub(crate) secrets: Secrets,
+    /// The user's file, to say where a value stands.
+    pub(crate) source: Source,
+}
+
+/// Reads `path` (which may be absent unless `needed`) and `secrets.env` beside it.
+pub(crate) fn load(path: &Path, needed: bool) -> Result<Loaded, Vec<Problem>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !needed => None,
+        Err(error) => return Err(vec![Problem::whole(path, format!("cannot be read: {error}"))]),
+    };
+    let source = Source {
+        path: path.to_owned(),
+        text,
+    };
+    let text = source.text.as_deref().unwrap_or_default();
+    let mut problems = check_types(&source, text);
+    let secrets = secrets::read(&path.with_file_name("secrets.env")).unwrap_or_else(|found| {
+        problems.extend(found);
+        Secrets::new()
+    });
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    match merge(text) {
+        Ok(config) => Ok(Loaded {
+            config,
+            secrets,
+            source,
+        }),
+        Err(error) => Err(vec![Problem::whole(path, error.message())]),
+    }
+}
+
+/// The user's file as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    path: PathBuf,
+    text: Option<String>,
+}
+
+impl Source {
+    /// The file, if there is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.text.as_ref().map(|_| self.path.as_path())
+    }
+
+    /// A problem with the value of a key, at the line where the file sets it or the innermost table around it.
+    pub(crate) fn problem(&self, keys: &[&str], message: impl Into<String>) -> Problem {
+        Problem {
+            line: self.line_of(keys),
+            key: keys.join(".").trim_end_matches('.').to_owned(),
+            ..Problem::whole(&self.path, message)
+        }
+    }
+
+    fn line_of(&self, keys: &[&str]) -> Option<usize> {
+        let text = self.text.as_deref()?;
+        let root = DeTable::parse(text).ok()?;
+        let mut table = root.get_ref();
+        let mut line = None;
+        for key in keys {
+            let Some((name, value)) = table.iter().find(|(name, _)| name.get_ref() == key) else {
+                break;
+            };
+            line = Some(line_at(text, name.span().start));
+            let Some(inner) = value.get_ref().as_table() else {
+                break;
+            };
+            table = inner;
+        }
+        line
+    }
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().iter().take(offset);
+    before.filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Finds every error of syntax and type: serde stops at the first, so what it stopped at is taken out and it tries again.
+fn check_types(source: &Source, text: &str) -> Vec<Problem> {
+    let (mut root, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<Problem> = errors
+        .iter()
+        .map(|error| source.error(text, String::new(), error))
+        .collect();
+    while problems.is_empty() || problems.len() < MAX_PROBLEMS && errors.is_empty() {
+        let Err(error) = Config::deserialize(toml::de::Deserializer::from(root.clone())) else {
+            break;
+        };
+        let mut key = Vec::new();
+        let removed = error
+            .span()
+            .is_some_and(|span| remove(root.get_mut(), &span, &mut key));
+        problems.push(source.error(text, key.join("."), &error));
+        if !removed {
+            break;
+        }
+    }
+    problems.sort_by_key(|problem| problem.line);
+    problems
+}
+
+impl Source {
+    fn error(&self, text: &str, key: String, error: &toml::de::Error) -> Problem {
+        let problem = Problem {
+            line: error.span().map(|span| line_at(text, span.start)),
+            key,
+            ..Problem::whole(&self.path, error.message().replace('\n', " "))
+        };
+        let names: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+        match names.split_first() {
+            Some((unknown, known)) if error.message().starts_with("unknown field") => Problem {
+                hint: nearest(unknown, known).map(|name| format!("did you mean `{name}`?")),
+                message: String::from("unknown key"),
+                ..problem
+            },
+            _ => problem,
+        }
+    }
+}
+
+/// Takes out the innermost entry around `span`, and says which it was.
+fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
+    let around = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
+    let found = table.iter().find_map(|(name, value)| {
+        let inside = around(name.span()) || around(value.span()) || holds(value, &around);
+        inside.then(|| (name.clone(), around(name.span())))
+    });
+    let Some((name, is_key)) = found else {
+        return false;
+    };
+    path.push(name.get_ref().to_string());
+    if !is_key
+        && let Some(DeValue::Table(inner)) = table.get_mut(&name).map(Spanned::get_mut)
+        && remove(inner, span, path)
+    {
+        return true;
+    }
+    table.remove(&name).is_some()
+}
+
+/// Whether anything below a table lies around the span: the span of a `[header]` table does not cover what follows it.
+fn holds(value: &Spanned<DeValue<'_>>, around: &impl Fn(Range<usize>) -> bool) -> bool {
+    let Some(table) = value.get_ref().as_table() else {
+        return false;
+    };
+    table
+        .iter()
+        .any(|(name, value)| around(name.span()) || around(value.span()) || holds(value, around))
+}
+
+/// Lays the user's file over the built-in one: sections and parts key by key, values whole.
+fn merge(text: &str) -> Result<Config, toml::de::Error> {
+    let mut all: Table = BUILTIN.parse()?;
+    let mut own: Table = text.parse()?;
+    let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts"));
+    if builtin.and_then(Value::as_bool) == Some(false) {
+        all.remove("part");
+    }
+    if let Some(Value::Table(parts)) = own.remove("part") {
+        let Value::Table(base) = all.entry("part").or_insert(Value::Table(Table::new())) else {
+            return all.try_into();
+        };
+        overlay(base, parts);
+    }
+    overlay(&mut all, own);
+    all.try_into()
+}
+
+fn overlay(base: &mut Table, over: Table) {
+    for (name, value) in over {
+        match (base.get_mut(&name), value) {
+            (Some(Value::Table(section)), Value::Table(keys)) => section.extend(keys),
+            (_, value) => {
+                base.insert(name, value);
+            }
+        }
+    }
+}
+
+/// The known name that is closest to a mistyped one, if any is close.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let best = known.iter().min_by_key(|other| distance(name, other))?;
+    (distance(name, best) <= 2.max(name.len() / 3)).then_some(best)
+}
+
+/// Edits between two words (Levenshtein), in one row of memory.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (to, cell) in b.iter().zip(row.iter_mut().skip(1)) {
+            let best = (diagonal + usize::from(from != *to)).min(left + 1).min(*cell + 1);
+            diagonal = *cell;
+            *cell = best;
+            left = best;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use ken_types::config::Part;
+
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        let source = Source {
+            path: PathBuf::from("f"),
+            text: Some(text.to_owned()),
+        };
+        check_types(&source, text)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn the_built_in_file_has_every_key_with_its_default() {
+        let file: Table = BUILTIN.parse().unwrap();
+        let config: Config = BUILTIN.parse::<Table>().unwrap().try_into().unwrap();
+        let sections = Config {
+            part: Default::default(),
+            ..config.clone()
+        };
+        assert_eq!(sections, Config::default());
+        let defaults = Table::try_from(Config::default()).unwrap();
+        for (section, keys) in &defaults {
+            let Some(keys) = keys.as_table().filter(|_| section != "part") else {
+                continue;
+            };
+            for key in keys.keys() {
+                assert!(
+                    file[section].get(key).is_some(),
+                    "[{section}] {key} is not in etc/ken.toml"
+                );
+            }
+        }
+        let store = Part {
+            sockets: Default::default(),
+            ..config.part["store"].clone()
+        };
+        assert_eq!(store, Part::default());
+        for key in Table::try_from(Part::default()).unwrap().keys() {
+            assert!(
+                file["part"]["store"].get(key).is_some(),
+                "[part.store] {key} is not in etc/ken.toml"
+            );
+        }
+    }
+
+    #[test]
+    fn every_error_has_its_line_its_key_and_the_nearest_name() {
+        let text = "[gateway]\nprot = 1\nport = 70000\n\n[part.store]\nenabled = 3\nlimit = { m = 1 }\n\n[cat]\n[chat]\nwait_ms = -1\n";
+        let found = problems(text);
+        let starts = [
+            "f:2: gateway.prot: unknown key; did you mean `port`?",
+            "f:3: gateway.port: invalid value",
+            "f:6: part.store.enabled: invalid type",
+            "f:7: part.store.limit.m: unknown key; did you mean `n`?",
+            "f:9: cat: unknown key; did you mean `chat`?",
+            "f:11: chat.wait_ms: invalid value",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for start in starts {
+            assert!(
+                found.iter().any(|line| line.starts_with(start)),
+                "{start}: {found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn bad_syntax_says_where() {
+        let found = problems("[gateway]\nport = \n[x\n");
+        assert!(found[0].starts_with("f:2: "), "{found:#?}");
+    }
+
+    #[test]
+    fn the_users_file_is_laid_over_key_by_key() {
+        let config = merge("[part.store]\nnofile = 9\n[part.extra]\n[gateway]\nport = 1\n").unwrap();
+        assert_eq!(config.part["store"].nofile, 9);
+        assert_eq!(config.part["store"].sockets.len(), 1);
+        assert_eq!(config.gateway.port, 1);
+        assert_eq!(config.part.len(), 5);
+        let own = merge("[kend]\nbuiltin_parts = false\n[part.extra]\n").unwrap();
+        assert_eq!(own.part.keys().collect::<Vec<_>>(), ["extra"]);
+        let socket = merge("[part.store]\nsockets = { wire = { tcp = \"127.0.0.1:1\" } }\n").unwrap();
+        assert_eq!(socket.part["store"].sockets.len(), 1);
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(nearest("comand", &["command", "after"]), Some("command"));
+        assert_eq!(nearest("zzzzzz", &["command", "after"]), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! One caller on the control socket: lines in, lines out (ken-wire(5)), never blocking and never more than bounded memory.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_DEADLINE_MS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
+use ken_types::{Error, json};
+use nix::poll::PollFlags;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ops::Pending;
+
+/// From the first byte of a line to its LF.
+const LINE_TIME: Duration = Duration::from_secs(10);
+/// A caller that does not read for so long is cut off.
+const STALL_TIME: Duration = Duration::from_secs(60);
+/// With so much unsent, nothing more is read from a caller nor prepared for it.
+const OUTPUT_ENOUGH: usize = 1024 * 1024;
+const CHUNK: usize = 64 * 1024;
+
+pub(crate) struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+    /// When the line that is not complete yet began.
+    begun: Option<Instant>,
+    output: Vec<u8>,
+    /// Since when the caller has not taken any of the output.
+    stalled: Option<Instant>,
+    pub(crate) open: Vec<Open>,
+    /// Nothing more is read from it: it has ended its side, or broken the rules.
+    deaf: bool,
+    /// It is gone.
+    dead: bool,
+}
+
+/// A request that has no final line yet.
+pub(crate) struct Open {
+    pub(crate) id: u64,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) pending: Pending,
+}
+
+/// A line from a caller.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Request {
+    Call {
+        id: u64,
+        op: String,
+        args: Value,
+        deadline: Duration,
+    },
+    Cancel {
+        id: u64,
+    },
+}
+
+impl Connection {
+    pub(crate) fn new(stream: UnixStream) -> Connection {
+        Connection {
+            stream,
+            input: Vec::new(),
+            begun: None,
+            output: Vec::new(),
+            stalled: None,
+            open: Vec::new(),
+            deaf: false,
+            dead: false,
+        }
+    }
+
+    pub(crate) fn wants(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLIN, !self.deaf && self.has_room());
+        flags.set(PollFlags::POLLOUT, !self.output.is_empty());
+        flags
+    }
+
+    /// Whether more may be prepared for it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.output.len() < OUTPUT_ENOUGH
+    }
+
+    /// Whether nothing is left to do for it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.dead || self.deaf && self.open.is_empty() && self.output.is_empty()
+    }
+
+    /// Takes what has come.
+    pub(crate) fn read(&mut self, now: Instant) {
+        let mut chunk = [0; CHUNK];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => self.deaf = true,
+            Ok(count) => {
+                self.input
+                    .extend_from_slice(chunk.get(..count).unwrap_or_default());
+                self.begun.get_or_insert(now);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.dead = true,
+        }
+    }
+
+    /// The other side is gone altogether.
+    pub(crate) fn hang_up(&mut self) {
+        self.dead = true;
+    }
+
+    /// The next whole line, while there is room for its answer.
+    pub(crate) fn next_line(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if !self.has_room() || self.dead {
+            return None;
+        }
+        let end = self.input.iter().position(|byte| *byte == b'\n');
+        if end.unwrap_or(self.input.len()) >= WIRE_LINE_BYTES {
+            self.refuse(
+                None,
+                &Error::too_large(format!("a line has at most {WIRE_LINE_BYTES} bytes")),
+            );
+            self.cut();
+            return None;
+        }
+        let rest = self.input.split_off(end? + 1);
+        let mut line = std::mem::replace(&mut self.input, rest);
+        line.pop();
+        self.begun = (!self.input.is_empty()).then_some(now);
+        Some(line)
+    }
+
+    /// Nothing more is taken from it; what it is owed is still sent.
+    fn cut(&mut self) {
+        self.input.clear();
+        self.begun = None;
+        self.open.clear();
+        self.deaf = true;
+    }
+
+    /// Whether one more request may be open.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.len() >= WIRE_OPEN_REQUESTS
+    }
+
+    pub(crate) fn item(&mut self, id: u64, item: &impl Serialize) {
+        self.line(Some(id), "item", item);
+    }
+
+    pub(crate) fn finish(&mut self, id: u64, result: Result<Value, Error>) {
+        match result {
+            Ok(value) => self.line(Some(id), "ok", &value),
+            Err(error) => self.refuse(Some(id), &error),
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, id: Option<u64>, error: &Error) {
+        self.line(id, "error", error);
+    }
+
+    fn line(&mut self, id: Option<u64>, key: &str, value: &impl Serialize) {
+        let id = id.map_or_else(|| String::from("null"), |id| id.to_string());
+        self.output
+            .extend_from_slice(format!("{{\"id\":{id},\"{key}\":").as_bytes());
+        if serde_json::to_writer(&mut self.output, value).is_err() {
+            // Types of our own always can be written; half a line must not pass for a whole one.
+            self.dead = true;
+        }
+        self.output.extend_from_slice(b"}\n");
+    }
+
+    /// Sends what can be sent now.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        while !self.output.is_empty() && !self.dead {
+            match self.stream.write(&self.output) {
+                Ok(count) => {
+                    self.output.drain(..count);
+                    self.stalled = None;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.stalled.get_or_insert(now);
+                    return;
+                }
+                Err(_) => self.dead = true,
+            }
+        }
+        if self.output.capacity() > CHUNK {
+            self.output.shrink_to(CHUNK);
+        }
+    }
+
+    /// The next instant that matters.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let line = self.begun.filter(|_| !self.deaf).map(|since| since + LINE_TIME);
+        let stall = self.stalled.map(|since| since + STALL_TIME);
+        let deadlines = self.open.iter().filter_map(|open| open.deadline);
+        deadlines.chain(line).chain(stall).min()
+    }
+
+    /// Ends what has taken too long.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let passed = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
+        if passed(self.stalled, STALL_TIME) {
+            self.dead = true;
+        }
+        if passed(self.begun, LINE_TIME) && self.has_room() && !self.deaf {
+            self.refuse(
+                None,
+                &Error::deadline("a line has to be complete 10 s after its first byte"),
+            );
+            self.cut();
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    id: u64,
+    op: Option<String>,
+    #[serde(default)]
+    args: Option<Value>,
+    deadline_ms: Option<u64>,
+    #[serde(default, rename = "trace")]
+    _trace: Option<String>,
+    cancel: Option<bool>,
+}
+
+impl Request {
+    /// An error comes with the id, as far as it could be read.
+    pub(crate) fn parse(line: &[u8]) -> Result<Request, (Option<u64>, Error)> {
+        let hint = r#"a request is {"id":1,"op":"service.info","args":{}}"#;
+        let value = json::parse(line, json::MAX_DEPTH).map_err(|error| (None, error.hint(hint)))?;
+        let id = value.get("id").and_then(Value::as_u64);
+        if !value.is_object() {
+            return Err((None, Error::invalid("", "a request is a JSON object").hint(hint)));
+        }
+        let envelope: Envelope = json::from_value(value).map_err(|error| (id, error.hint(hint)))?;
+        envelope.check().map_err(|error| (id, error))
+    }
+}
+
+impl Envelope {
+    fn check(self) -> Result<Request, Error> {
+        let ms = self.deadline_ms.unwrap_or(WIRE_DEADLINE_MS);
+        if ms > WIRE_DEADLINE_MAX_MS {
+            let message = format!("deadline_ms is {ms}; the longest is {WIRE_DEADLINE_MAX_MS}");
+            return Err(Error::invalid("/deadline_ms", message));
+        }
+        let args = self.args.unwrap_or_else(|| Value::Object(Default::default()));
+        if !args.is_object() {
+            return Err(Error::invalid("/args", "args is not an object"));
+        }
+        match (self.op, self.cancel) {
+            (Some(op), None) => Ok(Request::Call {
+                id: self.id,
+                op,
+                args,
+                deadline: Duration::from_millis(ms),
+            }),
+            (None, Some(true)) => Ok(Request::Cancel { id: self.id }),
+            _ => Err(Error::invalid(
+                "/op",
+                "a request has either `op` or `cancel`: true",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_request_is_refused_with_its_id_as_far_as_there_is_one() {
+        for (line, id) in [
+            ("", None),
+            ("{}", None),
+            ("[1]", None),
+            (r#"{"id":"a","op":"x"}"#, None),
+            (r#"{"id":3}"#, Some(3)),
+            (r#"{"id":3,"op":"x","cancel":true}"#, Some(3)),
+            (r#"{"id":3,"op":"x","more":1}"#, Some(3)),
+            (r#"{"id":3,"op":"x","args":[]}"#, Some(3)),
+            (r#"{"id":3,"op":"x","deadline_ms":600001}"#, Some(3)),
+        ] {
+            let (found, error) = Request::parse(line.as_bytes()).unwrap_err();
+            assert_eq!(found, id, "{line}");
+            assert_eq!(error.code, ken_types::Code::Invalid, "{line}");
+        }
+        assert!(Request::parse(br#"{"id":3,"op":"x","trace":"t","deadline_ms":1}"#).is_ok());
+        assert_eq!(
+            Request::parse(br#"{"id":3,"cancel":true}"#).unwrap(),
+            Request::Cancel { id: 3 }
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! The control socket, `kend.sock`: its callers, and what they wait for.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+use ken_types::limits::{WIRE_CONNECTIONS, WIRE_DEADLINE_MAX_MS};
+use nix::poll::PollFlags;
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::geteuid;
+
+use crate::connection::{Connection, Open, Request};
+use crate::logs::CHUNK;
+use crate::ops::{self, Answer};
+use crate::sockets::bind_unix;
+use crate::system::System;
+
+/// Callers accepted in one round of the loop.
+const A_ROUND: usize = 16;
+
+pub(crate) struct Control {
+    listener: UnixListener,
+    connections: Vec<Connection>,
+}
+
+impl Control {
+    pub(crate) fn bind(path: &Path) -> Result<Control, String> {
+        let listener = bind_unix(path)?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Control {
+            listener,
+            connections: Vec::new(),
+        })
+    }
+
+    /// Whether one more caller may come: above the limit they wait in the socket's own queue.
+    pub(crate) fn has_room(&self) -> bool {
+        self.connections.len() < WIRE_CONNECTIONS
+    }
+
+    pub(crate) fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    pub(crate) fn accept(&mut self) {
+        for _ in 0..A_ROUND {
+            // An error of accept is the caller's affair, or passes: never ours.
+            match self.listener.accept() {
+                Ok((stream, _)) if self.has_room() => self.connections.extend(admit(stream)),
+                _ => return,
+            }
+        }
+    }
+
+    /// Takes what a caller has sent, and does it.
+    pub(crate) fn serve(&mut self, index: usize, events: PollFlags, now: Instant) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        if events.intersects(PollFlags::POLLERR | PollFlags::POLLNVAL) {
+            connection.hang_up();
+        }
+        if events.contains(PollFlags::POLLIN) {
+            connection.read(now);
+        } else if events.contains(PollFlags::POLLHUP) {
+            connection.hang_up();
+        }
+    }
+
+    /// Does what the callers have asked, answers whom something has come for, and forgets who is gone.
+    pub(crate) fn settle(&mut self, system: &mut System, now: Instant) {
+        let mut chunk = Vec::new();
+        for connection in &mut self.connections {
+            while let Some(line) = connection.next_line(now) {
+                take(connection, &line, system, now);
+            }
+            if !connection.open.is_empty() {
+                chunk.resize(CHUNK, 0);
+                finish(connection, system, &mut chunk, now);
+            }
+            connection.expire(now);
+            connection.flush(now);
+        }
+        self.connections.retain(|connection| !connection.is_over());
+    }
+
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.connections.iter().filter_map(Connection::due).min()
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// The same user or root; anybody else gets one line.
+fn admit(stream: UnixStream) -> Option<Connection> {
+    stream.set_nonblocking(true).ok()?;
+    let peer = getsockopt(&stream, sockopt::PeerCredentials).ok()?;
+    let mut connection = Connection::new(stream);
+    if peer.uid() != geteuid().as_raw() && peer.uid() != 0 {
+        connection.refuse(None, &Error::forbidden("this socket is its owner's"));
+        connection.flush(Instant::now());
+        return None;
+    }
+    Some(connection)
+}
+
+fn take(connection: &mut Connection, line: &[u8], system: &mut System, now: Instant) {
+    match Request::parse(line) {
+        Err((id, error)) => connection.refuse(id, &error),
+        Ok(Request::Cancel { id }) => {
+            let before = connection.open.len();
+            connection.open.retain(|open| open.id != id);
+            if connection.open.len() < before {
+                connection.finish(id, Err(Error::cancelled("cancelled by the caller")));
+            }
+        }
+        Ok(Request::Call { id, .. }) if connection.open.iter().any(|open| open.id == id) => {
+            connection.refuse(Some(id), &Error::invalid("/id", "a request with this id is open"));
+        }
+        Ok(Request::Call { id, .. }) if connection.is_full() => {
+            let error = Error::busy("too many open requests on this connection", 100);
+            connection.refuse(Some(id), &error);
+        }
+        Ok(Request::Call {
+            id,
+            op,
+            args,
+            deadline,
+        }) => match ops::call(system, &op, args, now) {
+            Err(error) => connection.refuse(Some(id), &error),
+            Ok(Answer::Now(value)) => connection.finish(id, Ok(value)),
+            Ok(Answer::Later(pending, timeout)) => {
+                let asked = timeout.map(|ms| Duration::from_millis(ms.min(WIRE_DEADLINE_MAX_MS)));
+                let limit = asked.unwrap_or(deadline);
+                connection.open.push(Open {
+                    id,
+                    deadline: pending.has_deadline().then(|| now + limit),
+                    pending,
+                });
+            }
+        },
+    }
+}
+
+fn finish(connection: &mut Connection, system: &System, chunk: &mut [u8], now: Instant) {
+    for mut open in std::mem::take(&mut connection.open) {
+        let late = open.deadline.is_some_and(|deadline| deadline <= now);
+        let result = match ops::settle(&mut open.pending, system, connection, open.id, chunk, now) {
+            None if late => Some(Err(open.pending.late(system, now))),
+            result => result,
+        };
+        match result {
+            Some(result) => connection.finish(open.id, result),
+            None => connection.open.push(open),
+        }
+    }
+}

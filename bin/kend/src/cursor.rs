@@ -1,0 +1,191 @@
+//! A reader of a log: from the last so many lines to the end, and on as it grows, over rotations. It holds a place in a
+//! file, never the file's content, so a reader that does not read costs nothing.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+
+use crate::logs::{CHUNK, Rotating, open_to_read};
+
+/// Looks back at most so far for the beginning.
+const LOOK_BACK: u64 = 16 * 1024 * 1024;
+/// A longer line is given in pieces.
+const LONGEST_LINE: usize = 256 * 1024;
+
+/// A place in a log.
+pub(crate) struct Cursor {
+    file: Option<File>,
+    /// The value of `Rotating::rotations` when the file was the current one.
+    rotation: u64,
+    rest: Vec<u8>,
+}
+
+impl Cursor {
+    /// The place from which there are `lines` lines to the end, or the oldest that is kept.
+    pub(crate) fn last(log: &Rotating, lines: u32) -> Cursor {
+        let mut missing = u64::from(lines);
+        let mut budget = LOOK_BACK;
+        let mut best = Cursor {
+            file: None,
+            rotation: log.rotations(),
+            rest: Vec::new(),
+        };
+        for age in 0..=u64::from(log.keep()) {
+            let Some(mut file) = open_to_read(&log.path(age)) else {
+                continue;
+            };
+            let Ok(offset) = find_start(&mut file, &mut missing, &mut budget) else {
+                break;
+            };
+            let _ = file.seek(SeekFrom::Start(offset));
+            best.file = Some(file);
+            // Files from before this kend count as rotations before the first: the arithmetic wraps back by itself.
+            best.rotation = log.rotations().wrapping_sub(age);
+            if missing == 0 || budget == 0 {
+                break;
+            }
+        }
+        best
+    }
+
+    /// The next lines, at most about a chunk; `None` at the present end.
+    pub(crate) fn read(&mut self, log: &Rotating, chunk: &mut [u8]) -> Option<Vec<String>> {
+        loop {
+            let count = self.file.as_mut().map_or(0, |file| file.read(chunk).unwrap_or(0));
+            if count > 0 {
+                return Some(self.split(chunk.get(..count).unwrap_or_default()));
+            }
+            if !self.advance(log) {
+                return None;
+            }
+        }
+    }
+
+    /// To the file after this one, if there is one.
+    fn advance(&mut self, log: &Rotating) -> bool {
+        let age = log.rotations().wrapping_sub(self.rotation);
+        if self.file.is_none() {
+            self.file = open_to_read(&log.path(age.min(u64::from(log.keep()))));
+            return self.file.is_some();
+        }
+        if age == 0 {
+            return false;
+        }
+        // What was rotated away meanwhile is gone; the oldest that is kept comes next.
+        let next = (age - 1).min(u64::from(log.keep()));
+        match open_to_read(&log.path(next)) {
+            Some(file) => {
+                self.file = Some(file);
+                self.rotation = log.rotations().wrapping_sub(next);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn split(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.rest.len() >= LONGEST_LINE {
+                let line = String::from_utf8_lossy(&self.rest);
+                lines.push(line.trim_end_matches('\n').to_owned());
+                self.rest.clear();
+            }
+        }
+        lines
+    }
+}
+
+/// Where the last `missing` lines of a file begin; counts down both.
+fn find_start(file: &mut File, missing: &mut u64, budget: &mut u64) -> std::io::Result<u64> {
+    let size = file.seek(SeekFrom::End(0))?;
+    let mut end = size;
+    let mut block = vec![0; CHUNK];
+    while end > 0 && *missing > 0 && *budget > 0 {
+        let length = end.min(CHUNK as u64);
+        let begin = end - length;
+        file.seek(SeekFrom::Start(begin))?;
+        let block = block.get_mut(..length as usize).unwrap_or_default();
+        file.read_exact(block)?;
+        *budget = budget.saturating_sub(length);
+        // An LF ends the line before it: the file's very last one begins nothing.
+        let ends = block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
+        for (index, _) in ends.filter(|(index, _)| begin + *index as u64 + 1 < size) {
+            *missing -= 1;
+            if *missing == 0 {
+                return Ok(begin + index as u64 + 1);
+            }
+        }
+        end = begin;
+    }
+    if size > 0 && end == 0 {
+        *missing = missing.saturating_sub(1);
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(cursor: &mut Cursor, log: &Rotating) -> Vec<String> {
+        let mut chunk = vec![0; 7];
+        std::iter::from_fn(|| cursor.read(log, &mut chunk))
+            .flatten()
+            .collect()
+    }
+
+    fn numbered(range: std::ops::Range<u32>) -> Vec<String> {
+        range.map(|line| format!("line {line}")).collect()
+    }
+
+    fn write(log: &mut Rotating, range: std::ops::Range<u32>) {
+        for line in numbered(range) {
+            log.write(format!("{line}\n").as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_last_lines_over_files_of_any_size() {
+        for max in [8, 20, 50, 10_000] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut log = Rotating::new(dir.path().join("a.log"), max, 100);
+            write(&mut log, 10..40);
+            for lines in [0, 1, 2, 3, 7, 29, 30, 31] {
+                let got = drain(&mut Cursor::last(&log, lines), &log);
+                let want = numbered(40 - lines.min(30)..40);
+                assert_eq!(got, want, "max {max}, {lines} lines");
+            }
+        }
+    }
+
+    #[test]
+    fn following_over_rotations_loses_nothing_that_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Rotating::new(dir.path().join("a.log"), 20, 100);
+        let mut cursor = Cursor::last(&log, 10);
+        assert_eq!(drain(&mut cursor, &log), [""; 0]);
+        let mut got = Vec::new();
+        for step in 0..10 {
+            write(&mut log, 10 + step * 7..10 + (step + 1) * 7);
+            if step % 2 == 0 {
+                got.extend(drain(&mut cursor, &log));
+            }
+        }
+        got.extend(drain(&mut cursor, &log));
+        assert_eq!(got, numbered(10..80));
+    }
+
+    #[test]
+    fn files_of_an_earlier_kend_are_read_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut log = Rotating::new(path.clone(), 20, 100);
+        write(&mut log, 10..20);
+        let mut log = Rotating::new(path, 20, 100);
+        let mut cursor = Cursor::last(&log, 6);
+        assert_eq!(drain(&mut cursor, &log), numbered(14..20));
+        write(&mut log, 20..30);
+        assert_eq!(drain(&mut cursor, &log), numbered(20..30));
+    }
+}

@@ -1,0 +1,146 @@
+//! One kend on a run directory, and never two copies of a part.
+//!
+//! `kend.lock` is held by kend alone, so a second one sees at once that the first lives. `parts.lock` is held through a
+//! descriptor that every part inherits: as long as anything of a dead kend still runs, the lock is taken, and whoever
+//! holds it is what has to be killed. flock(2), not pid files: the kernel never forgets to let go.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ken_types::ops::kend::Listener;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long what a dead kend has left behind may take to go, before it is killed and after.
+const PATIENCE: Duration = Duration::from_millis(1000);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Both locks, held.
+pub(crate) struct Locks {
+    kend: File,
+    parts: File,
+    paths: [PathBuf; 2],
+}
+
+impl Locks {
+    /// Fails at once when another kend lives, naming it.
+    pub(crate) fn take(run: &Path) -> Result<Locks, String> {
+        let paths = [run.join("kend.lock"), run.join("parts.lock")];
+        let [kend_path, parts_path] = &paths;
+        let mut kend = open(kend_path)?;
+        if !try_lock(&mut kend, kend_path)? {
+            return Err(format!("{} is in use: {}", run.display(), first(&mut kend)));
+        }
+        let _ = kend.set_len(0);
+        let parts = take_over(parts_path)?;
+        Ok(Locks { kend, parts, paths })
+    }
+
+    /// Says who holds the lock and where it is reached, for the second one to tell.
+    pub(crate) fn describe(&mut self, listeners: &[Listener]) {
+        let mut text = format!("kend already runs there, pid {}", std::process::id());
+        for listener in listeners {
+            text.push_str(&format!(", {}={}", listener.name, listener.url));
+        }
+        let _ = self.kend.set_len(0);
+        let _ = self.kend.rewind();
+        let _ = self.kend.write_all(text.as_bytes());
+    }
+
+    /// What each part inherits.
+    pub(crate) fn parts_fd(&self) -> RawFd {
+        self.parts.as_raw_fd()
+    }
+
+    /// Takes the files away, still holding the locks.
+    pub(crate) fn remove(&self) {
+        for path in &self.paths {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn first(lock: &mut File) -> String {
+    let mut text = String::new();
+    match lock.read_to_string(&mut text) {
+        Ok(length) if length > 0 => text,
+        _ => String::from("another kend, which is just starting"),
+    }
+}
+
+fn open(path: &Path) -> Result<File, String> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    options
+        .open(path)
+        .map_err(|error| format!("cannot open {}: {error}", path.display()))
+}
+
+/// Locks the file that the path names now: the one that was opened may have been taken away in between.
+fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
+    let wrong = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
+    loop {
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(wrong(error)),
+        }
+        let mine = file.metadata().map_err(wrong)?;
+        match std::fs::metadata(path) {
+            Ok(named) if (named.dev(), named.ino()) == (mine.dev(), mine.ino()) => return Ok(true),
+            _ => *file = open(path)?,
+        }
+    }
+}
+
+/// Waits until nothing of a dead kend is left, and kills what stays.
+fn take_over(path: &Path) -> Result<File, String> {
+    let mut lock = open(path)?;
+    for signal in [None, Some(Signal::SIGKILL)] {
+        for pid in signal.iter().flat_map(|_| holders(&lock)) {
+            let _ = kill(pid, signal);
+        }
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if try_lock(&mut lock, path)? {
+                return Ok(lock);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    let pids: Vec<String> = holders(&lock).iter().map(Pid::to_string).collect();
+    Err(format!(
+        "processes of an earlier kend still live and cannot be killed: {}",
+        pids.join(", ")
+    ))
+}
+
+/// The processes that have this file open.
+fn holders(lock: &File) -> Vec<Pid> {
+    let Ok(mine) = lock.metadata() else {
+        return Vec::new();
+    };
+    let own = std::process::id();
+    let is_mine = |link: PathBuf| {
+        std::fs::metadata(link).is_ok_and(|meta| (meta.dev(), meta.ino()) == (mine.dev(), mine.ino()))
+    };
+    let holds = |pid: u32| {
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        links.flatten().any(|link| is_mine(link.path()))
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let others = pids.filter(|pid| *pid != own && holds(*pid));
+    others
+        .filter_map(|pid| i32::try_from(pid).ok().map(Pid::from_raw))
+        .collect()
+}

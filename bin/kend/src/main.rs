@@ -1,0 +1,45 @@
+//! kend, the supervisor of ken: starts the parts, holds their sockets, watches and restarts them. See kend(8).
+//!
+//! One thread and one poll loop. Everything that decides (policy.rs, order.rs, check.rs) is pure; everything that acts
+//! (spawn.rs, sockets.rs, logs.rs) is small; system.rs joins them and run.rs turns the loop.
+
+mod check;
+mod cli;
+mod config;
+mod connection;
+mod control;
+mod cursor;
+mod journal;
+mod launch;
+mod lock;
+mod logs;
+mod notify;
+mod ops;
+mod order;
+mod part;
+mod policy;
+mod reap;
+mod run;
+mod secrets;
+mod sockets;
+#[allow(unsafe_code)] // the child between clone and exec: see there
+mod spawn;
+mod status;
+mod system;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match run::run(cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(failure) => {
+            for line in &failure.lines {
+                let _ = writeln!(std::io::stderr(), "kend: {line}");
+            }
+            ExitCode::from(failure.code.exit_status())
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Readiness, sd_notify(3): what the parts tell kend, and what kend tells systemd.
+
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt, sockopt};
+use nix::unistd::{Pid, getpgid};
+use sd_notify::NotifyState;
+
+/// Longer datagrams are cut; sd_notify's own are far shorter.
+const LONGEST: usize = 4096;
+/// Datagrams read in one round of the loop.
+const A_ROUND: usize = 64;
+
+/// The socket that all parts report to. Who reports is known from the kernel, not from what is said.
+pub(crate) struct Notify {
+    socket: UnixDatagram,
+}
+
+/// What a part has said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) ready: bool,
+    pub(crate) stopping: bool,
+    pub(crate) alive: bool,
+    pub(crate) says: Option<String>,
+}
+
+impl Notify {
+    pub(crate) fn bind(path: &Path) -> Result<Notify, String> {
+        let wrong = |error: std::io::Error| format!("cannot bind {}: {error}", path.display());
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
+            _ => {}
+        }
+        let socket = UnixDatagram::bind(path).map_err(wrong)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(wrong)?;
+        socket.set_nonblocking(true).map_err(wrong)?;
+        setsockopt(&socket, sockopt::PassCred, &true).map_err(|errno| wrong(errno.into()))?;
+        Ok(Notify { socket })
+    }
+
+    /// The reports that have come, each with the process groups' leader that it belongs to.
+    pub(crate) fn read(&self) -> Vec<(Pid, Report)> {
+        std::iter::from_fn(|| self.read_one())
+            .take(A_ROUND)
+            .flatten()
+            .collect()
+    }
+
+    /// `None` when nothing is left; `Some(None)` for a datagram of nobody known.
+    fn read_one(&self) -> Option<Option<(Pid, Report)>> {
+        let mut text = [0; LONGEST];
+        let mut slices = [IoSliceMut::new(&mut text)];
+        let mut space = nix::cmsg_space!(UnixCredentials);
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<()>(self.socket.as_raw_fd(), &mut slices, Some(&mut space), flags).ok()?;
+        let sender = message.cmsgs().ok().and_then(|mut all| {
+            all.find_map(|one| match one {
+                ControlMessageOwned::ScmCredentials(sender) => Some(Pid::from_raw(sender.pid())),
+                _ => None,
+            })
+        });
+        let length = message.bytes;
+        // A part may have a child report for it: same group. A dead sender has none, and no longer counts.
+        let leader = sender.and_then(|pid| getpgid(Some(pid)).ok());
+        Some(leader.map(|leader| (leader, Report::parse(text.get(..length).unwrap_or_default()))))
+    }
+}
+
+impl AsFd for Notify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Report {
+    fn parse(datagram: &[u8]) -> Report {
+        let mut report = Report::default();
+        for line in String::from_utf8_lossy(datagram).lines() {
+            match line.split_once('=') {
+                Some(("READY", "1")) => report.ready = true,
+                Some(("STOPPING", "1")) => report.stopping = true,
+                Some(("WATCHDOG", "1")) => report.alive = true,
+                Some(("STATUS", text)) => report.says = Some(text.chars().take(256).collect()),
+                _ => {}
+            }
+        }
+        report
+    }
+}
+
+/// Tells systemd, when it started kend and waits for that; otherwise nothing happens.
+pub(crate) fn tell(state: &[NotifyState<'_>]) {
+    let _ = sd_notify::notify(state);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_lines_are_taken_and_others_left() {
+        let report = Report::parse(b"READY=1\nSTATUS=up, 3 open\nX=1\nREADY=0\n");
+        assert!(report.ready && !report.stopping && !report.alive);
+        assert_eq!(report.says.as_deref(), Some("up, 3 open"));
+        assert!(Report::parse(b"WATCHDOG=1").alive);
+        assert_eq!(Report::parse(b"READY=2\n\xff"), Report::default());
+    }
+}

@@ -1,0 +1,160 @@
+//! When to start a part again. Pure: the clock is an argument.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ken_types::config::Limit;
+
+/// Ready for so long, then dead: an accident, restart at once. Less: structural, wait.
+const ACCIDENT: Duration = Duration::from_secs(1);
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Ready for so long (or for the last delay, if longer): the delay starts over.
+const CALM: Duration = Duration::from_secs(10);
+
+/// What one part's past says about its next start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Policy {
+    delay: Duration,
+    starts: VecDeque<Instant>,
+}
+
+/// What to do with a part that has died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Next {
+    Now,
+    After(Duration),
+    GiveUp(String),
+}
+
+impl Policy {
+    /// Has to be called at each start, for `limit`.
+    pub(crate) fn started(&mut self, now: Instant, limit: Limit) {
+        self.starts.push_back(now);
+        while self.starts.len() > limit.n as usize {
+            self.starts.pop_front();
+        }
+    }
+
+    /// A person has intervened: what was is forgotten.
+    pub(crate) fn reset(&mut self) {
+        *self = Policy::default();
+    }
+
+    /// `ready` is how long it was ready before it died, `None` if it never was; `spread` in 0..1 makes parts that died
+    /// together come back apart.
+    pub(crate) fn died(&mut self, now: Instant, ready: Option<Duration>, limit: Limit, spread: f64) -> Next {
+        if let Some(cause) = self.exhausted(now, limit) {
+            return Next::GiveUp(cause);
+        }
+        let ready = ready.unwrap_or_default();
+        if ready >= self.delay.max(CALM) {
+            self.delay = Duration::ZERO;
+        }
+        if ready >= ACCIDENT {
+            return Next::Now;
+        }
+        self.delay = (self.delay * 2).clamp(FIRST_DELAY, LONGEST_DELAY);
+        Next::After(self.delay.mul_f64(1.0 + spread.clamp(0.0, 1.0) / 10.0))
+    }
+
+    fn exhausted(&self, now: Instant, limit: Limit) -> Option<String> {
+        let oldest = *self.starts.front()?;
+        let within = Duration::from_millis(limit.within_ms);
+        let full = limit.n > 0 && self.starts.len() >= limit.n as usize;
+        (full && now.duration_since(oldest) <= within).then(|| {
+            format!(
+                "{} starts within {} ms, the limit of its entry",
+                limit.n, limit.within_ms
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: Limit = Limit { n: 0, within_ms: 0 };
+
+    /// Starts in the first 60 s of a part that lives for `life` and is ready for `ready` of it.
+    fn starts_in_a_minute(life: Duration, ready: Option<Duration>) -> usize {
+        let begin = Instant::now();
+        let (mut now, mut policy, mut starts) = (begin, Policy::default(), 0);
+        while now.duration_since(begin) < Duration::from_secs(60) {
+            policy.started(now, NEVER);
+            starts += 1;
+            now += life;
+            match policy.died(now, ready, NEVER, 0.0) {
+                Next::After(delay) => now += delay,
+                next => assert_eq!(next, Next::Now),
+            }
+        }
+        starts
+    }
+
+    #[test]
+    fn a_crash_loop_has_at_most_twelve_starts_in_its_first_minute() {
+        for ms in [0, 1, 10, 250, 900] {
+            let life = Duration::from_millis(ms);
+            assert!(starts_in_a_minute(life, None) <= 12);
+            assert!(starts_in_a_minute(life, Some(life)) <= 12);
+        }
+        assert_eq!(starts_in_a_minute(Duration::ZERO, None), 8);
+    }
+
+    #[test]
+    fn an_accident_is_repaired_at_once_and_the_delay_grows_then_resets() {
+        let now = Instant::now();
+        let mut policy = Policy::default();
+        let died = |policy: &mut Policy, ms| policy.died(now, Some(Duration::from_millis(ms)), NEVER, 0.0);
+        let after = |ms| Next::After(Duration::from_millis(ms));
+        assert_eq!(died(&mut policy, 1000), Next::Now);
+        assert_eq!(died(&mut policy, 999), after(250));
+        assert_eq!(died(&mut policy, 0), after(500));
+        assert_eq!(died(&mut policy, 2000), Next::Now);
+        assert_eq!(
+            died(&mut policy, 0),
+            after(1000),
+            "two calm seconds do not reset it"
+        );
+        assert_eq!(died(&mut policy, 10_000), Next::Now);
+        assert_eq!(died(&mut policy, 0), after(250), "ten do");
+        for _ in 0..10 {
+            died(&mut policy, 0);
+        }
+        assert_eq!(died(&mut policy, 0), after(30_000));
+        assert_eq!(died(&mut policy, 29_999), Next::Now);
+        assert_eq!(
+            died(&mut policy, 0),
+            after(30_000),
+            "calm for less than the last delay"
+        );
+    }
+
+    #[test]
+    fn the_spread_stays_within_a_tenth() {
+        let now = Instant::now();
+        let next = Policy::default().died(now, None, NEVER, 1.0);
+        assert_eq!(next, Next::After(Duration::from_millis(275)));
+    }
+
+    #[test]
+    fn gives_up_only_when_asked() {
+        let limit = Limit {
+            n: 3,
+            within_ms: 1000,
+        };
+        let begin = Instant::now();
+        let mut policy = Policy::default();
+        for _ in 0..2 {
+            policy.started(begin, limit);
+            assert!(!matches!(policy.died(begin, None, limit, 0.0), Next::GiveUp(_)));
+        }
+        policy.started(begin, limit);
+        let mut late = policy.clone();
+        assert!(matches!(policy.died(begin, None, limit, 0.0), Next::GiveUp(_)));
+        let later = begin + Duration::from_millis(1001);
+        assert!(!matches!(late.died(later, None, limit, 0.0), Next::GiveUp(_)));
+    }
+}

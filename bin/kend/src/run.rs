@@ -1,0 +1,400 @@
+//! From the command line to the last part's end: prepare, turn the loop, clean up.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Write, stdout};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ken_types::Code;
+use ken_types::places::{Places, check_socket_path};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{dup2_stderr, dup2_stdout, geteuid, setsid};
+use sd_notify::NotifyState;
+
+use crate::cli::Cli;
+use crate::control::Control;
+use crate::journal::Journal;
+use crate::lock::Locks;
+use crate::logs::{CHUNK, Rotating};
+use crate::notify::{Notify, tell};
+use crate::sockets::Sockets;
+use crate::spawn::Spawner;
+use crate::system::{Failure, System, Wish};
+
+/// Descriptors for logs, sockets and callers; the parts have limits of their own.
+const NOFILE: u64 = 4096;
+
+pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let places = places(&cli)?;
+    let wish = Wish {
+        config: places.config.clone(),
+        named: cli.config.is_some(),
+        port: cli.port,
+    };
+    let loaded = wish.load(&places).map_err(|lines| Failure {
+        code: Code::Invalid,
+        lines,
+    })?;
+    if cli.check {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if cli.background {
+        let _ = setsid();
+    }
+    let signals = become_supervisor()?;
+    let folders = Folders::make(&places)?;
+    let prepared = prepare(&cli, &places, wish, loaded);
+    let (mut system, mut control, notify) = match prepared {
+        Ok(prepared) => prepared,
+        Err(message) => {
+            folders.remove();
+            return Err(Failure::new(Code::Unavailable, message));
+        }
+    };
+    let terminal = !cli.background && std::io::IsTerminal::is_terminal(&std::io::stdin());
+    let mut turn = Loop {
+        signals,
+        notify,
+        terminal,
+        background: cli.background,
+        told_ready: false,
+        watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
+    };
+    turn.run(&mut system, &mut control);
+    finish(system, control, &places, &folders)
+}
+
+fn finish(
+    mut system: System,
+    control: Control,
+    places: &Places,
+    folders: &Folders,
+) -> Result<ExitCode, Failure> {
+    for name in system.parts.keys().cloned().collect::<Vec<_>>() {
+        system.pump(&name);
+    }
+    system.journal.note(None, "ended");
+    let _ = std::fs::remove_file(places.socket("kend"));
+    let _ = std::fs::remove_file(places.socket("notify"));
+    system.sockets.unlink_all();
+    system.locks.remove();
+    let fatal = system.fatal.take();
+    // The callers see the end last: who waits for it may start the next kend at once.
+    drop(system);
+    drop(control);
+    match fatal {
+        Some(failure) => {
+            folders.remove();
+            Err(failure)
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn places(cli: &Cli) -> Result<Places, Failure> {
+    let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
+    let absolute = |path: &Path| {
+        std::path::absolute(path)
+            .map_err(|error| Failure::new(Code::Invalid, format!("{}: {error}", path.display())))
+    };
+    let home = cli.home.as_deref().map(absolute).transpose()?;
+    let mut places = Places::resolve(home.as_deref(), geteuid().as_raw(), |name| {
+        std::env::var_os(name).map(PathBuf::from)
+    })
+    .map_err(wrong)?;
+    if let Some(config) = &cli.config {
+        places.config = absolute(config)?;
+    }
+    check_socket_path(&places.socket("notify")).map_err(wrong)?;
+    Ok(places)
+}
+
+/// Signals come as data, orphans come to us, nothing is written that others can read.
+fn become_supervisor() -> Result<SignalFd, Failure> {
+    let wrong = |errno: nix::Error| Failure::new(Code::Internal, format!("cannot start: {}", errno.desc()));
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        set.add(signal);
+    }
+    set.thread_block().map_err(wrong)?;
+    let signals =
+        SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(wrong)?;
+    nix::sys::prctl::set_child_subreaper(true).map_err(wrong)?;
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
+    if let Ok((soft, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Only the soft limit: the hard one is what the parts may be given.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(NOFILE.min(most)), most);
+    }
+    umask(Mode::from_bits_truncate(0o077));
+    Ok(signals)
+}
+
+/// The folders of a system, and which of them had to be made.
+struct Folders {
+    made: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn make(places: &Places) -> Result<Folders, Failure> {
+        let mut folders = Folders { made: Vec::new() };
+        for folder in [&places.run, &places.state, &places.state.join("log")] {
+            if let Err(message) = folders.make_one(folder) {
+                folders.remove();
+                return Err(Failure::new(Code::Unavailable, message));
+            }
+        }
+        Ok(folders)
+    }
+
+    fn make_one(&mut self, folder: &Path) -> Result<(), String> {
+        let missing: Vec<PathBuf> = folder
+            .ancestors()
+            .take_while(|path| !path.exists())
+            .map(Path::to_owned)
+            .collect();
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        let result = builder.create(folder);
+        self.made.extend(missing.into_iter().rev());
+        result.map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        private(folder)
+    }
+
+    /// Takes away what was made, as far as nothing lies in it.
+    fn remove(&self) {
+        for folder in self.made.iter().rev() {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+/// A folder with sockets and data has to be its owner's alone.
+fn private(folder: &Path) -> Result<(), String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let meta = std::fs::metadata(folder).map_err(wrong)?;
+    if meta.uid() != geteuid().as_raw() {
+        return Err(format!("{} belongs to another user", folder.display()));
+    }
+    if meta.mode() & 0o077 != 0 {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(folder, mode).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+type Prepared = (System, Control, Notify);
+
+/// Takes the lock, binds every socket, makes the parts. An error leaves nothing behind.
+fn prepare(
+    cli: &Cli,
+    places: &Places,
+    wish: Wish,
+    loaded: crate::config::Loaded,
+) -> Result<Prepared, String> {
+    let mut locks = Locks::take(&places.run)?;
+    let mut sockets = Sockets::default();
+    let bound = sockets
+        .open(&loaded.config, places)
+        .and_then(|_| Control::bind(&places.socket("kend")))
+        .and_then(|control| Ok((control, Notify::bind(&places.socket("notify"))?)));
+    let (control, notify) = bound.inspect_err(|_| {
+        sockets.unlink_all();
+        let _ = std::fs::remove_file(places.socket("kend"));
+        locks.remove();
+    })?;
+    locks.describe(&sockets.listeners(&loaded.config));
+    let kend = &loaded.config.kend;
+    let log = Rotating::new(places.log("kend"), kend.log_max_bytes, kend.log_keep);
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    let mut system = System {
+        places: places.clone(),
+        wish,
+        journal: Journal { out: log },
+        loaded,
+        config_errors: Vec::new(),
+        parts: BTreeMap::new(),
+        sockets,
+        locks,
+        null: null.map_err(|error| format!("/dev/null: {error}"))?,
+        spawner: Spawner::new(),
+        chunk: vec![0; CHUNK],
+        announcing: cli.announce,
+        fatal: None,
+        stopping: false,
+        killed: Vec::new(),
+    };
+    // The parts begin where their data is, and kend holds no folder of a terminal that has gone.
+    std::env::set_current_dir(&places.state)
+        .map_err(|error| format!("{}: {error}", places.state.display()))?;
+    system.make_parts()?;
+    let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    system.journal.note(None, &text);
+    Ok((system, control, notify))
+}
+
+struct Loop {
+    signals: SignalFd,
+    notify: Notify,
+    terminal: bool,
+    background: bool,
+    told_ready: bool,
+    /// How often systemd wants to hear from us, and when next.
+    watchdog: Option<(Duration, Instant)>,
+}
+
+/// Which descriptor has something.
+enum Source {
+    Signals,
+    Notify,
+    Control,
+    Caller(usize),
+    Log(String),
+}
+
+impl Loop {
+    fn run(&mut self, system: &mut System, control: &mut Control) {
+        system.advance(Instant::now());
+        loop {
+            self.announce(system);
+            if system.fatal.is_some() && !system.stopping {
+                system.stop();
+                continue;
+            }
+            if system.stopping {
+                system.advance(Instant::now());
+                if system.is_down() {
+                    control.settle(system, Instant::now());
+                    return;
+                }
+            }
+            let due = [system.due(), control.due(), self.watchdog.map(|(_, next)| next)];
+            let events = self.wait(system, control, due.into_iter().flatten().min());
+            self.turn(system, control, events);
+        }
+    }
+
+    /// One round: the dead first, logs last, and of the logs only a chunk each.
+    fn turn(&mut self, system: &mut System, control: &mut Control, events: Vec<(Source, PollFlags)>) {
+        let now = Instant::now();
+        let mut logs = Vec::new();
+        for (source, flags) in events {
+            match source {
+                Source::Signals => self.signals(system, now),
+                Source::Notify => system.reports(self.notify.read(), now),
+                Source::Control => control.accept(),
+                Source::Caller(index) => control.serve(index, flags, now),
+                Source::Log(name) => logs.push(name),
+            }
+        }
+        system.alarms(now);
+        system.advance(now);
+        for name in logs {
+            system.pump(&name);
+        }
+        control.settle(system, now);
+        // What a caller has asked for.
+        system.advance(now);
+        self.pat(now);
+    }
+
+    fn wait(&self, system: &System, control: &Control, due: Option<Instant>) -> Vec<(Source, PollFlags)> {
+        let mut sources = vec![Source::Signals, Source::Notify];
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.notify.as_fd(), PollFlags::POLLIN),
+        ];
+        if control.has_room() {
+            sources.push(Source::Control);
+            fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
+        }
+        for (index, caller) in control.connections().iter().enumerate() {
+            sources.push(Source::Caller(index));
+            fds.push(PollFd::new(caller.as_fd(), caller.wants()));
+        }
+        for (name, part) in &system.parts {
+            sources.push(Source::Log(name.clone()));
+            fds.push(PollFd::new(part.log.as_fd(), PollFlags::POLLIN));
+        }
+        let timeout = due.map(|due| TimeSpec::from(due.saturating_duration_since(Instant::now())));
+        // An interrupted wait is an empty round.
+        let _ = ppoll(&mut fds, timeout, None);
+        let seen = sources.into_iter().zip(&fds);
+        seen.filter_map(|(source, fd)| Some((source, fd.revents().filter(|flags| !flags.is_empty())?)))
+            .collect()
+    }
+
+    fn signals(&self, system: &mut System, now: Instant) {
+        let mut reap = false;
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGCHLD) => reap = true,
+                // A terminal that has gone takes its foreground system with it.
+                Ok(Signal::SIGHUP) if self.terminal && File::open("/dev/tty").is_err() => system.stop(),
+                Ok(Signal::SIGHUP) => reload(system),
+                Ok(_) => {
+                    tell(&[NotifyState::Stopping]);
+                    system.stop();
+                }
+                Err(_) => {}
+            }
+        }
+        if reap {
+            system.reap(now);
+        }
+    }
+
+    /// Says once that all is ready: on standard output, to systemd, and to whoever waits for the end of our output.
+    fn announce(&mut self, system: &mut System) {
+        if self.told_ready || system.stopping || system.fatal.is_some() || !system.is_ready() {
+            return;
+        }
+        self.told_ready = true;
+        tell(&[NotifyState::Ready]);
+        if !std::mem::take(&mut system.announcing) {
+            return;
+        }
+        let listeners = system.listeners();
+        let mut line = String::from("ready");
+        for listener in listeners {
+            line.push_str(&format!(" {}={}", listener.name, listener.url));
+        }
+        let written = writeln!(stdout(), "{line}").and_then(|()| stdout().flush());
+        if self.background {
+            if written.is_err() {
+                system.fatal = Some(Failure::new(
+                    Code::Cancelled,
+                    "nobody waits for this system any more",
+                ));
+            }
+            let _ = dup2_stdout(&system.null);
+            let _ = dup2_stderr(&system.null);
+        }
+    }
+
+    fn pat(&mut self, now: Instant) {
+        if let Some((every, next)) = &mut self.watchdog
+            && *next <= now
+        {
+            tell(&[NotifyState::Watchdog]);
+            *next = now + *every;
+        }
+    }
+}
+
+fn reload(system: &mut System) {
+    if let Ok(stamp) = NotifyState::monotonic_usec_now() {
+        tell(&[NotifyState::Reloading, stamp]);
+    }
+    // Errors have been logged, and stay in the status.
+    let _ = system.reload();
+    tell(&[NotifyState::Ready]);
+}

@@ -1,0 +1,599 @@
+//! All parts together: who may start, who has to stop, who died and what follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ken_types::config::Config;
+use ken_types::ops::kend::{Death, Listener, Reloaded};
+use ken_types::places::Places;
+use ken_types::{Code, Timestamp};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+
+use crate::check;
+use crate::config::{self, Loaded};
+use crate::journal::Journal;
+use crate::launch::Launch;
+use crate::lock::Locks;
+use crate::logs::Log;
+use crate::notify::Report;
+use crate::order;
+use crate::part::{Alarm, Part, State};
+use crate::policy::Next;
+use crate::reap::{self, Exit};
+use crate::sockets::Sockets;
+use crate::spawn::{Inherit, Spawner};
+use crate::status::millis;
+
+/// A part that is announced may die so often before it is ready.
+const EARLY_DEATHS: u64 = 3;
+
+/// The end of the road, for main: lines for standard error and the exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) lines: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, line: impl Into<String>) -> Failure {
+        Failure {
+            code,
+            lines: vec![line.into()],
+        }
+    }
+}
+
+/// Where the configuration comes from, to read it again.
+#[derive(Debug, Clone)]
+pub(crate) struct Wish {
+    pub(crate) config: PathBuf,
+    /// Named on the command line, so it has to be there.
+    pub(crate) named: bool,
+    pub(crate) port: Option<u16>,
+}
+
+impl Wish {
+    /// Reads and checks everything; every error as a line.
+    pub(crate) fn load(&self, places: &Places) -> Result<Loaded, Vec<String>> {
+        let shown =
+            |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mut loaded = config::load(&self.config, self.named).map_err(shown)?;
+        if let Some(port) = self.port {
+            loaded.config.gateway.port = port;
+        }
+        let problems = check::check(&loaded, places);
+        if problems.is_empty() {
+            Ok(loaded)
+        } else {
+            Err(shown(problems))
+        }
+    }
+}
+
+pub(crate) struct System {
+    pub(crate) places: Places,
+    pub(crate) wish: Wish,
+    pub(crate) loaded: Loaded,
+    /// What is wrong with the files now, while `loaded` stays in force.
+    pub(crate) config_errors: Vec<String>,
+    pub(crate) parts: BTreeMap<String, Part>,
+    pub(crate) journal: Journal,
+    pub(crate) sockets: Sockets,
+    pub(crate) locks: Locks,
+    pub(crate) null: File,
+    pub(crate) spawner: Spawner,
+    pub(crate) chunk: Vec<u8>,
+    /// Nobody has been told yet that all is ready, and somebody waits for that.
+    pub(crate) announcing: bool,
+    /// Why it never will be.
+    pub(crate) fatal: Option<Failure>,
+    pub(crate) stopping: bool,
+    /// Parts that did not end when told to.
+    pub(crate) killed: Vec<String>,
+}
+
+impl System {
+    /// Makes a part for each entry, none of them started.
+    pub(crate) fn make_parts(&mut self) -> Result<(), String> {
+        let config = self.loaded.config.clone();
+        for (name, spec) in &config.part {
+            let launch = Launch::new(name, spec, &self.loaded, &self.places)?;
+            let part = Part::new(spec.clone(), launch, self.new_log(name)?);
+            self.parts.insert(name.clone(), part);
+        }
+        Ok(())
+    }
+
+    fn new_log(&self, name: &str) -> Result<Log, String> {
+        let kend = &self.loaded.config.kend;
+        Log::new(self.places.log(name), kend.log_max_bytes, kend.log_keep)
+            .map_err(|error| format!("no pipe for the log of {name}: {error}"))
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<Listener> {
+        self.sockets.listeners(&self.loaded.config)
+    }
+
+    // --- what is to be done ---
+
+    /// Starts whatever may start and ends whatever has to and may.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        while let Some(name) = self.next_start() {
+            self.start(&name, now);
+        }
+        let ending: Vec<String> = self
+            .parts
+            .iter()
+            .filter(|(name, part)| self.has_to_end(name, part))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in ending {
+            if let Some(part) = self.parts.get_mut(&name) {
+                part.end(now);
+            }
+        }
+        self.parts
+            .retain(|_, part| !(part.removed && part.process().is_none()));
+    }
+
+    fn next_start(&self) -> Option<String> {
+        let may_start =
+            |part: &Part| matches!(part.state, State::Down) && part.wanted && self.is_unblocked(part);
+        let (name, _) = self.parts.iter().find(|(_, part)| may_start(part))?;
+        Some(name.clone())
+    }
+
+    fn is_unblocked(&self, part: &Part) -> bool {
+        let ready = |name: &String| self.parts.get(name).is_some_and(Part::is_ready);
+        let passed = |name: &String| {
+            let other = self.parts.get(name);
+            other.is_none_or(|other| {
+                other.is_ready() || !other.wanted || matches!(other.state, State::Failed { .. })
+            })
+        };
+        part.spec.requires.iter().all(ready) && part.spec.after.iter().all(passed)
+    }
+
+    fn has_to_end(&self, name: &str, part: &Part) -> bool {
+        let running = part.process().is_some_and(|process| process.ending.is_none());
+        running && (part.again || !part.wanted && !self.is_needed(name))
+    }
+
+    /// Whether a part that is itself on the way down has still to end before this one.
+    fn is_needed(&self, name: &str) -> bool {
+        let names = |list: &[String]| list.iter().any(|other| other == name);
+        self.parts.values().any(|other| {
+            other.process().is_some()
+                && !other.wanted
+                && (names(&other.spec.requires) || names(&other.spec.after))
+        })
+    }
+
+    fn start(&mut self, name: &str, now: Instant) {
+        let pair = socketpair(
+            AddressFamily::Unix,
+            SockType::Stream,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        );
+        let mut passed = self.sockets.of(name);
+        let Some(part) = self.parts.get_mut(name) else {
+            return;
+        };
+        let result = pair
+            .map_err(|errno| format!("cannot start: guard: {}", errno.desc()))
+            .and_then(|(mine, theirs)| {
+                passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
+                let inherit = Inherit {
+                    null: self.null.as_fd(),
+                    log: part.log.writer(),
+                    passed: &passed,
+                };
+                let spawned = self.spawner.spawn(&part.launch, &inherit);
+                let pid =
+                    spawned.map_err(|why| format!("cannot start: {}: {}", why.step, why.errno.desc()))?;
+                Ok((pid, mine))
+            });
+        match result {
+            Ok((pid, guard)) => {
+                part.started(pid, guard, now);
+                let text = format!("started, pid {pid}");
+                self.journal.note(Some(name), &text);
+            }
+            Err(cause) => {
+                part.starts += 1;
+                part.policy.started(now, part.spec.limit);
+                let death = Death {
+                    at: Timestamp::now(),
+                    pid: 0,
+                    cause,
+                    code: None,
+                    signal: None,
+                    ran_ms: 0,
+                    ready: false,
+                    asked: false,
+                };
+                self.follow(name, death, None, now);
+            }
+        }
+    }
+
+    // --- what happened ---
+
+    /// Buries the dead: restarts parts as their policy says and kills what they left behind.
+    pub(crate) fn reap(&mut self, now: Instant) {
+        let mut any = false;
+        while let Some((pid, exit)) = reap::next(|pid| self.name_of(pid).is_some()) {
+            any = true;
+            if let Some(name) = self.name_of(pid) {
+                self.died(&name, pid, exit, now);
+            }
+        }
+        if any {
+            self.kill_orphans();
+        }
+    }
+
+    fn name_of(&self, pid: Pid) -> Option<String> {
+        let found = self.parts.iter().find(|(_, part)| part.pid() == Some(pid));
+        found.map(|(name, _)| name.clone())
+    }
+
+    /// Descendants of dead parts have become kend's own children.
+    fn kill_orphans(&self) {
+        let living: Vec<Pid> = self.parts.values().filter_map(Part::pid).collect();
+        for orphan in reap::adopted(&living) {
+            // Those of a living part belong to it, and of those that hide it nobody can tell.
+            if reap::ancestor(orphan).is_some_and(|part| !living.contains(&part)) {
+                let _ = kill(orphan, Signal::SIGKILL);
+            }
+        }
+    }
+
+    fn died(&mut self, name: &str, pid: Pid, exit: Exit, now: Instant) {
+        let Some(part) = self.parts.get_mut(name) else {
+            return;
+        };
+        part.log.end_of_life(&mut self.chunk);
+        let State::Up(process) = std::mem::replace(&mut part.state, State::Down) else {
+            return;
+        };
+        let ending = process.ending.as_ref();
+        let fault = ending.and_then(|ending| ending.fault.clone());
+        let ready = process.ready.map(|since| now.duration_since(since));
+        let death = Death {
+            at: Timestamp::now(),
+            pid: pid.as_raw(),
+            cause: match &fault {
+                Some(fault) => format!("{fault}, {}", exit.text()),
+                None => exit.text(),
+            },
+            code: match exit {
+                Exit::Code(code) => Some(code),
+                Exit::Signal(_) => None,
+            },
+            signal: match exit {
+                Exit::Signal(signal) => Some(signal as i32),
+                Exit::Code(_) => None,
+            },
+            ran_ms: millis(now.duration_since(process.since)),
+            ready: ready.is_some(),
+            asked: ending.is_some() && fault.is_none(),
+        };
+        // A fault is a failure however long it was ready.
+        let credit = ready.filter(|_| fault.is_none());
+        self.follow(name, death, credit, now);
+    }
+
+    /// What comes after a death.
+    fn follow(&mut self, name: &str, death: Death, ready: Option<Duration>, now: Instant) {
+        let spread = spread(now);
+        let Some(part) = self.parts.get_mut(name) else {
+            return;
+        };
+        let early = !death.ready;
+        let text = describe(&death);
+        let code = death.code;
+        let asked = death.asked;
+        part.remember(death);
+        part.state = State::Down;
+        if asked || !part.wanted || part.again {
+            part.again = false;
+            return self.journal.note(Some(name), &text);
+        }
+        let last = part
+            .log
+            .last_line()
+            .map(|line| format!(": {line}"))
+            .unwrap_or_default();
+        let next = match part.policy.died(now, ready, part.spec.limit, spread) {
+            Next::Now => String::from("starting again at once"),
+            Next::After(delay) => {
+                part.state = State::Backoff { until: now + delay };
+                format!("next start in {} ms", delay.as_millis())
+            }
+            Next::GiveUp(cause) => {
+                let text = format!("given up: {cause}");
+                part.state = State::Failed { cause };
+                text
+            }
+        };
+        // Exit 75 says "try again" (sysexits.h); any other code before the first READY will be the same next time.
+        let hopeless = matches!(part.state, State::Failed { .. })
+            || part.starts >= EARLY_DEATHS
+            || code.is_some_and(|code| code != 75);
+        if self.announcing && early && !part.ever_ready && hopeless {
+            return self.give_up(name, &format!("{text}{last}"));
+        }
+        self.journal.warn(Some(name), &format!("{text}; {next}{last}"));
+    }
+
+    /// Takes what the parts have said.
+    pub(crate) fn reports(&mut self, reports: Vec<(Pid, Report)>, now: Instant) {
+        for (leader, report) in reports {
+            let found = self.parts.iter_mut().find(|(_, part)| part.pid() == Some(leader));
+            if let Some((name, part)) = found
+                && part.report(report, now)
+            {
+                let took = part
+                    .process()
+                    .map_or(0, |process| millis(now.duration_since(process.since)));
+                self.journal.note(Some(name), &format!("ready after {took} ms"));
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn alarms(&mut self, now: Instant) {
+        let due: Vec<(String, Alarm)> = self
+            .parts
+            .iter()
+            .filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?)))
+            .collect();
+        for (name, alarm) in due {
+            self.ring(&name, &alarm, now);
+        }
+    }
+
+    fn ring(&mut self, name: &str, alarm: &Alarm, now: Instant) {
+        let announcing = self.announcing;
+        let Some(part) = self.parts.get_mut(name) else {
+            return;
+        };
+        match alarm {
+            Alarm::Due => part.state = State::Down,
+            Alarm::Stubborn => {
+                let left = members(part.pid());
+                part.kill();
+                let text = format!("did not end within its time; killed: {}", left.join(", "));
+                self.killed.push(name.to_owned());
+                self.journal.warn(Some(name), &text);
+            }
+            Alarm::NotReady | Alarm::Silent => {
+                let first = !part.ever_ready;
+                let fault = part.end_for(alarm, now);
+                let last = part
+                    .log
+                    .last_line()
+                    .map(|line| format!(": {line}"))
+                    .unwrap_or_default();
+                if announcing && first {
+                    return self.give_up(name, &format!("{fault}{last}"));
+                }
+                self.journal.warn(Some(name), &format!("{fault}{last}"));
+            }
+        }
+    }
+
+    fn give_up(&mut self, name: &str, why: &str) {
+        self.journal.note(Some(name), why);
+        let hint = format!("; log: {}", self.places.log(name).display());
+        self.fatal
+            .get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
+    }
+
+    /// The next instant at which something is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.parts.values().filter_map(Part::due).min()
+    }
+
+    /// Whether everything that is wanted is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.parts.values().all(|part| !part.wanted || part.is_ready())
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.parts.values().all(|part| part.process().is_none())
+    }
+
+    /// Empties a part's pipe by one chunk.
+    pub(crate) fn pump(&mut self, name: &str) {
+        if let Some(part) = self.parts.get_mut(name) {
+            part.log.pump(&mut self.chunk);
+        }
+    }
+
+    // --- what a person wants ---
+
+    /// Starts a part and what it requires. Those that were given up on get a new chance.
+    pub(crate) fn want(&mut self, name: &str) {
+        for name in names(order::required_by(&self.loaded.config.part, name)) {
+            if let Some(part) = self.parts.get_mut(&name).filter(|part| !part.removed) {
+                part.wanted = true;
+                if part.process().is_none() {
+                    part.policy.reset();
+                    part.state = State::Down;
+                }
+            }
+        }
+    }
+
+    /// Stops a part and what requires it.
+    pub(crate) fn unwant(&mut self, name: &str) {
+        for name in names(order::requirers_of(&self.loaded.config.part, name)) {
+            if let Some(part) = self.parts.get_mut(&name) {
+                part.stop_wanting();
+            }
+        }
+    }
+
+    /// A new process for a part.
+    pub(crate) fn renew(&mut self, name: &str) {
+        self.want(name);
+        if let Some(part) = self.parts.get_mut(name) {
+            part.again = part.process().is_some();
+        }
+    }
+
+    /// Stops everything; a second time without patience.
+    pub(crate) fn stop(&mut self) {
+        if self.stopping {
+            self.parts.values_mut().for_each(Part::kill);
+        }
+        self.stopping = true;
+        self.parts.values_mut().for_each(Part::stop_wanting);
+    }
+
+    /// Reads the configuration again and applies all of it or nothing.
+    pub(crate) fn reload(&mut self) -> Result<Reloaded, Vec<String>> {
+        let result = self.wish.load(&self.places).and_then(|loaded| {
+            let one = |error: String| vec![error];
+            let launches = launches(&loaded, &self.places).map_err(one)?;
+            // Last, because it is the first that leaves a trace.
+            let moved = self.sockets.open(&loaded.config, &self.places).map_err(one)?;
+            Ok((loaded, launches, moved))
+        });
+        match result {
+            Ok((loaded, launches, moved)) => {
+                self.config_errors.clear();
+                self.apply(loaded, launches, &moved).map_err(|error| vec![error])
+            }
+            Err(errors) => {
+                for error in &errors {
+                    self.journal.warn(None, &format!("not reloaded: {error}"));
+                }
+                self.config_errors.clone_from(&errors);
+                Err(errors)
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        loaded: Loaded,
+        launches: BTreeMap<String, Launch>,
+        moved: &BTreeSet<String>,
+    ) -> Result<Reloaded, String> {
+        self.loaded = loaded;
+        let config = self.loaded.config.clone();
+        self.sockets.close_others(&config);
+        let mut done = Reloaded::default();
+        for (name, part) in &mut self.parts {
+            if !config.part.contains_key(name) && !part.removed {
+                part.removed = true;
+                part.stop_wanting();
+                done.removed.push(name.clone());
+            }
+        }
+        for (name, launch) in launches {
+            let Some(spec) = config.part.get(&name) else {
+                continue;
+            };
+            if let Some(part) = self.parts.get_mut(&name).filter(|part| !part.removed) {
+                match part.adopt(spec, launch, &config, moved.contains(&name)) {
+                    true => done.restarted.push(name),
+                    false => done.unchanged.push(name),
+                }
+            } else {
+                let log = self.new_log(&name)?;
+                self.parts
+                    .insert(name.clone(), Part::new(spec.clone(), launch, log));
+                done.added.push(name);
+            }
+        }
+        let text = format!(
+            "reloaded: {} added, {} removed, {} restarted, {} unchanged",
+            done.added.len(),
+            done.removed.len(),
+            done.restarted.len(),
+            done.unchanged.len()
+        );
+        self.journal.note(None, &text);
+        Ok(done)
+    }
+}
+
+impl Part {
+    fn stop_wanting(&mut self) {
+        self.wanted = false;
+        self.again = false;
+        if self.process().is_none() {
+            self.state = State::Down;
+        }
+    }
+
+    /// Takes a new entry over. True if that needs a new process.
+    fn adopt(
+        &mut self,
+        spec: &ken_types::config::Part,
+        launch: Launch,
+        config: &Config,
+        sockets_moved: bool,
+    ) -> bool {
+        let enabled = spec.enabled != self.spec.enabled;
+        let changed = launch != self.launch || sockets_moved;
+        self.spec = spec.clone();
+        self.launch = launch;
+        self.log
+            .out
+            .limit(config.kend.log_max_bytes, config.kend.log_keep);
+        match enabled {
+            true if self.spec.enabled => self.wanted = true,
+            true => self.stop_wanting(),
+            false => {}
+        }
+        self.again |= changed && self.wanted && self.process().is_some();
+        changed
+    }
+}
+
+fn launches(loaded: &Loaded, places: &Places) -> Result<BTreeMap<String, Launch>, String> {
+    let rows = loaded.config.part.iter();
+    rows.map(|(name, spec)| Ok((name.clone(), Launch::new(name, spec, loaded, places)?)))
+        .collect()
+}
+
+fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn describe(death: &Death) -> String {
+    if death.pid == 0 {
+        return death.cause.clone();
+    }
+    let when = if death.ready { "" } else { " before it was ready," };
+    format!("ended ({}){when} after {} ms", death.cause, death.ran_ms)
+}
+
+/// What is still in the group of a process.
+fn members(leader: Option<Pid>) -> Vec<String> {
+    let Some(leader) = leader else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw));
+    let inside = pids.filter(|pid| nix::unistd::getpgid(Some(*pid)) == Ok(leader));
+    inside.map(reap::command).collect()
+}
+
+/// A number in 0..1 that differs from one death to the next; nothing depends on its quality.
+fn spread(now: Instant) -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    let hash = RandomState::new().hash_one(now);
+    f64::from(hash as u32) / f64::from(u32::MAX)
+}
