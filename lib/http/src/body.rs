@@ -1,0 +1,172 @@
+//! The body of an answer: nothing, bytes, or frames that are made while they are sent.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::connection::Connection;
+
+pub(crate) enum Body {
+    Empty,
+    Full(Bytes),
+    Stream(Box<Stream>),
+}
+
+/// Frames with their producer, which is polled only when the last frame has left for the network.
+pub(crate) struct Stream {
+    producer: Option<Producer>,
+    slot: Slot,
+    connection: Option<Arc<Connection>>,
+    gone: Option<Producer>,
+}
+
+type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Slot = Arc<Mutex<Option<Bytes>>>;
+
+/// Where a producer puts its frames.
+pub struct Frames(Slot);
+
+/// The reader went away in the middle of a stream.
+#[derive(Debug)]
+pub(crate) struct ReaderGone;
+
+impl Frames {
+    /// Sends one frame, and returns when it has been written to the socket. So nothing is made ahead of its reader.
+    /// An empty frame is not sent. If the wait is dropped, the frame is sent all the same.
+    pub async fn send(&mut self, frame: impl Into<Bytes>) {
+        let frame = frame.into();
+        if frame.is_empty() {
+            return;
+        }
+        // A frame whose wait was dropped may still be here.
+        self.sent().await;
+        *locked(&self.0) = Some(frame);
+        self.sent().await;
+    }
+
+    /// The stream takes the frame when this yields, and polls again when the frame has left.
+    async fn sent(&self) {
+        std::future::poll_fn(|_| match locked(&self.0).is_none() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+}
+
+impl Body {
+    pub(crate) fn stream<P, W>(produce: P) -> Body
+    where
+        P: FnOnce(Frames) -> W,
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let slot = Slot::default();
+        Body::Stream(Box::new(Stream {
+            producer: Some(Box::pin(produce(Frames(slot.clone())))),
+            slot,
+            connection: None,
+            gone: None,
+        }))
+    }
+
+    /// Tells a stream where it goes.
+    pub(crate) fn attach(&mut self, connection: &Arc<Connection>) {
+        if let Body::Stream(stream) = self {
+            let watched = connection.clone();
+            stream.gone = Some(Box::pin(async move { watched.gone().await }));
+            stream.connection = Some(connection.clone());
+        }
+    }
+}
+
+impl Stream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ReaderGone>>> {
+        if let Some(gone) = &mut self.gone
+            && gone.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Some(Err(ReaderGone)));
+        }
+        if self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.frame_is_in_flight())
+        {
+            return Poll::Pending;
+        }
+        let produced = match &mut self.producer {
+            Some(producer) => producer.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        };
+        if produced.is_ready() {
+            self.producer = None;
+        }
+        let Some(frame) = locked(&self.slot).take() else {
+            ready!(produced);
+            return Poll::Ready(None);
+        };
+        if let Some(connection) = &self.connection {
+            connection.frame_sent();
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = ReaderGone;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReaderGone>>> {
+        let next = match self.get_mut() {
+            Body::Empty => Poll::Ready(None),
+            Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Body::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Body::Stream(stream) => stream.poll_next(cx),
+        };
+        next.map_ok(Frame::data)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Empty => true,
+            Body::Full(bytes) => bytes.is_empty(),
+            Body::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Empty => SizeHint::with_exact(0),
+            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Stream(_) => SizeHint::new(),
+        }
+    }
+}
+
+fn locked(slot: &Slot) -> std::sync::MutexGuard<'_, Option<Bytes>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Body::Empty => "Empty",
+            Body::Full(_) => "Full",
+            Body::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the reader is gone")
+    }
+}
+
+impl std::error::Error for ReaderGone {}

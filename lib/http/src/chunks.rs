@@ -1,0 +1,157 @@
+//! Where a chunked body ends (RFC 9112, section 7.1). hyper decodes it; this only finds its last byte, so that what
+//! lies behind it, the next request, is not handed on too early.
+
+/// Follows the framing of one body as it arrives.
+#[derive(Debug)]
+pub(crate) struct ChunkReader {
+    place: Place,
+    /// Bytes of size lines and trailers since the last data.
+    overhead: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the digits of a size; how many there were.
+    Size {
+        size: u64,
+        digits: u32,
+    },
+    /// Behind the digits, up to the CR.
+    Extension {
+        size: u64,
+    },
+    SizeLf {
+        size: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataCr,
+    DataLf,
+    /// In a trailer line; whether it is empty so far.
+    Trailer {
+        empty: bool,
+    },
+    TrailerLf {
+        last: bool,
+    },
+    End,
+}
+
+/// A body that is not well framed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// The longest a size line with its extension, or all trailers together, may be.
+const MAX_OVERHEAD: usize = 4 << 10;
+
+impl ChunkReader {
+    pub(crate) fn new() -> ChunkReader {
+        ChunkReader {
+            place: Place::Size { size: 0, digits: 0 },
+            overhead: 0,
+        }
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.place == Place::End
+    }
+
+    /// How many of these bytes belong to the body.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut used = 0;
+        while let Some(byte) = bytes.get(used) {
+            used += match self.place {
+                Place::End => break,
+                Place::Data { left } => self.skip_data(left, bytes.len() - used),
+                place => self.step(place, *byte)?,
+            };
+        }
+        Ok(used)
+    }
+
+    fn skip_data(&mut self, left: u64, available: usize) -> usize {
+        let take = usize::try_from(left).unwrap_or(usize::MAX).min(available);
+        let left = left - take as u64;
+        self.place = if left == 0 {
+            Place::DataCr
+        } else {
+            Place::Data { left }
+        };
+        self.overhead = 0;
+        take
+    }
+
+    /// One byte outside the data.
+    fn step(&mut self, place: Place, byte: u8) -> Result<usize, Malformed> {
+        self.overhead += 1;
+        if self.overhead > MAX_OVERHEAD {
+            return Err(Malformed);
+        }
+        self.place = match (place, byte) {
+            (Place::Size { size, digits }, _) => Self::in_size(size, digits, byte)?,
+            (Place::Extension { size }, b'\r') => Place::SizeLf { size },
+            (Place::Extension { size }, b' '..=b'~' | b'\t') => Place::Extension { size },
+            (Place::SizeLf { size: 0 }, b'\n') => Place::Trailer { empty: true },
+            (Place::SizeLf { size }, b'\n') => Place::Data { left: size },
+            (Place::DataCr, b'\r') => Place::DataLf,
+            (Place::DataLf, b'\n') => Place::Size { size: 0, digits: 0 },
+            (Place::Trailer { empty }, b'\r') => Place::TrailerLf { last: empty },
+            (Place::Trailer { .. }, b' '..=b'~' | b'\t') => Place::Trailer { empty: false },
+            (Place::TrailerLf { last: true }, b'\n') => Place::End,
+            (Place::TrailerLf { last: false }, b'\n') => Place::Trailer { empty: true },
+            _ => return Err(Malformed),
+        };
+        Ok(1)
+    }
+
+    fn in_size(size: u64, digits: u32, byte: u8) -> Result<Place, Malformed> {
+        match char::from(byte).to_digit(16) {
+            // Fifteen digits are 2^60 bytes: enough, and no overflow.
+            Some(digit) if digits < 15 => Ok(Place::Size {
+                size: size << 4 | u64::from(digit),
+                digits: digits + 1,
+            }),
+            None if digits > 0 && byte == b'\r' => Ok(Place::SizeLf { size }),
+            None if digits > 0 && matches!(byte, b';' | b' ' | b'\t') => Ok(Place::Extension { size }),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_found_however_the_bytes_are_cut() {
+        let body = b"5;a=b\r\nhello\r\n1\r\n\n\r\n0\r\nx: y\r\n\r\nGET / HTTP/1.1";
+        let end = body.len() - 14;
+        for cut in 0..end {
+            let mut reader = ChunkReader::new();
+            let first = reader.read(&body[..cut]).unwrap();
+            assert_eq!((first, reader.is_at_end()), (cut, false));
+            assert_eq!(reader.read(&body[cut..]), Ok(end - cut));
+            assert!(reader.is_at_end());
+        }
+    }
+
+    #[test]
+    fn malformed_framing_is_seen() {
+        for body in [
+            &b"x\r\n"[..],
+            b"\r\n",
+            b"-1\r\n",
+            b"1\n",
+            b"1\r\nab",
+            b"1\r\na\r\r",
+            b"fffffffffffffffff\r\n",
+            b"0\r\n\x01\r\n",
+            b"1;\x00\r\n",
+        ] {
+            assert_eq!(ChunkReader::new().read(body), Err(Malformed), "{body:?}");
+        }
+        let long = [&b"1;"[..], &b"a".repeat(5_000)].concat();
+        assert_eq!(ChunkReader::new().read(&long), Err(Malformed));
+    }
+}

@@ -1,0 +1,177 @@
+//! One connection: what its socket, its requests and its answers know of each other, and its life from accept to close.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::server::conn::http1;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::failure::Failure;
+use crate::server::Listener;
+use crate::service::Service;
+use crate::shutdown::{Phase, Shutdown};
+use crate::socket::Socket;
+
+/// Shared by the socket below hyper and the service above it. All of it is touched by the connection's own task, so the
+/// flags order nothing; they are atomic because a task may be sent between threads.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub peer: IpAddr,
+    pub writer: OwnedWriteHalf,
+    /// Why the head was refused that hyper is given next.
+    refusal: Mutex<Option<Failure>>,
+    /// Why the current body ended early.
+    fault: Mutex<Option<Failure>>,
+    body: AtomicU8,
+    /// A frame of a stream was handed to hyper and has not left.
+    frame_in_flight: AtomicBool,
+    /// Somebody waits for everything to be written.
+    flush_awaited: AtomicBool,
+}
+
+/// What is left of the request body when an answer is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BodyLeft {
+    /// None, or read to its end, or here as a whole so that hyper skips it.
+    Nothing,
+    /// Bytes may still come, so the connection cannot be used again.
+    Something,
+}
+
+impl Connection {
+    pub(crate) fn new(peer: IpAddr, writer: OwnedWriteHalf) -> Connection {
+        Connection {
+            peer,
+            writer,
+            refusal: Mutex::new(None),
+            fault: Mutex::new(None),
+            body: AtomicU8::new(BodyLeft::Nothing as u8),
+            frame_in_flight: AtomicBool::new(false),
+            flush_awaited: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn refuse(&self, failure: Failure) {
+        put(&self.refusal, failure);
+        self.set_body(BodyLeft::Something);
+    }
+
+    pub(crate) fn take_refusal(&self) -> Option<Failure> {
+        // A refusal leaves the body open, so that the usual request pays no lock here.
+        self.body_is_open().then(|| take(&self.refusal)).flatten()
+    }
+
+    pub(crate) fn fail_body(&self, failure: Failure) {
+        put(&self.fault, failure);
+    }
+
+    pub(crate) fn take_fault(&self) -> Option<Failure> {
+        take(&self.fault)
+    }
+
+    pub(crate) fn set_body(&self, left: BodyLeft) {
+        self.body.store(left as u8, Relaxed);
+    }
+
+    pub(crate) fn body_is_open(&self) -> bool {
+        self.body.load(Relaxed) == BodyLeft::Something as u8
+    }
+
+    /// A frame was handed to hyper.
+    pub(crate) fn frame_sent(&self) {
+        self.frame_in_flight.store(true, Relaxed);
+    }
+
+    /// Whether a frame has not left yet; if so, the task is woken when it has.
+    pub(crate) fn frame_is_in_flight(&self) -> bool {
+        let in_flight = self.frame_in_flight.load(Relaxed);
+        if in_flight {
+            self.await_flush();
+        }
+        in_flight
+    }
+
+    /// Wakes the task once everything is written.
+    pub(crate) fn await_flush(&self) {
+        self.flush_awaited.store(true, Relaxed);
+    }
+
+    /// Everything is written. Whether somebody waited for that.
+    pub(crate) fn flushed(&self) -> bool {
+        self.frame_in_flight.store(false, Relaxed);
+        self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
+    }
+
+    /// Returns when the peer has reset the connection. One that only shut its write half is still there.
+    pub(crate) async fn gone(&self) {
+        // An error here says the same: nothing can be written any more.
+        let _ = self.writer.ready(Interest::ERROR).await;
+    }
+}
+
+fn put(cell: &Mutex<Option<Failure>>, failure: Failure) {
+    *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+}
+
+fn take(cell: &Mutex<Option<Failure>>) -> Option<Failure> {
+    cell.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Serves one connection to its end. The permit is the connection's place among those that may be open.
+pub(crate) async fn serve<S: Send + Sync + 'static>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: Arc<Listener<S>>,
+    permit: OwnedSemaphorePermit,
+) {
+    // Frames and answers leave as they are written; a socket that refuses this is served all the same.
+    let _ = stream.set_nodelay(true);
+    let (reader, writer) = stream.into_split();
+    let connection = Arc::new(Connection::new(peer, writer));
+    let socket = Socket::new(
+        reader,
+        connection.clone(),
+        listener.limits.clone(),
+        listener.shutdown.clone(),
+    );
+    let service = Service::new(listener.clone(), connection);
+    let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
+    if let Some(parts) = until_stopped(talk, listener.shutdown.clone()).await {
+        parts.io.close().await;
+    }
+    drop(permit);
+}
+
+/// Follows a conversation to its end, or to the end of the listener's patience.
+async fn until_stopped<T, E>(
+    mut talk: Pin<&mut impl Future<Output = Result<T, E>>>,
+    mut shutdown: Shutdown,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        ended = &mut talk => return ended.ok(),
+        () = shutdown.requested() => {}
+    }
+    // Polled once more by this, the socket sees that the listener drains, and ends here if it is idle.
+    tokio::select! {
+        biased;
+        ended = &mut talk => ended.ok(),
+        () = shutdown.reached(Phase::Stopped) => None,
+    }
+}
+
+/// hyper as this listener uses it. Its own limits are off or wider than the socket's, which come first.
+fn protocol() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_buf_size(64 << 10);
+    builder
+}

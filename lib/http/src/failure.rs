@@ -1,0 +1,238 @@
+//! An answer that is an error: what went wrong, the status, and how its body is written.
+
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use ken_types::{Code, Error};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// An error on its way to a client: a [`ken_types::Error`] and what only HTTP knows of it.
+///
+/// Every `Error` turns into one with `?`; its status is the code's unless [`Failure::status`] says otherwise.
+#[derive(Debug, Clone)]
+pub struct Failure(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
+    error: Error,
+    status: StatusCode,
+    kind: Option<&'static str>,
+    fields: Map<String, Value>,
+    headers: HeaderMap,
+    close: bool,
+    common: bool,
+}
+
+/// Writes the body of an error. Route groups differ in it, so each area of the table names one.
+pub type Envelope = fn(&Failure) -> Vec<u8>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let status = StatusCode::from_u16(error.code.http_status());
+        Failure(Box::new(Parts {
+            status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            error,
+            kind: None,
+            fields: Map::new(),
+            headers: HeaderMap::new(),
+            close: false,
+            common: false,
+        }))
+    }
+}
+
+impl Failure {
+    /// An error of a status that the table of codes does not have (405, 408, 410, 415, 431, 502, …).
+    pub fn new(status: StatusCode, code: Code, message: impl Into<String>) -> Failure {
+        Failure::from(Error::new(code, message)).status(status)
+    }
+
+    /// 408: the request came too slowly.
+    pub fn too_slow(message: &str) -> Failure {
+        Failure::new(StatusCode::REQUEST_TIMEOUT, Code::Deadline, message)
+            .closing()
+            .common()
+    }
+
+    /// 415.
+    pub fn media_type(message: &str) -> Failure {
+        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::Invalid, message).at("content-type")
+    }
+
+    pub fn status(mut self, status: StatusCode) -> Failure {
+        self.0.status = status;
+        self
+    }
+
+    /// The `type` of the typed envelope, where it is not the status's own.
+    pub fn kind(mut self, kind: &'static str) -> Failure {
+        self.0.kind = Some(kind);
+        self
+    }
+
+    /// Where: a JSON pointer, `?name` or a header name.
+    pub fn at(mut self, at: impl Into<String>) -> Failure {
+        self.0.error.at = Some(at.into());
+        self
+    }
+
+    /// What to do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.0.error.hint = Some(hint.into());
+        self
+    }
+
+    /// A further field: of the body in the plain envelope, of `meta` in the typed one.
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Failure {
+        self.0.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Failure {
+        self.0.headers.insert(name, value);
+        self
+    }
+
+    /// The connection ends with this answer.
+    pub fn closing(mut self) -> Failure {
+        self.0.close = true;
+        self
+    }
+
+    /// An error of the listener, not of a route: it has the plain envelope in every area.
+    pub fn common(mut self) -> Failure {
+        self.0.common = true;
+        self
+    }
+
+    pub fn error(&self) -> &Error {
+        &self.0.error
+    }
+
+    pub fn status_code(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The fields added by [`Failure::with`].
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0.fields
+    }
+
+    /// The `type` of the typed envelope.
+    pub fn kind_name(&self) -> &'static str {
+        self.0.kind.unwrap_or_else(|| kind_of(self.0.status))
+    }
+
+    pub(crate) fn closes(&self) -> bool {
+        self.0.close
+    }
+
+    /// The body, in the envelope of an area or in the common one.
+    pub(crate) fn body(&self, envelope: Envelope) -> Vec<u8> {
+        match self.0.common {
+            true => plain(self),
+            false => envelope(self),
+        }
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.0.headers
+    }
+
+    /// What a defect tells a client: the line of the log, nothing else.
+    pub(crate) fn hide_behind(&mut self, request_id: &str) {
+        self.0.error.message = format!("internal error; see the log line of request {request_id}");
+        self.0.error.hint = None;
+        self.0.error.at = None;
+    }
+}
+
+/// The `type` that each status has in agents-and-streams' table of errors.
+fn kind_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 => "invalid_request",
+        401 => "unauthenticated",
+        403 => "forbidden",
+        404 => "route_not_found",
+        405 => "method_not_allowed",
+        408 | 504 => "deadline",
+        409 => "conflict",
+        410 => "stream_gone",
+        413 | 431 => "payload_too_large",
+        415 => "unsupported_media_type",
+        429 => "queue_full",
+        499 => "cancelled",
+        502 | 503 => "unavailable",
+        _ => "internal_error",
+    }
+}
+
+/// `{"error","code","at"?,"hint"?,"retry_after_ms"?,…fields}`.
+pub fn plain(failure: &Failure) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        error: &'a str,
+        code: Code,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        at: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hint: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
+        #[serde(flatten)]
+        fields: &'a Map<String, Value>,
+    }
+    let error = failure.error();
+    written(&Body {
+        error: &error.message,
+        code: error.code,
+        at: error.at.as_deref(),
+        hint: error.hint.as_deref(),
+        retry_after_ms: error.retry_after_ms,
+        fields: failure.fields(),
+    })
+}
+
+/// `{"error":{"type","message","details","meta"}}`; `meta` holds the fields, and `at` where there is one.
+pub fn typed(failure: &Failure) -> Vec<u8> {
+    let error = failure.error();
+    let mut meta = failure.fields().clone();
+    if let Some(at) = &error.at {
+        meta.entry("at").or_insert_with(|| at.as_str().into());
+    }
+    written(&serde_json::json!({"error": {
+        "type": failure.kind_name(),
+        "message": error.message,
+        "details": error.hint.as_deref().unwrap_or_default(),
+        "meta": meta,
+    }}))
+}
+
+fn written(body: &impl Serialize) -> Vec<u8> {
+    // Text, numbers and maps with text keys: nothing here can fail to be written.
+    serde_json::to_vec(body).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_body() {
+        let failure = Failure::from(Error::invalid("/text", "text is missing")).with("eventId", "tui:1");
+        let text = String::from_utf8(plain(&failure)).unwrap();
+        assert_eq!(
+            text,
+            r#"{"error":"text is missing","code":"invalid","at":"/text","eventId":"tui:1"}"#
+        );
+    }
+
+    #[test]
+    fn the_typed_body() {
+        let failure = Failure::from(Error::not_found("No stream x.")).kind("stream_not_found");
+        let body: Value = serde_json::from_slice(&typed(&failure)).unwrap();
+        let expected = serde_json::json!({"error":
+            {"type": "stream_not_found", "message": "No stream x.", "details": "", "meta": {}}});
+        assert_eq!(body, expected);
+    }
+}

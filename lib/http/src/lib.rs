@@ -1,0 +1,53 @@
+//! The HTTP listener of ken, on hyper (HTTP/1.1 and 1.0): connections and their limits, a route table, who may call,
+//! rate limits, errors in their envelopes, and answers that take long.
+//!
+//! A program fills a [`Routes`] table with functions `async fn(Arc<S>, Request) -> Result<Response, Failure>` and gives
+//! it to a [`Server`]. Everything that the contract demands of connections, heads, bodies and headers is done below
+//! those functions; they see requests that are well formed, admitted and within the rate.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use ken_http::{Area, Failure, Request, Response, Routes, Server};
+//!
+//! struct App { greeting: &'static str }
+//!
+//! async fn greet(app: Arc<App>, request: Request) -> Result<Response, Failure> {
+//!     Response::json(200, &format!("{} {}", app.greeting, request.segment("name")))
+//! }
+//!
+//! # async fn start(socket: std::net::TcpListener) -> Result<(), ken_types::Error> {
+//! let routes = Routes::new()
+//!     .area(Area::below("api").guarded())
+//!     .on("GET /api/greet/:name", greet);
+//! let server = Server::new(routes, Arc::new(App { greeting: "hello" }));
+//! server.run(socket, std::future::pending()).await
+//! # }
+//! ```
+
+mod access;
+mod body;
+mod chunks;
+mod connection;
+mod failure;
+mod head;
+mod limits;
+mod path;
+mod rate;
+mod request;
+mod routes;
+mod server;
+mod service;
+mod shutdown;
+mod socket;
+
+pub use access::{Access, Caller, is_loopback, names_loopback};
+pub use body::Frames;
+pub use failure::{Envelope, Failure, plain, typed};
+pub use http;
+pub use limits::Limits;
+pub use path::Query;
+pub use rate::{Clock, Key, Limiter, Quota, Rate};
+pub use request::{LongResponse, Request, Response};
+pub use routes::{Area, Media, Routes};
+pub use server::Server;
+pub use shutdown::Shutdown;

@@ -1,0 +1,45 @@
+//! What a listener puts up with, in bytes, counts and time.
+
+use std::time::Duration;
+
+/// The limits of one listener. [`Limits::default`] is the contract; tests shorten the times.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at a time; more wait in the kernel's backlog (1 024).
+    pub connections: usize,
+    /// Of these, how many may be held by streams, long polls and waiting prompts (512).
+    pub long_responses: usize,
+    /// Request line and headers of one request, in bytes (16 KiB).
+    pub head_bytes: usize,
+    /// Header lines of one request (100, hyper's own limit, so not more).
+    pub head_lines: usize,
+    /// From the first byte of a request to the end of its headers (10 s).
+    pub head_time: Duration,
+    /// The longest pause inside a body (10 s).
+    pub body_pause: Duration,
+    /// How long a connection may be idle between requests, and before the first (60 s).
+    pub idle: Duration,
+    /// How long a reader may leave bytes unread (60 s).
+    pub stalled_reader: Duration,
+    /// How long bytes are thrown away that come after the last answer, so that closing does not destroy it (2 s).
+    pub linger: Duration,
+    /// From the signal to stop to the end of the last connection (10 s).
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1_024,
+            long_responses: 512,
+            head_bytes: 16 << 10,
+            head_lines: 100,
+            head_time: Duration::from_secs(10),
+            body_pause: Duration::from_secs(10),
+            idle: Duration::from_secs(60),
+            stalled_reader: Duration::from_secs(60),
+            linger: Duration::from_secs(2),
+            drain: Duration::from_secs(10),
+        }
+    }
+}

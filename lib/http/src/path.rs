@@ -1,0 +1,138 @@
+//! Paths and queries: split first, percent-decoded once, then trusted.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use ken_types::Error;
+
+/// One segment, decoded once. `None`: the escapes are malformed or the result is not UTF-8.
+pub(crate) fn decode(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.contains('%') {
+        return Some(Cow::Borrowed(segment));
+    }
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let (byte, tail) = match first {
+            b'%' => escaped(tail)?,
+            byte => (*byte, tail),
+        };
+        bytes.push(byte);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+fn escaped(tail: &[u8]) -> Option<(u8, &[u8])> {
+    let (digits, rest) = tail.split_at_checked(2)?;
+    let mut value = 0;
+    for digit in digits {
+        value = value << 4 | char::from(*digit).to_digit(16)?;
+    }
+    Some((u8::try_from(value).ok()?, rest))
+}
+
+/// The part before the next `/`, and what is behind that slash.
+pub(crate) fn first_segment(path: &str) -> (&str, Option<&str>) {
+    match path.split_once('/') {
+        Some((segment, rest)) => (segment, Some(rest)),
+        None => (path, None),
+    }
+}
+
+/// The query of a request. Parameters that nobody asks for are ignored; one that is asked for may be given once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads `a=1&b=2`; a name without `=` has the empty value. Malformed escapes are `invalid`.
+    pub fn parse(text: &str) -> Result<Query, Error> {
+        let parameters = text.split('&').filter(|pair| !pair.is_empty());
+        parameters.map(parameter).collect::<Result<_, _>>().map(Query)
+    }
+
+    /// Whether the parameter is there, with or without a value.
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// The value of a parameter that may be given once; twice is `invalid` at `?name`.
+    pub fn one(&self, name: &str) -> Result<Option<&str>, Error> {
+        let mut values = self.all(name);
+        match (values.next(), values.next()) {
+            (_, Some(_)) => Err(Error::invalid(
+                format!("?{name}"),
+                format!("{name} is given twice"),
+            )),
+            (value, None) => Ok(value),
+        }
+    }
+
+    /// Every value of a parameter, in order.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let values = self.0.iter().filter(move |(key, _)| key == name);
+        values.map(|(_, value)| value.as_str())
+    }
+
+    /// A number of decimal digits in a range, or `default` if the parameter is absent.
+    pub fn number(&self, name: &str, range: RangeInclusive<u64>, default: u64) -> Result<u64, Error> {
+        let Some(text) = self.one(name)? else {
+            return Ok(default);
+        };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text
+            .parse()
+            .ok()
+            .filter(|number| digits && range.contains(number));
+        number.ok_or_else(|| {
+            let (low, high) = range.into_inner();
+            Error::invalid(
+                format!("?{name}"),
+                format!("{name} is a number from {low} to {high}"),
+            )
+        })
+    }
+}
+
+fn parameter(pair: &str) -> Result<(String, String), Error> {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let text = |part: &str| decode(&part.replace('+', " ")).map(Cow::into_owned);
+    let malformed = || Error::invalid(format!("?{name}"), "malformed percent-encoding in the query");
+    Ok((
+        text(name).ok_or_else(malformed)?,
+        text(value).ok_or_else(malformed)?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_decoded_once() {
+        assert_eq!(decode("a%2Fb%253A").as_deref(), Some("a/b%3A"));
+        assert_eq!(decode("%e2%82%ac").as_deref(), Some("€"));
+        for bad in ["%", "%1", "%zz", "%+1", "%ff"] {
+            assert_eq!(decode(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn parameters() {
+        let query = Query::parse("a=1&b=x+y%26&c&&a=2&n=050&d=-5").unwrap();
+        assert_eq!(query.one("b"), Ok(Some("x y&")));
+        assert_eq!((query.one("c"), query.one("z")), (Ok(Some("")), Ok(None)));
+        assert_eq!(query.one("a").unwrap_err().at.as_deref(), Some("?a"));
+        assert_eq!(query.number("n", 1..=100, 7), Ok(50));
+        assert_eq!(query.number("z", 1..=100, 7), Ok(7));
+        for name in ["a", "b", "c", "d"] {
+            let error = query.number(name, 1..=100, 7).unwrap_err();
+            assert_eq!(error.at, Some(format!("?{name}")));
+        }
+        assert_eq!(
+            query.number("n", 1..=49, 7).unwrap_err().at.as_deref(),
+            Some("?n")
+        );
+        assert!(Query::parse("a=%zz").is_err());
+    }
+}

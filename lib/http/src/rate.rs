@@ -1,0 +1,261 @@
+//! Rate limits: one token bucket a caller.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+
+/// So many requests per span of time: `120/minute`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    pub count: u32,
+    pub per: Duration,
+}
+
+impl Rate {
+    pub const fn per_minute(count: u32) -> Rate {
+        Rate {
+            count,
+            per: Duration::from_secs(60),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Error;
+
+    /// `N/second`, `N/minute`, `N/hour` or `N/day`, N from 1.
+    fn from_str(text: &str) -> Result<Rate, Error> {
+        let wrong = || Error::invalid("", format!("{text:?} is not a rate such as 120/minute"));
+        let (count, span) = text.trim().split_once('/').ok_or_else(wrong)?;
+        let seconds = match span {
+            "second" => 1,
+            "minute" => 60,
+            "hour" => 3_600,
+            "day" => 86_400,
+            _ => return Err(wrong()),
+        };
+        let digits = count.bytes().all(|byte| byte.is_ascii_digit());
+        let count = count
+            .parse()
+            .ok()
+            .filter(|count| digits && *count > 0)
+            .ok_or_else(wrong)?;
+        Ok(Rate {
+            count,
+            per: Duration::from_secs(seconds),
+        })
+    }
+}
+
+/// Whom a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// Whoever has the secret.
+    Secret,
+    Address(IpAddr),
+    /// Everybody that came when too many were being counted.
+    Others,
+}
+
+/// Where the time comes from; tests turn it.
+pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
+
+/// Counts requests by key. A bucket holds [`Rate::count`] tokens at first and gets them back evenly over [`Rate::per`].
+pub struct Limiter {
+    rate: Rate,
+    clock: Clock,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Default)]
+struct Buckets {
+    by_key: HashMap<Key, Bucket>,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+/// What one request found. All in whole numbers, as the headers say them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    pub limit: u32,
+    /// Requests that would be taken right now.
+    pub remaining: u32,
+    /// Seconds until the bucket is full again.
+    pub reset_s: u64,
+    /// Over the limit: milliseconds until the next request is taken.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// Buckets of one limiter. Beyond these, full ones are forgotten; if none is full, newcomers share one.
+const MAX_KEYS: usize = 4_096;
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+impl Limiter {
+    pub fn new(rate: Rate) -> Limiter {
+        Limiter::with_clock(rate, Arc::new(Instant::now))
+    }
+
+    pub fn with_clock(rate: Rate, clock: Clock) -> Limiter {
+        Limiter {
+            rate,
+            clock,
+            buckets: Mutex::default(),
+        }
+    }
+
+    /// Takes one token, or says when there will be one.
+    pub fn take(&self, key: Key) -> Quota {
+        let now = (self.clock)();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = buckets.of(key, self.rate, now);
+        let tokens = bucket.filled(self.rate, now);
+        let taken = tokens >= 1.0;
+        *bucket = Bucket {
+            tokens: if taken { tokens - 1.0 } else { tokens },
+            at: now,
+        };
+        self.quota(bucket.tokens, taken)
+    }
+
+    fn quota(&self, tokens: f64, taken: bool) -> Quota {
+        let per_second = self.rate.per_second();
+        Quota {
+            limit: self.rate.count,
+            remaining: tokens as u32,
+            reset_s: ((f64::from(self.rate.count) - tokens) / per_second).ceil() as u64,
+            retry_after_ms: (!taken).then(|| ((1.0 - tokens) / per_second * 1_000.0).ceil() as u64),
+        }
+    }
+
+    #[cfg(test)]
+    fn keys(&self) -> usize {
+        self.buckets.lock().unwrap().by_key.len()
+    }
+}
+
+impl Rate {
+    fn per_second(self) -> f64 {
+        f64::from(self.count) / self.per.as_secs_f64()
+    }
+}
+
+impl Bucket {
+    fn filled(&self, rate: Rate, now: Instant) -> f64 {
+        let gained = now.saturating_duration_since(self.at).as_secs_f64() * rate.per_second();
+        (self.tokens + gained).min(f64::from(rate.count))
+    }
+}
+
+impl Buckets {
+    fn of(&mut self, key: Key, rate: Rate, now: Instant) -> &mut Bucket {
+        let key = match self.by_key.len() >= MAX_KEYS && !self.by_key.contains_key(&key) {
+            true => self.make_room(key, rate, now),
+            false => key,
+        };
+        self.by_key.entry(key).or_insert(Bucket {
+            tokens: f64::from(rate.count),
+            at: now,
+        })
+    }
+
+    /// Forgets who has a full bucket: the same as never having been seen. At most once a second, as it looks at all.
+    fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
+        let is_due = self
+            .swept
+            .is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
+        if is_due {
+            self.swept = Some(now);
+            let full = f64::from(rate.count);
+            self.by_key.retain(|_, bucket| bucket.filled(rate, now) < full);
+        }
+        match self.by_key.len() < MAX_KEYS {
+            true => key,
+            false => Key::Others,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// A limiter and the hand of its clock.
+    fn limiter(rate: &str) -> (Limiter, Arc<Mutex<Duration>>) {
+        let hand = Arc::new(Mutex::new(Duration::ZERO));
+        let (start, turned) = (Instant::now(), hand.clone());
+        let clock: Clock = Arc::new(move || start + *turned.lock().unwrap());
+        (Limiter::with_clock(rate.parse().unwrap(), clock), hand)
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!("120/minute".parse(), Ok(Rate::per_minute(120)));
+        for (text, seconds) in [("1/second", 1), ("1/hour", 3_600), ("1/day", 86_400)] {
+            assert_eq!(text.parse::<Rate>().unwrap().per, Duration::from_secs(seconds));
+        }
+        for bad in [
+            "",
+            "1",
+            "0/minute",
+            "-1/minute",
+            "+1/minute",
+            "1/week",
+            "a/minute",
+            "1/minute/2",
+            "/minute",
+        ] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_empties_and_fills_evenly() {
+        let (limiter, hand) = limiter("6/minute");
+        for left in (0..6).rev() {
+            let quota = limiter.take(Key::Secret);
+            assert_eq!((quota.remaining, quota.retry_after_ms), (left, None));
+        }
+        let over = limiter.take(Key::Secret);
+        assert_eq!(
+            (over.limit, over.remaining, over.reset_s, over.retry_after_ms),
+            (6, 0, 60, Some(10_000))
+        );
+        *hand.lock().unwrap() += Duration::from_millis(9_999);
+        assert_eq!(limiter.take(Key::Secret).retry_after_ms, Some(1));
+        *hand.lock().unwrap() += Duration::from_millis(2);
+        assert_eq!(limiter.take(Key::Secret).retry_after_ms, None);
+        *hand.lock().unwrap() += Duration::from_secs(600);
+        assert_eq!(limiter.take(Key::Secret).remaining, 5);
+    }
+
+    #[test]
+    fn callers_do_not_share_until_there_are_too_many() {
+        let (limiter, hand) = limiter("1/minute");
+        let key = |n: u32| Key::Address(IpAddr::V4(Ipv4Addr::from_bits(n)));
+        for n in 0..MAX_KEYS as u32 {
+            assert_eq!(limiter.take(key(n)).retry_after_ms, None);
+        }
+        assert_eq!(
+            limiter.take(key(90_000)).retry_after_ms,
+            None,
+            "the first of the others"
+        );
+        for n in 90_001..100_000 {
+            assert!(limiter.take(key(n)).retry_after_ms.is_some());
+        }
+        assert!(limiter.keys() <= MAX_KEYS + 1);
+        *hand.lock().unwrap() += Duration::from_secs(61);
+        assert_eq!(limiter.take(key(100_000)).retry_after_ms, None);
+        assert_eq!(limiter.keys(), 1);
+    }
+}

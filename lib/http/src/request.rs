@@ -1,0 +1,296 @@
+//! What a route's function is given, and what it gives back.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use ken_types::{Code, Error, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::access::Caller;
+use crate::body::{Body, Frames};
+use crate::connection::{BodyLeft, Connection};
+use crate::failure::Failure;
+use crate::path::Query;
+use crate::routes::Media;
+use crate::shutdown::Shutdown;
+
+/// One request, admitted and routed. Its body has not been read.
+pub struct Request {
+    pub(crate) head: http::request::Parts,
+    pub(crate) body: Incoming,
+    pub(crate) segments: Vec<(String, String)>,
+    pub(crate) caller: Caller,
+    pub(crate) id: HeaderValue,
+    pub(crate) media: Media,
+    pub(crate) body_limit: u64,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) long_responses: Arc<Semaphore>,
+}
+
+/// A place among the connections that may be held for long. Given back when dropped.
+#[derive(Debug)]
+pub struct LongResponse(#[allow(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+
+impl Request {
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    /// The path as it was sent.
+    pub fn path(&self) -> &str {
+        self.head.uri.path()
+    }
+
+    pub fn uri(&self) -> &Uri {
+        &self.head.uri
+    }
+
+    /// The segment that `:name` of the row stands for, decoded; empty if the row has no such name. For `*name` it is
+    /// the rest of the path as it was sent.
+    pub fn segment(&self, name: &str) -> &str {
+        let segment = self.segments.iter().find(|(key, _)| key == name);
+        segment.map(|(_, value)| value.as_str()).unwrap_or_default()
+    }
+
+    /// The query, decoded. Malformed escapes are 400.
+    pub fn query(&self) -> Result<Query, Error> {
+        Query::parse(self.head.uri.query().unwrap_or_default())
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// A header's value. `None` if it is absent; the first one if there are several.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    pub fn peer(&self) -> IpAddr {
+        self.connection.peer
+    }
+
+    /// The request's id, which the answer carries too: the caller's own, or a ULID.
+    pub fn id(&self) -> &str {
+        self.id.to_str().unwrap_or_default()
+    }
+
+    /// Says when the listener begins to drain.
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Takes a place among the long responses: for a stream, a long poll, a prompt that waits. Hold it as long as the
+    /// answer takes. 429 when all are taken.
+    pub fn hold(&self) -> Result<LongResponse, Failure> {
+        let permit = self.long_responses.clone().try_acquire_owned();
+        permit.map(LongResponse).map_err(|_| {
+            let message = "too many connections are held by streams and waiting requests";
+            Failure::from(Error::busy(message, 1_000)).common()
+        })
+    }
+
+    /// Returns when the peer has reset the connection. A peer that only shut its write half is still there, and one
+    /// that is gone cancels nothing by that: a function runs to its end, unless it looks at this.
+    pub async fn gone(&self) {
+        self.connection.gone().await;
+    }
+
+    /// The body, whole. 413 before a byte is read if its length says so, 415 if the area asks for another type, 408
+    /// if it pauses too long, 400 if its framing is broken.
+    pub async fn body(&mut self) -> Result<Bytes, Failure> {
+        let announced = self.body.size_hint().lower();
+        if announced > 0 || !self.body.is_end_stream() {
+            self.check_media()?;
+        }
+        if announced > self.body_limit {
+            return Err(self.too_large());
+        }
+        let bytes = self.collect().await?;
+        self.connection.set_body(BodyLeft::Nothing);
+        Ok(bytes)
+    }
+
+    /// The body as a JSON value; without a body, an empty object.
+    pub async fn value(&mut self) -> Result<Value, Failure> {
+        let bytes = self.body().await?;
+        if bytes.is_empty() {
+            return Ok(Value::Object(serde_json::Map::new()));
+        }
+        let value = json::parse(&bytes, json::MAX_DEPTH);
+        value.map_err(|error| Failure::from(error).kind("invalid_json"))
+    }
+
+    /// The body as `T`; the error names the field. Whether unknown fields are taken is up to `T`.
+    pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        Ok(json::from_value(self.value().await?)?)
+    }
+
+    /// For a request without fields: no body, or `{}`.
+    pub async fn no_fields(&mut self) -> Result<(), Failure> {
+        match self.value().await? {
+            Value::Object(fields) => match fields.keys().next() {
+                None => Ok(()),
+                Some(name) => {
+                    let at = format!("/{}", json::escape_pointer(name));
+                    Err(Error::invalid(at, format!("unknown field `{name}`")).into())
+                }
+            },
+            _ => Err(Error::invalid("", "the body is not an object").into()),
+        }
+    }
+
+    fn check_media(&self) -> Result<(), Failure> {
+        let given = self.head.headers.get(CONTENT_TYPE);
+        let is_json = |value: &HeaderValue| {
+            let essence = value
+                .as_bytes()
+                .split(|byte| *byte == b';')
+                .next()
+                .unwrap_or_default();
+            essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
+        };
+        let fits = match (self.media, given) {
+            (Media::Any, _) | (Media::Json, None) => true,
+            (Media::StrictJson, None) => false,
+            (Media::Json | Media::StrictJson, Some(given)) => is_json(given),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Failure::media_type("the body must be application/json")),
+        }
+    }
+
+    async fn collect(&mut self) -> Result<Bytes, Failure> {
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        while let Some(frame) = next_frame(&mut self.body).await {
+            let frame = frame.map_err(|_| self.broken())?;
+            let Ok(data) = frame.into_data() else {
+                continue; // trailers
+            };
+            let length = first.len() + all.len() + data.len();
+            if length as u64 > self.body_limit {
+                return Err(self.too_large());
+            }
+            if first.is_empty() && all.is_empty() {
+                first = data;
+            } else {
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&data);
+            }
+        }
+        Ok(if all.is_empty() { first } else { all.freeze() })
+    }
+
+    fn broken(&self) -> Failure {
+        let unknown =
+            || Failure::from(Error::new(Code::Invalid, "malformed request: the body is broken")).closing();
+        self.connection.take_fault().unwrap_or_else(unknown)
+    }
+
+    fn too_large(&self) -> Failure {
+        Error::too_large(format!("the body is larger than {} bytes", self.body_limit)).into()
+    }
+}
+
+async fn next_frame(body: &mut Incoming) -> Option<Result<http_body::Frame<Bytes>, hyper::Error>> {
+    std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx)).await
+}
+
+/// An answer. The listener adds the headers that every answer has.
+#[derive(Debug)]
+pub struct Response(pub(crate) http::Response<Body>);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+impl Response {
+    /// A value as JSON.
+    pub fn json(status: u16, value: &impl Serialize) -> Result<Response, Failure> {
+        let bytes = serde_json::to_vec(value)
+            .map_err(|error| Error::internal(format!("an answer could not be written: {error}")))?;
+        Ok(Response::bytes(status, JSON, bytes))
+    }
+
+    /// Bytes that are ready.
+    pub fn bytes(status: u16, content_type: HeaderValue, bytes: impl Into<Bytes>) -> Response {
+        let mut response = Response::of(status, Body::Full(bytes.into()));
+        response.0.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+
+    /// JSON that is written already.
+    pub fn json_bytes(status: u16, bytes: impl Into<Bytes>) -> Response {
+        Response::bytes(status, JSON, bytes)
+    }
+
+    /// Without a body.
+    pub fn empty(status: u16) -> Response {
+        Response::of(status, Body::Empty)
+    }
+
+    /// Server-sent events: frames written by `produce` until it ends, and then the end of the connection.
+    ///
+    /// `produce` runs inside the answer: it stands still while its reader does not read, and is dropped, wherever it
+    /// waits, when the reader is gone, has read nothing for the listener's patience, or the listener stops.
+    pub fn events<P, W>(produce: P) -> Response
+    where
+        P: FnOnce(Frames) -> W,
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let mut response = Response::stream(200, EVENT_STREAM, produce);
+        let headers = response.0.headers_mut();
+        headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
+    /// A body of frames of any type; otherwise like [`Response::events`].
+    pub fn stream<P, W>(status: u16, content_type: HeaderValue, produce: P) -> Response
+    where
+        P: FnOnce(Frames) -> W,
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let mut response = Response::of(status, Body::stream(produce));
+        response.0.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+
+    /// Adds a header, or replaces it.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Response {
+        self.0.headers_mut().insert(name, value);
+        self
+    }
+
+    /// Adds a header whose value is text; what cannot stand in a header is a defect.
+    pub fn text_header(self, name: &'static str, value: &str) -> Result<Response, Failure> {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Error::internal(format!("a value for the header {name} cannot stand in one")))?;
+        Ok(self.header(HeaderName::from_static(name), value))
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.0.status()
+    }
+
+    fn of(status: u16, body: Body) -> Response {
+        let mut response = http::Response::new(body);
+        // A number that is no status is a defect of the caller.
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Response(response)
+    }
+}

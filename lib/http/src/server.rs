@@ -1,0 +1,192 @@
+//! The listener: accepts, serves, drains.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use ken_types::{Error, Timestamp, id};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::access::Access;
+use crate::connection;
+use crate::limits::Limits;
+use crate::rate::{Limiter, Rate};
+use crate::routes::Routes;
+use crate::shutdown::{Phase, Shutdown};
+
+/// A listener before it runs: its table, what its functions share, who may call, and its limits.
+pub struct Server<S> {
+    routes: Routes<S>,
+    state: Arc<S>,
+    access: Access,
+    limits: Limits,
+    wrong_secrets: Limiter,
+    limit_loopback: bool,
+}
+
+/// A listener that runs, shared by its connections.
+pub(crate) struct Listener<S> {
+    pub routes: Routes<S>,
+    pub state: Arc<S>,
+    pub access: Access,
+    pub limits: Arc<Limits>,
+    pub wrong_secrets: Limiter,
+    pub limit_loopback: bool,
+    pub shutdown: Shutdown,
+    pub long_responses: Arc<Semaphore>,
+    pub ids: RequestIds,
+}
+
+/// How long to wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+impl<S: Send + Sync + 'static> Server<S> {
+    /// A listener that nobody from elsewhere may call, with the limits of the contract.
+    pub fn new(routes: Routes<S>, state: Arc<S>) -> Server<S> {
+        Server {
+            routes,
+            state,
+            access: Access::new(None),
+            limits: Limits::default(),
+            wrong_secrets: Limiter::new(Rate::per_minute(20)),
+            limit_loopback: false,
+        }
+    }
+
+    pub fn access(mut self, access: Access) -> Server<S> {
+        self.access = access;
+        self
+    }
+
+    pub fn limits(mut self, limits: Limits) -> Server<S> {
+        self.limits = limits;
+        self
+    }
+
+    /// Local callers are rate limited like others.
+    pub fn limit_loopback(mut self, yes: bool) -> Server<S> {
+        self.limit_loopback = yes;
+        self
+    }
+
+    /// How many wrong secrets an address has; 20 a minute unless set.
+    pub fn wrong_secrets(mut self, limiter: Limiter) -> Server<S> {
+        self.wrong_secrets = limiter;
+        self
+    }
+
+    /// Serves until `stop` is ready, then drains: nothing is accepted, requests on open connections get 503, waiting
+    /// functions see [`crate::Request::shutdown`]. Returns when the last connection has ended or the time to drain is
+    /// over; what was left is then closed. Must run inside a tokio runtime with I/O and time.
+    ///
+    /// The socket is made non-blocking here. The error is one of the table or of the socket; none comes later.
+    pub async fn run(
+        self,
+        socket: std::net::TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let unusable = |error: io::Error| Error::internal(format!("the listening socket: {error}"));
+        socket.set_nonblocking(true).map_err(unusable)?;
+        let socket = TcpListener::from_std(socket).map_err(unusable)?;
+        let places = Arc::new(Semaphore::new(self.limits.connections));
+        let (phase, shutdown) = Shutdown::channel();
+        let listener = Arc::new(self.open(shutdown)?);
+        tokio::select! {
+            () = stop => {}
+            () = accept_all(&socket, &listener, &places) => {}
+        }
+        let _ = phase.send(Phase::Draining);
+        let all = u32::try_from(listener.limits.connections).unwrap_or(u32::MAX);
+        let _ = timeout(listener.limits.drain, places.acquire_many(all)).await;
+        let _ = phase.send(Phase::Stopped);
+        // The connections still open are told, and end as their tasks run.
+        let _ = timeout(Duration::from_millis(100), places.acquire_many(all)).await;
+        Ok(())
+    }
+
+    fn open(self, shutdown: Shutdown) -> Result<Listener<S>, Error> {
+        Ok(Listener {
+            routes: self.routes.check()?,
+            state: self.state,
+            access: self.access,
+            long_responses: Arc::new(Semaphore::new(self.limits.long_responses)),
+            limits: Arc::new(self.limits),
+            wrong_secrets: self.wrong_secrets,
+            limit_loopback: self.limit_loopback,
+            shutdown,
+            ids: RequestIds::new()?,
+        })
+    }
+}
+
+/// Accepts for ever. A connection has its place before it is accepted, so that what is over waits in the kernel.
+async fn accept_all<S: Send + Sync + 'static>(
+    socket: &TcpListener,
+    listener: &Arc<Listener<S>>,
+    places: &Arc<Semaphore>,
+) {
+    // The semaphore is never closed, so this goes on until it is dropped.
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let (stream, peer) = accept(socket).await;
+        spawn(stream, peer.ip(), listener.clone(), place);
+    }
+}
+
+fn spawn<S: Send + Sync + 'static>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: Arc<Listener<S>>,
+    place: OwnedSemaphorePermit,
+) {
+    tokio::spawn(connection::serve(stream, peer, listener, place));
+}
+
+/// The next connection, however long it takes. No error ends this: one that was reset in the queue is passed over, and
+/// when descriptors or memory have run out, others end meanwhile.
+async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match socket.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// ULIDs for requests without an id of their own: the time, 48 bits that are random per listener, a counter.
+pub(crate) struct RequestIds {
+    seed: u128,
+    count: AtomicU32,
+}
+
+impl RequestIds {
+    fn new() -> Result<RequestIds, Error> {
+        let random: [u8; 16] = id::random()?;
+        Ok(RequestIds {
+            seed: u128::from_be_bytes(random) << 32,
+            count: AtomicU32::new(0),
+        })
+    }
+
+    pub(crate) fn next(&self) -> HeaderValue {
+        let count = self.count.fetch_add(1, Relaxed);
+        let ms = u64::try_from(Timestamp::now().millis()).unwrap_or_default();
+        let id = ulid::Ulid::from_parts(ms, self.seed | u128::from(count));
+        let mut text = [0; ulid::ULID_LEN];
+        // Letters and digits can stand in a header.
+        HeaderValue::from_str(id.array_to_str(&mut text)).unwrap_or(HeaderValue::from_static("-"))
+    }
+}

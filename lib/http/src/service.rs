@@ -1,0 +1,244 @@
+//! From a request to its answer: the order of the checks, and what every answer carries.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::body::Incoming;
+use ken_types::{Code, Error};
+
+use crate::access::{Admission, Caller, is_local};
+use crate::body::Body;
+use crate::connection::Connection;
+use crate::failure::{Envelope, Failure, plain};
+use crate::head::is_request_id;
+use crate::rate::{Key, Quota};
+use crate::request::{Request, Response};
+use crate::routes::{Area, Work};
+use crate::server::Listener;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Answers the requests of one connection.
+pub(crate) struct Service<S> {
+    listener: Arc<Listener<S>>,
+    connection: Arc<Connection>,
+}
+
+impl<S> Service<S> {
+    pub(crate) fn new(listener: Arc<Listener<S>>, connection: Arc<Connection>) -> Service<S> {
+        Service { listener, connection }
+    }
+}
+
+impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> for Service<S> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer<S>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Answer<S> {
+        let (head, body) = request.into_parts();
+        let mut answer = Answer {
+            id: self.listener.request_id(&head.headers),
+            listener: self.listener.clone(),
+            connection: self.connection.clone(),
+            envelope: plain,
+            quota: None,
+            work: Err(None),
+        };
+        answer.work = answer.begin(head, body).map_err(Some);
+        answer
+    }
+}
+
+/// One answer in the making.
+pub(crate) struct Answer<S> {
+    listener: Arc<Listener<S>>,
+    connection: Arc<Connection>,
+    id: HeaderValue,
+    envelope: Envelope,
+    quota: Option<Quota>,
+    /// The function at work, or why there is none.
+    work: Result<Work, Option<Failure>>,
+}
+
+impl<S: Send + Sync + 'static> Answer<S> {
+    /// The checks, in the order of the contract: the request itself, new work at all, identity, rate, path, method.
+    fn begin(&mut self, head: http::request::Parts, body: Incoming) -> Result<Work, Failure> {
+        if let Some(refusal) = self.connection.take_refusal() {
+            return Err(refusal);
+        }
+        if self.listener.shutdown.is_requested() {
+            return Err(Failure::from(draining()).closing().common());
+        }
+        let listener = self.listener.clone();
+        let area = listener.routes.area_of(head.uri.path());
+        self.envelope = area.envelope;
+        let caller = self.admit(area, &head)?;
+        let found = listener.routes.find(&head.method, head.uri.path());
+        let limiter = match &found {
+            Ok((row, _)) => row.limiter(area),
+            Err(_) => area.limiter(),
+        };
+        if let Some(limiter) = limiter {
+            self.count(caller, |key| limiter.take(key))?;
+        }
+        let (row, values) = found?;
+        let request = Request {
+            segments: row.segments(values),
+            caller,
+            id: self.id.clone(),
+            media: area.media,
+            body_limit: row.body_limit(area),
+            connection: self.connection.clone(),
+            shutdown: listener.shutdown.clone(),
+            long_responses: listener.long_responses.clone(),
+            head,
+            body,
+        };
+        Ok((row.function)(listener.state.clone(), request))
+    }
+
+    /// Who calls, or why that is not enough.
+    fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
+        if is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
+            return Ok(Caller::Local);
+        }
+        if !area.guarded {
+            return Ok(Caller::Anyone);
+        }
+        match self.listener.access.admit(&head.headers) {
+            Admission::Right => Ok(Caller::Operator),
+            Admission::Wrong => Err(self.unauthenticated()),
+            Admission::NotConfigured => Err(Failure::from(Error::unavailable(
+                "calls from elsewhere need a secret, and none is configured",
+            ))
+            .common()),
+        }
+    }
+
+    /// Wrong secrets count against their address alone, and only they do.
+    fn unauthenticated(&self) -> Failure {
+        let quota = self
+            .listener
+            .wrong_secrets
+            .take(Key::Address(self.connection.peer));
+        match quota.retry_after_ms {
+            None => Failure::from(Error::new(
+                Code::Unauthenticated,
+                "the secret is wrong or missing",
+            )),
+            Some(wait) => Error::busy("too many wrong secrets from this address", wait).into(),
+        }
+        .common()
+        .at("x-api-secret")
+    }
+
+    fn count(&mut self, caller: Caller, take: impl FnOnce(Key) -> Quota) -> Result<(), Failure> {
+        let key = match caller {
+            Caller::Local if !self.listener.limit_loopback => return Ok(()),
+            Caller::Operator => Key::Secret,
+            Caller::Local | Caller::Anyone => Key::Address(self.connection.peer),
+        };
+        let quota = take(key);
+        self.quota = Some(quota);
+        match quota.retry_after_ms {
+            None => Ok(()),
+            Some(wait) => Err(Failure::from(Error::busy("the rate limit is reached", wait)).common()),
+        }
+    }
+
+    fn finish(&self, done: Result<Response, Failure>) -> http::Response<Body> {
+        let mut response = match done {
+            Ok(response) => response.0,
+            Err(failure) => self.failed(failure),
+        };
+        response.body_mut().attach(&self.connection);
+        let must_close = self.connection.body_is_open() || self.listener.shutdown.is_requested();
+        let headers = response.headers_mut();
+        headers.reserve(4);
+        headers.insert(REQUEST_ID, self.id.clone());
+        headers
+            .entry(header::CACHE_CONTROL)
+            .or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        );
+        let policy = headers.entry(RESOURCE_POLICY);
+        policy.or_insert(HeaderValue::from_static("same-origin"));
+        if must_close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(quota) = self.quota {
+            headers.insert(LIMIT, quota.limit.into());
+            headers.insert(REMAINING, quota.remaining.into());
+            headers.insert(RESET, quota.reset_s.into());
+        }
+        response
+    }
+
+    fn failed(&self, mut failure: Failure) -> http::Response<Body> {
+        if failure.error().code == Code::Internal {
+            let id = self.id.to_str().unwrap_or_default();
+            tracing::error!(request = id, error = %failure.error(), "a request failed");
+            failure.hide_behind(id);
+        }
+        let status = failure.status_code();
+        let mut response = Response::json_bytes(status.as_u16(), failure.body(self.envelope)).0;
+        if status.as_u16() == 499 {
+            // Not registered, so it has no phrase of its own.
+            response
+                .extensions_mut()
+                .insert(hyper::ext::ReasonPhrase::from_static(b"Cancelled"));
+        }
+        let headers = response.headers_mut();
+        headers.extend(
+            failure
+                .headers()
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        if failure.closes() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(wait) = failure.error().retry_after_ms {
+            headers.insert(header::RETRY_AFTER, wait.div_ceil(1_000).max(1).into());
+        }
+        response
+    }
+}
+
+impl<S: Send + Sync + 'static> Future for Answer<S> {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = match &mut self.work {
+            Ok(work) => ready!(work.as_mut().poll(cx)),
+            Err(failure) => Err(failure.take().unwrap_or_else(|| draining().into())),
+        };
+        Poll::Ready(Ok(self.finish(done)))
+    }
+}
+
+fn draining() -> Error {
+    let mut error = Error::unavailable("shutting down; no new work is taken");
+    error.retry_after_ms = Some(1_000);
+    error
+}
+
+impl<S> Listener<S> {
+    /// The caller's own id if it is visible text of reasonable length, else a new one.
+    fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
+        match headers.get(REQUEST_ID) {
+            Some(id) if is_request_id(id.as_bytes()) => id.clone(),
+            _ => self.ids.next(),
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The socket as hyper sees it. Between the two, each request is checked and counted: hyper gets the bytes of one
+//! request at a time, and only of one that is well formed and came in time.
+//!
+//! What is refused is replaced by a small request of our own, for which the service finds the refusal noted in the
+//! [`Connection`]. So an error in a head is answered in its turn, by the same code as every other error.
+
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use ken_types::{Code, Error};
+use nix::sys::socket::{Shutdown as Direction, shutdown};
+use std::os::fd::AsRawFd;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use crate::chunks::ChunkReader;
+use crate::connection::{BodyLeft, Connection};
+use crate::failure::Failure;
+use crate::head::{self, BodyLength, Head, HeadReader};
+use crate::limits::Limits;
+use crate::shutdown::Shutdown;
+
+/// Read at once for heads and small bodies, and for large ones.
+const SMALL_READ: usize = 4 << 10;
+const LARGE_READ: usize = 64 << 10;
+/// The least that hyper reads at once, so a request up to this size is in its hands as a whole.
+const SKIPPED_BY_HYPER: usize = 8 << 10;
+/// While the listener drains, a new connection gets this long from its accept to its first byte.
+const FIRST_BYTE_IN_DRAIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct Socket {
+    reader: OwnedReadHalf,
+    connection: Arc<Connection>,
+    limits: Arc<Limits>,
+    shutdown: Shutdown,
+    input: BytesMut,
+    /// Bytes at the front of `input` that hyper may have.
+    checked: usize,
+    stage: Stage,
+    /// No request has come yet.
+    is_unused: bool,
+    peer_is_done: bool,
+    write_is_blocked: bool,
+    reading: Patience,
+    writing: Patience,
+}
+
+/// What the unchecked bytes are.
+enum Stage {
+    Head(HeadReader),
+    Body {
+        left: u64,
+    },
+    Chunks(ChunkReader),
+    /// Nothing that comes is of interest any more.
+    Over,
+}
+
+impl Socket {
+    pub(crate) fn new(
+        reader: OwnedReadHalf,
+        connection: Arc<Connection>,
+        limits: Arc<Limits>,
+        shutdown: Shutdown,
+    ) -> Socket {
+        Socket {
+            reader,
+            connection,
+            limits,
+            shutdown,
+            input: BytesMut::new(),
+            checked: 0,
+            stage: Stage::Head(HeadReader::default()),
+            is_unused: true,
+            peer_is_done: false,
+            write_is_blocked: false,
+            reading: Patience::default(),
+            writing: Patience::default(),
+        }
+    }
+
+    /// Ends the connection: the peer sees the end of the answer at once. Bytes that still come are thrown away for a
+    /// while, because a socket closed over unread bytes resets, and that destroys an answer still on its way.
+    pub(crate) async fn close(mut self) {
+        let _ = shutdown(self.stream().as_raw_fd(), Direction::Write);
+        let known = !self.input.is_empty() || !matches!(self.stage, Stage::Head(_));
+        if self.peer_is_done || !(known || self.more_has_come()) {
+            return;
+        }
+        let limit = self.limits.linger;
+        let _ = timeout(limit, self.discard()).await;
+    }
+
+    fn more_has_come(&self) -> bool {
+        self.reader.try_read(&mut [0; 1]).is_ok_and(|count| count > 0)
+    }
+
+    async fn discard(&mut self) {
+        self.input.reserve(SMALL_READ);
+        while let Ok(1..) = self.reader.read_buf(&mut self.input).await {
+            self.input.clear();
+        }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.connection.writer.as_ref()
+    }
+
+    /// Looks at what has come and moves `checked` as far as hyper may read: to the end of the request at most.
+    fn check(&mut self) {
+        if let Stage::Head(reader) = &mut self.stage {
+            while reader.is_fresh() && self.input.starts_with(b"\r\n") {
+                self.input.advance(2); // left behind a body by old clients (RFC 9112, section 2.2)
+            }
+            if self.input.is_empty() {
+                return;
+            }
+            match reader.read(&self.input, &self.limits) {
+                Ok(None) => {}
+                Ok(Some(head)) => self.begin_request(head),
+                Err(failure) => self.refuse(failure),
+            }
+        } else {
+            self.check_body();
+        }
+    }
+
+    fn begin_request(&mut self, head: Head) {
+        self.reading.end();
+        self.is_unused = false;
+        self.checked = head.length;
+        self.stage = match head.body {
+            BodyLength::Known(0) => Stage::Head(HeadReader::default()),
+            BodyLength::Known(left) => Stage::Body { left },
+            BodyLength::Chunked => Stage::Chunks(ChunkReader::new()),
+        };
+        self.check_body();
+        // A small body of known length that came with its head is skipped by hyper if nobody reads it. All others are
+        // open until they are read.
+        let is_whole = matches!(self.stage, Stage::Head(_)) && self.checked <= SKIPPED_BY_HYPER;
+        self.connection
+            .set_body(match is_whole && head.body != BodyLength::Chunked {
+                true => BodyLeft::Nothing,
+                false => BodyLeft::Something,
+            });
+    }
+
+    fn check_body(&mut self) {
+        let unchecked = self.input.get(self.checked..).unwrap_or_default();
+        let (count, at_end) = match &mut self.stage {
+            Stage::Body { left } => {
+                let count = unchecked.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                (count, *left == 0)
+            }
+            Stage::Chunks(reader) => match reader.read(unchecked) {
+                Ok(count) => (count, reader.is_at_end()),
+                Err(_) => return self.fail_body(malformed_body("the chunks of the body are malformed")),
+            },
+            Stage::Head(_) | Stage::Over => return,
+        };
+        self.checked += count;
+        if at_end {
+            self.stage = Stage::Head(HeadReader::default());
+        }
+    }
+
+    /// Puts a request in place of what came, and notes why.
+    fn refuse(&mut self, failure: Failure) {
+        let mut request = BytesMut::from(&b"GET / HTTP/1.1\r\nhost: refused\r\n"[..]);
+        if let Some(id) = head::request_id_in(&self.input) {
+            request.extend_from_slice(b"x-request-id: ");
+            request.extend_from_slice(id);
+            request.extend_from_slice(b"\r\n");
+        }
+        request.extend_from_slice(b"\r\n");
+        self.checked = request.len();
+        self.input = request;
+        self.stage = Stage::Over;
+        self.connection.refuse(failure);
+    }
+
+    /// Lets hyper see an end of the body that comes too early, and notes why.
+    fn fail_body(&mut self, failure: Failure) {
+        self.stage = Stage::Over;
+        self.connection.fail_body(failure);
+    }
+
+    /// Hands checked bytes to hyper.
+    fn pass(&mut self, out: &mut ReadBufCursor<'_>) {
+        let count = self.checked.min(out.remaining());
+        out.put_slice(self.input.get(..count).unwrap_or_default());
+        self.input.advance(count);
+        self.checked -= count;
+        if self.input.is_empty() && self.input.capacity() > SMALL_READ && self.is_between_requests() {
+            self.input = BytesMut::new(); // an idle connection keeps no large buffer
+        }
+    }
+
+    fn is_between_requests(&self) -> bool {
+        matches!(self.stage, Stage::Head(_)) && self.input.is_empty()
+    }
+
+    /// Waits for more bytes, as long as the stage allows. Ready when something has changed.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.write_is_blocked && self.is_between_requests() {
+            // Whoever does not read answers is not asked for more requests.
+            self.connection.await_flush();
+            return Poll::Pending;
+        }
+        let room = match self.stage {
+            Stage::Body { left } if left > SMALL_READ as u64 => LARGE_READ,
+            Stage::Chunks(_) => LARGE_READ,
+            _ => SMALL_READ,
+        };
+        self.input.reserve(room);
+        match pin!(self.reader.read_buf(&mut self.input)).poll(cx) {
+            Poll::Ready(count) => {
+                self.received(count?);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if self.waited_too_long(cx) => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn received(&mut self, count: usize) {
+        if count > 0 {
+            // The time of a head counts from its first byte, all others from the last.
+            if !matches!(self.stage, Stage::Head(_)) || self.input.len() == count {
+                self.reading.end();
+            }
+            return;
+        }
+        self.peer_is_done = true;
+        match self.stage {
+            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Over,
+            Stage::Head(_) => self.refuse(malformed_body("the request ends inside its headers")),
+            _ => self.fail_body(malformed_body("the body ends early")),
+        }
+    }
+
+    /// Whether the wait is over although nothing came; the stage is then another.
+    fn waited_too_long(&mut self, cx: &mut Context<'_>) -> bool {
+        let limits = self.limits.clone();
+        let (limit, late): (Duration, fn(&mut Socket)) = match self.stage {
+            Stage::Head(_) if self.input.is_empty() => (self.idle_limit(), Self::rest),
+            Stage::Head(_) => (limits.head_time, |socket| {
+                socket.refuse(Failure::too_slow("the headers took too long"));
+            }),
+            _ => (limits.body_pause, |socket| {
+                socket.fail_body(Failure::too_slow("the body paused too long"));
+            }),
+        };
+        let over = self.reading.is_over(limit, cx);
+        if over {
+            late(self);
+        }
+        over
+    }
+
+    fn idle_limit(&self) -> Duration {
+        match (self.shutdown.is_requested(), self.is_unused) {
+            (false, _) => self.limits.idle,
+            (true, true) => self.limits.idle.min(FIRST_BYTE_IN_DRAIN),
+            (true, false) => Duration::ZERO,
+        }
+    }
+
+    fn rest(&mut self) {
+        self.stage = Stage::Over;
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut out: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.checked == 0 {
+                self.check();
+            }
+            if self.checked > 0 || matches!(self.stage, Stage::Over) {
+                self.pass(&mut out);
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_more(cx))?;
+        }
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let Poll::Ready(ready) = self.stream().poll_write_ready(cx) else {
+                self.write_is_blocked = true;
+                let limit = self.limits.stalled_reader;
+                return match self.writing.is_over(limit, cx) {
+                    true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    false => Poll::Pending,
+                };
+            };
+            ready?;
+            match self.stream().try_write_vectored(parts) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    self.write_is_blocked = false;
+                    self.writing.end();
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+
+    /// hyper calls this when it has written everything.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.connection.flushed() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Not called: the connection is ended by [`Socket::close`].
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn malformed_body(what: &str) -> Failure {
+    Failure::from(Error::new(Code::Invalid, format!("malformed request: {what}"))).closing()
+}
+
+/// A limit on waiting. Its alarm is set only when a wait begins, and moved only when it would ring too late, so that
+/// a busy connection pays for one reading of the clock.
+#[derive(Default)]
+struct Patience {
+    since: Option<Instant>,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patience {
+    /// What was waited for has come.
+    fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// Whether the wait, which begins with the first call, has lasted that long; if not, the task is woken when it has.
+    fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
+        let now = Instant::now();
+        let deadline = *self.since.get_or_insert(now) + limit;
+        if now < deadline {
+            self.wake_at(deadline, now, cx);
+        }
+        now >= deadline
+    }
+
+    fn wake_at(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) {
+        let alarm = match &mut self.alarm {
+            // It rings before that, and then this is asked again.
+            Some(alarm) if now < alarm.deadline() && alarm.deadline() <= deadline => return,
+            Some(alarm) => {
+                alarm.as_mut().reset(deadline);
+                alarm
+            }
+            None => self.alarm.insert(Box::pin(sleep_until(deadline))),
+        };
+        if alarm.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+    }
+}
