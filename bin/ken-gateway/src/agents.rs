@@ -1,0 +1,246 @@
+//! Prompts straight to an instance.
+
+use std::sync::Arc;
+
+use ken_http::http::StatusCode;
+use ken_http::{Failure, Request, Response, typed};
+use ken_types::event::Failure as Cause;
+use ken_types::id::Mint;
+use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
+use ken_types::ops::store::{
+    Admission, Admit, Image, OfInstance, Policy, Standing, State, SubmissionsAbort, SubmissionsAdmit,
+};
+use ken_types::{Code, Error};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::body::{self, required};
+use crate::gateway::{CALL, Gateway};
+use crate::once::{Answer, once};
+use crate::turn::{Waited, check_model, stream_url, wait};
+
+/// The body. Unknown fields are ignored.
+#[derive(Debug, Deserialize)]
+struct Prompt {
+    message: Option<String>,
+    #[serde(default)]
+    images: Vec<Value>,
+    #[serde(default)]
+    policy: Policy,
+}
+
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+impl Prompt {
+    fn check(self, instance: String, mint: &mut Mint) -> Result<Admit, Error> {
+        let message = required("message", self.message)?;
+        if message.len() > PROMPT_BYTES {
+            let text = format!(
+                "message has {} bytes, at most {PROMPT_BYTES} are allowed",
+                message.len()
+            );
+            return Err(Error::too_large(text).at("/message"));
+        }
+        if self.images.len() > IMAGES {
+            let text = format!("{} images, at most {IMAGES} are allowed", self.images.len());
+            return Err(Error::invalid("/images", text));
+        }
+        let images = self
+            .images
+            .into_iter()
+            .enumerate()
+            .map(|(index, image)| check_image(index, image));
+        Ok(Admit {
+            instance,
+            submission_id: mint.submission(),
+            message,
+            images: images.collect::<Result<_, _>>()?,
+            policy: self.policy,
+        })
+    }
+}
+
+fn check_image(index: usize, image: Value) -> Result<Image, Error> {
+    let wrong = |field: &str, message: &str| Error::invalid(format!("/images/{index}{field}"), message);
+    let image: Image = ken_types::json::from_value(image).map_err(|error| {
+        let at = format!("/images/{index}{}", error.at.as_deref().unwrap_or_default());
+        error.at(at)
+    })?;
+    if image.kind != "image" {
+        return Err(wrong("/type", "type must be image"));
+    }
+    if !IMAGE_TYPES.contains(&image.mime_type.as_str()) {
+        return Err(wrong(
+            "/mimeType",
+            "mimeType must be image/png, image/jpeg, image/gif or image/webp",
+        ));
+    }
+    if image.data.len() > IMAGE_CHARACTERS {
+        let text = format!(
+            "an image has {} characters, at most {IMAGE_CHARACTERS} are allowed",
+            image.data.len()
+        );
+        return Err(Error::too_large(text).at(format!("/images/{index}/data")));
+    }
+    match !image.data.is_empty() && is_base64(image.data.as_bytes()) {
+        true => Ok(image),
+        false => Err(wrong("/data", "data is not base64")),
+    }
+}
+
+/// RFC 4648, section 4, with its padding.
+fn is_base64(text: &[u8]) -> bool {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    let digits = text.get(..text.len() - padding).unwrap_or_default();
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    text.len().is_multiple_of(4) && padding <= 2 && digits.iter().all(is_digit)
+}
+
+/// POST /agents/:name/:id
+pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let waits = waits(&request)?;
+    let instance = instance(&request)?;
+    let bytes = request.body().await?;
+    let prompt = body::read::<Prompt>(&bytes)?;
+    // What is wrong with the prompt is said before its key is looked at.
+    let checked = prompt.check(instance, &mut Mint::fresh()?)?;
+    check_model(&gateway)
+        .await
+        .map_err(|error| Failure::from(error).kind("model_not_configured"))?;
+    let _held = if waits { Some(request.hold()?) } else { None };
+    let work = async |mut mint: Mint| {
+        let admit = Admit {
+            submission_id: mint.submission(),
+            ..checked
+        };
+        admitted(&gateway, &request, admit, waits).await
+    };
+    once(&gateway, &request, &bytes, typed, work).await
+}
+
+async fn admitted(
+    gateway: &Gateway,
+    request: &Request,
+    admit: Admit,
+    waits: bool,
+) -> Result<Answer, Failure> {
+    let admission = gateway
+        .store
+        .call::<SubmissionsAdmit>(&admit, CALL)
+        .await
+        .map_err(|error| match error.code {
+            Code::Conflict => Failure::from(error).kind("session_busy"),
+            _ => Failure::from(error),
+        })?;
+    let stream_url = stream_url(gateway, request, &admit.instance);
+    if !waits {
+        return accepted(&admission, &stream_url);
+    }
+    match wait(gateway, request.shutdown(), &admission.submission_id, None).await? {
+        Waited::Settled(standing) => settled(*standing, &admission, &stream_url),
+        Waited::Running(_) | Waited::Stopping => Ok(accepted(&admission, &stream_url)?.not_kept()),
+    }
+}
+
+fn accepted(admission: &Admission, stream_url: &str) -> Result<Answer, Failure> {
+    let body = json!({
+        "streamUrl": stream_url,
+        "offset": admission.offset,
+        "submissionId": admission.submission_id,
+    });
+    let answer = Answer::json(202, &body)?;
+    Ok(answer
+        .header("location", stream_url)
+        .header("stream-next-offset", admission.offset.to_string()))
+}
+
+fn settled(standing: Standing, admission: &Admission, stream_url: &str) -> Result<Answer, Failure> {
+    match (standing.state, standing.result) {
+        (State::Completed, Some(result)) => {
+            let body = json!({
+                "result": result,
+                "streamUrl": stream_url,
+                "offset": admission.offset,
+                "submissionId": admission.submission_id,
+            });
+            Answer::json(200, &body)
+        }
+        (state, _) => {
+            Err(failure(state, standing.error).with("submissionId", json!(admission.submission_id)))
+        }
+    }
+}
+
+/// To a waiting caller every failure is a 500, told apart by its type.
+fn failure(state: State, cause: Option<Cause>) -> Failure {
+    let cause = cause.unwrap_or_else(|| Cause {
+        name: String::new(),
+        message: "the submission failed".to_owned(),
+    });
+    let kind = match (state, cause.name.as_str()) {
+        (State::Aborted, _) => "submission_aborted",
+        (_, "timeout") => "submission_timeout",
+        (_, "interrupted") => "submission_interrupted",
+        (_, "retry_exhausted") => "submission_retry_exhausted",
+        _ => "operation_failed",
+    };
+    // The cause is the turn's own, which its stream shows as well: nothing is told here that was hidden.
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable,
+        cause.message,
+    )
+    .kind(kind)
+}
+
+/// POST /agents/:name/:id/abort
+pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let instance = instance(&request)?;
+    request.no_fields().await?;
+    let work = async |_: Mint| {
+        let aborted = gateway
+            .store
+            .call::<SubmissionsAbort>(&OfInstance { instance }, CALL)
+            .await?;
+        let ids = aborted.submission_ids;
+        Answer::json(200, &json!({"aborted": !ids.is_empty(), "submissionIds": ids}))
+    };
+    once(&gateway, &request, b"{}", typed, work).await
+}
+
+/// `?wait=result`, once.
+fn waits(request: &Request) -> Result<bool, Failure> {
+    match request.query()?.one("wait")? {
+        None => Ok(false),
+        Some("result") => Ok(true),
+        Some(other) => Err(Error::invalid("?wait", format!("wait is {other:?}, it must be result")).into()),
+    }
+}
+
+/// The instance that a path names: only the orchestrator can be addressed.
+pub(crate) fn instance(request: &Request) -> Result<String, Failure> {
+    let (name, id) = (request.segment("name"), request.segment("id"));
+    if name != "orchestrator" {
+        return Err(Failure::from(Error::not_found(format!("No agent {name}."))).kind("agent_not_found"));
+    }
+    if id.len() > INSTANCE_BYTES || id.chars().any(char::is_control) {
+        let message = format!("an instance's id has 1 to {INSTANCE_BYTES} bytes and no control characters");
+        return Err(Error::new(Code::Invalid, message).into());
+    }
+    Ok(id.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64() {
+        for good in ["QQ==", "QUI=", "QUJD", "+/+/"] {
+            assert!(is_base64(good.as_bytes()), "{good}");
+        }
+        for bad in ["Q", "QQ=", "Q===", "Q Q=", "QQ=A", "-_-_"] {
+            assert!(!is_base64(bad.as_bytes()), "{bad}");
+        }
+    }
+}

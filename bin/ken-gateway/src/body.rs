@@ -1,0 +1,59 @@
+//! Reading JSON bodies into types, with the field named when it is wrong.
+
+use ken_http::Failure;
+use ken_types::{Error, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A body as `T`; no body is `{}`. Whether unknown fields are refused is up to `T`.
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    let malformed = |error| Failure::from(error).kind("invalid_json");
+    let value = json::parse(bytes, json::MAX_DEPTH).map_err(malformed)?;
+    if !value.is_object() {
+        return Err(Error::invalid("", format!("the body is {}, not an object", kind(&value))).into());
+    }
+    Ok(json::from_value(value)?)
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The value of a field that has to be there.
+pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
+    value.ok_or_else(|| Error::invalid(format!("/{name}"), format!("{name} is missing")))
+}
+
+/// A text of so many characters, counted as Unicode scalar values.
+pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> Result<(), Error> {
+    let name = at.trim_start_matches(['/', '?']);
+    // A byte is never more than one character, so most texts need no counting.
+    let length = if text.len() <= most && least == 0 {
+        0
+    } else {
+        text.chars().count()
+    };
+    if length < least {
+        return Err(Error::invalid(at, format!("{name} is empty")));
+    }
+    if length > most {
+        return Err(Error::invalid(
+            at,
+            format!("{name} has {length} characters, at most {most} are allowed"),
+        ));
+    }
+    Ok(())
+}
+
+/// The field at a JSON pointer of one token.
+pub(crate) fn pointer(name: &str) -> String {
+    format!("/{name}")
+}

@@ -1,0 +1,403 @@
+//! POST /api/chat/events: a message in, an answer out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_chat::{Connector, Done, Inbound, Received, Reply};
+use ken_http::http::StatusCode;
+use ken_http::{Failure, Request, Response, plain};
+use ken_types::event::{Failure as Cause, TurnResult};
+use ken_types::id::Mint;
+use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
+use ken_types::ops::store::{Admission, OpenSession, Policy, Scope, Standing, State};
+use ken_types::{Code, Error};
+use serde::Deserialize;
+use serde_json::value::to_raw_value;
+use serde_json::{Map, Value, json};
+
+use crate::body::{self, check_length, pointer, required};
+use crate::gateway::Gateway;
+use crate::once::{Answer, once};
+use crate::turn::{Waited, check_model, stream_url, wait};
+
+/// The body. Unknown fields are ignored: clients send what their platform knows.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Message {
+    #[serde(default)]
+    connector: Value,
+    text: Option<String>,
+    actor_id: Option<String>,
+    conversation_id: Option<String>,
+    thread_id: Option<String>,
+    session: Option<String>,
+    #[serde(default)]
+    policy: Policy,
+    actor_display_name: Option<String>,
+    client_id: Option<String>,
+    project_id: Option<String>,
+    workflow: Option<String>,
+    task: Option<String>,
+    raw: Option<Value>,
+}
+
+impl Message {
+    fn into_inbound(self) -> Result<Inbound, Error> {
+        let text = required("text", self.text.as_deref())?;
+        if text.len() > PROMPT_BYTES {
+            let message = format!(
+                "text has {} bytes, at most {PROMPT_BYTES} are allowed",
+                text.len()
+            );
+            return Err(Error::too_large(message).at("/text"));
+        }
+        if text.trim().is_empty() {
+            return Err(Error::invalid("/text", "text is blank"));
+        }
+        let session = self.session.as_ref().map(|session| session.trim().to_owned());
+        if session.as_ref().is_some_and(String::is_empty) {
+            return Err(Error::invalid("/session", "session is blank"));
+        }
+        Ok(Inbound {
+            connector: self.connector(),
+            scope: self.scope()?,
+            session,
+            policy: self.policy,
+            context: self.context()?,
+            raw: self.raw.as_ref().and_then(|raw| to_raw_value(raw).ok()),
+            text: self.text.unwrap_or_default(),
+        })
+    }
+
+    fn connector(&self) -> Connector {
+        if self.connector == "tui" {
+            Connector::Tui
+        } else {
+            Connector::Web
+        }
+    }
+
+    fn scope(&self) -> Result<Scope, Error> {
+        let connector = self.connector();
+        let identity = |name: &str, value: &Option<String>| -> Result<String, Error> {
+            let value = match (value, connector) {
+                (None, Connector::Web) => connector.name().to_owned(),
+                (value, _) => required(name, value.clone())?,
+            };
+            check_length(&pointer(name), value.trim(), 1, usize::MAX)?;
+            check_length(&pointer(name), &value, 1, IDENTITY_CHARACTERS)?;
+            Ok(value)
+        };
+        Ok(Scope {
+            connector: connector.name().to_owned(),
+            actor_id: identity("actorId", &self.actor_id)?,
+            conversation_id: identity("conversationId", &self.conversation_id)?,
+            thread_id: match &self.thread_id {
+                None => None,
+                thread => Some(identity("threadId", thread)?),
+            },
+        })
+    }
+
+    fn context(&self) -> Result<Option<Value>, Error> {
+        let mut context = Map::new();
+        for (name, value) in [
+            ("actorDisplayName", &self.actor_display_name),
+            ("clientId", &self.client_id),
+            ("projectId", &self.project_id),
+            ("workflow", &self.workflow),
+            ("task", &self.task),
+        ] {
+            if let Some(value) = value {
+                check_length(&pointer(name), value, 0, IDENTITY_CHARACTERS)?;
+                context.insert(name.to_owned(), value.as_str().into());
+            }
+        }
+        Ok((!context.is_empty()).then_some(Value::Object(context)))
+    }
+}
+
+/// How long the caller waits, by `Prefer` (RFC 7240), and what of it was honoured.
+struct Preference {
+    time: Duration,
+    applied: Option<String>,
+}
+
+impl Preference {
+    fn of(request: &Request, configured: Duration) -> Preference {
+        for wish in request
+            .header("prefer")
+            .unwrap_or_default()
+            .split([',', ';'])
+            .map(str::trim)
+        {
+            if wish.eq_ignore_ascii_case("respond-async") {
+                return Preference {
+                    time: Duration::ZERO,
+                    applied: Some("respond-async".to_owned()),
+                };
+            }
+            let seconds = wish
+                .split_once('=')
+                .filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
+            if let Some(seconds) = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok()) {
+                let time = configured.min(Duration::from_secs(seconds));
+                return Preference {
+                    time,
+                    applied: Some(format!("wait={seconds}")),
+                };
+            }
+        }
+        Preference {
+            time: configured,
+            applied: None,
+        }
+    }
+}
+
+pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let inbound = body::read::<Message>(&bytes)?.into_inbound()?;
+    let preference = Preference::of(&request, gateway.wait);
+    check_model(&gateway).await?;
+    // Taken before anything is accepted: whoever cannot wait is told so while it is still free to say no.
+    let _held = if preference.time.is_zero() {
+        None
+    } else {
+        Some(request.hold()?)
+    };
+    let work = async |mint: Mint| converse(&gateway, &request, preference, mint, inbound).await;
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+async fn converse(
+    gateway: &Gateway,
+    request: &Request,
+    preference: Preference,
+    mut mint: Mint,
+    inbound: Inbound,
+) -> Result<Answer, Failure> {
+    let connector = inbound.connector;
+    let received = gateway.ingress.receive(&mut mint, inbound).await?;
+    let event = event(&received, connector);
+    match received.done {
+        Done::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
+        Done::Commanded(Reply {
+            submission: Some(submission),
+            session: Some(session),
+            name,
+            text,
+            ..
+        }) => {
+            let turn = Turn::new(gateway, request, event, session, submission);
+            turn.compacted(gateway, request, preference, &name, &text).await
+        }
+        Done::Commanded(reply) => commanded(&received.event_id.0, &reply),
+        Done::Prompted { session, submission } => {
+            Turn::new(gateway, request, event, session, submission)
+                .answered(gateway, request, preference)
+                .await
+        }
+    }
+}
+
+fn event(received: &Received, connector: Connector) -> Value {
+    json!({
+        "id": received.event_id,
+        "connector": connector.name(),
+        "messageKind": received.kind,
+        "receivedAt": received.received_at,
+    })
+}
+
+fn commanded(event_id: &str, reply: &Reply) -> Result<Answer, Failure> {
+    let mut body = json!({
+        "result": {"text": reply.text, "command": {"name": reply.name, "handled": true}},
+        "event": {"id": event_id},
+    });
+    if let Some(session) = &reply.session {
+        insert(&mut body, "session", json!(session));
+    }
+    match &reply.error {
+        None => Answer::json(200, &body),
+        // A misused command keeps the body of a command.
+        Some(error) => Err(Value::as_object(&body)
+            .into_iter()
+            .flatten()
+            .fold(Failure::from(error.clone()), |failure, (name, value)| {
+                failure.with(name, value.clone())
+            })),
+    }
+}
+
+fn insert(body: &mut Value, name: &str, value: Value) {
+    if let Value::Object(fields) = body {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
+/// A prompt that was accepted, as its answer shows it.
+struct Turn {
+    event: Value,
+    session: OpenSession,
+    submission: Admission,
+    stream_url: String,
+}
+
+impl Turn {
+    fn new(
+        gateway: &Gateway,
+        request: &Request,
+        event: Value,
+        session: OpenSession,
+        submission: Admission,
+    ) -> Turn {
+        let stream_url = stream_url(gateway, request, session.id.as_str());
+        Turn {
+            event,
+            session,
+            submission,
+            stream_url,
+        }
+    }
+
+    async fn answered(
+        self,
+        gateway: &Gateway,
+        request: &Request,
+        preference: Preference,
+    ) -> Result<Answer, Failure> {
+        let waited = wait(
+            gateway,
+            request.shutdown(),
+            &self.submission.submission_id,
+            Some(preference.time),
+        )
+        .await?;
+        let answer = match waited {
+            Waited::Settled(standing) => self.settled(*standing)?,
+            Waited::Running(standing) => self.running(standing.as_deref())?,
+            Waited::Stopping => self.running(None)?.not_kept(),
+        };
+        Ok(match preference.applied {
+            Some(applied) => answer.header("preference-applied", applied),
+            None => answer,
+        })
+    }
+
+    /// `/compact`: the body of a command, with what the compaction found.
+    async fn compacted(
+        self,
+        gateway: &Gateway,
+        request: &Request,
+        preference: Preference,
+        name: &str,
+        text: &str,
+    ) -> Result<Answer, Failure> {
+        let waited = wait(
+            gateway,
+            request.shutdown(),
+            &self.submission.submission_id,
+            Some(preference.time),
+        )
+        .await?;
+        let mut body = json!({
+            "result": {"text": text, "command": {"name": name, "handled": true}},
+            "event": self.event,
+            "session": self.session,
+        });
+        match waited {
+            Waited::Settled(standing) if standing.state == State::Completed => {
+                let budget = standing
+                    .result
+                    .and_then(|result| result.context_budget)
+                    .unwrap_or_default();
+                if let Some(result) = body.get_mut("result") {
+                    insert(result, "contextBudget", budget);
+                }
+                insert(&mut body, "contextUsage", usage(standing.context_usage));
+                Answer::json(200, &body)
+            }
+            Waited::Settled(standing) => self.settled(*standing),
+            Waited::Running(_) => Answer::json(202, &body),
+            Waited::Stopping => Ok(Answer::json(202, &body)?.not_kept()),
+        }
+    }
+
+    fn settled(&self, standing: Standing) -> Result<Answer, Failure> {
+        match (standing.state, &standing.result) {
+            (State::Completed, Some(result)) => {
+                let body = self.body(json!(result), "completed", usage(standing.context_usage));
+                Answer::json(200, &body)
+            }
+            _ => Err(self.failed(standing)),
+        }
+    }
+
+    fn running(&self, standing: Option<&Standing>) -> Result<Answer, Failure> {
+        let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
+        let mut body = self.body(Value::Null, "running", context_usage);
+        let approvals = standing
+            .map(|standing| standing.approvals.as_slice())
+            .unwrap_or_default();
+        if !approvals.is_empty() {
+            insert(&mut body, "approvals", json!(approvals));
+        }
+        Answer::json(202, &body)
+    }
+
+    fn body(&self, result: Value, status: &str, context_usage: Value) -> Value {
+        json!({
+            "result": result,
+            "status": status,
+            "submissionId": self.submission.submission_id,
+            "offset": self.submission.offset,
+            "streamUrl": self.stream_url,
+            "event": self.event,
+            "session": self.session,
+            "contextUsage": context_usage,
+        })
+    }
+
+    fn failed(&self, standing: Standing) -> Failure {
+        let failure = failure(&standing)
+            .with("event", self.event.clone())
+            .with("session", json!(self.session))
+            .with("submissionId", json!(self.submission.submission_id))
+            .with("streamUrl", self.stream_url.clone())
+            .with("offset", json!(self.submission.offset))
+            .with("contextUsage", usage(None));
+        match standing.state {
+            State::Aborted => failure.with("result", partial(standing.result)),
+            _ => failure,
+        }
+    }
+}
+
+/// The status of a turn that did not come to its end (gateway-http 5.1).
+fn failure(standing: &Standing) -> Failure {
+    let unknown = Cause {
+        name: "defect".to_owned(),
+        message: "the turn ended without a result".to_owned(),
+    };
+    let cause = standing.error.as_ref().unwrap_or(&unknown);
+    let (status, code) = match (standing.state, cause.name.as_str()) {
+        (State::Aborted, _) => (499, Code::Cancelled),
+        (_, "provider") => (502, Code::Unavailable),
+        (_, "timeout") => (504, Code::Deadline),
+        _ => (500, Code::Internal),
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Failure::new(status, code, cause.message.clone())
+}
+
+fn partial(result: Option<TurnResult>) -> Value {
+    match result {
+        Some(result) if !result.text.is_empty() => json!(result),
+        _ => Value::Null,
+    }
+}
+
+fn usage(known: Option<Value>) -> Value {
+    known.unwrap_or_else(|| json!({"available": false}))
+}

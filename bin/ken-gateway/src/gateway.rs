@@ -1,0 +1,132 @@
+//! What all routes share, and how it comes to be.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_chat::Ingress;
+use ken_http::{Access, Limiter, Limits, Rate, Request, Server, names_loopback};
+use ken_service::{NoOptions, Program, Start};
+use ken_types::Error;
+use ken_types::config::Config;
+use ken_wire::{Daemon, Pool, Table};
+use serde_json::{Map, Value};
+
+use crate::routes;
+use crate::tail::Tails;
+
+/// How long a call to another part may take. It is less than a client's patience and more than a part's restart.
+pub(crate) const CALL: Duration = Duration::from_secs(10);
+
+/// The ways to the other parts, and what was configured.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) store: Pool,
+    pub(crate) model: Pool,
+    pub(crate) agent: Pool,
+    pub(crate) kend: Pool,
+    pub(crate) ingress: Ingress,
+    pub(crate) tails: Tails,
+    /// How long a chat event waits for its answer before 202.
+    pub(crate) wait: Duration,
+    /// Without a slash at its end; empty when none is configured.
+    public_url: String,
+    /// Where it listens, for answers to requests that name no host of this machine.
+    own_url: String,
+}
+
+impl Daemon for Gateway {
+    fn stats(&self) -> Map<String, Value> {
+        [("followed_streams".to_owned(), self.tails.count().into())]
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Gateway {
+    /// What the URLs in an answer begin with.
+    pub(crate) fn base_url(&self, request: &Request) -> String {
+        if !self.public_url.is_empty() {
+            return self.public_url.clone();
+        }
+        match request.header("host") {
+            Some(host) if names_loopback(host) => format!("http://{host}"),
+            _ => self.own_url.clone(),
+        }
+    }
+}
+
+/// Opens what the gateway needs and starts to listen.
+pub(crate) fn start(
+    program: Program,
+    start: &mut Start<NoOptions>,
+) -> Result<(Table<Gateway>, Arc<Gateway>), Error> {
+    let socket = http_socket(start)?;
+    let own = socket
+        .local_addr()
+        .map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
+    let pool = |part: &str| Pool::new(start.places.socket(part));
+    let store = pool("store");
+    let gateway = Arc::new(Gateway {
+        ingress: Ingress::new(store.clone()),
+        tails: Tails::new(store.clone()),
+        store,
+        model: pool("model"),
+        agent: pool("agent"),
+        kend: pool("kend"),
+        wait: Duration::from_millis(start.config.chat.wait_ms.into()),
+        public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
+        own_url: format!("http://{own}"),
+    });
+    let server = server(&start.config, gateway.clone())?;
+    let mut stop = start.stop.clone();
+    start.tasks.spawn(async move {
+        if let Err(error) = server.run(socket, async move { stop.stopped().await }).await {
+            tracing::error!("HTTP has ended: {error}");
+        }
+    });
+    Ok((Table::new(program.part(), program.version), gateway))
+}
+
+/// The socket that kend holds, else one of our own.
+fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
+    if let Some(socket) = start.sockets.take("http") {
+        return Ok(TcpListener::from(socket));
+    }
+    let address = SocketAddr::new(start.config.gateway.listen, start.config.gateway.port);
+    TcpListener::bind(address).map_err(|error| {
+        Error::unavailable(format!("cannot listen on {address}: {error}"))
+            .hint("another port: [gateway] port in ken.toml")
+    })
+}
+
+fn server(config: &Config, gateway: Arc<Gateway>) -> Result<Server<Gateway>, Error> {
+    let limits = Limits {
+        connections: config.limits.connections as usize,
+        long_responses: config.limits.held_connections as usize,
+        ..Limits::default()
+    };
+    let chat = limiter("RATE_LIMIT_CHAT", &config.limits.rate_chat)?;
+    let api = limiter("RATE_LIMIT_API", &config.limits.rate_api)?;
+    let limit_loopback = match variable("RATE_LIMIT_LOOPBACK") {
+        Some(text) => text == "true",
+        None => config.limits.rate_loopback,
+    };
+    Ok(Server::new(routes::table(&chat, &api), gateway)
+        .access(Access::new(variable("API_SECRET").as_deref()))
+        .limits(limits)
+        .limit_loopback(limit_loopback))
+}
+
+fn limiter(name: &str, configured: &str) -> Result<Arc<Limiter>, Error> {
+    let text = variable(name).unwrap_or_else(|| configured.to_owned());
+    let rate = text.parse::<Rate>().map_err(|error| Error {
+        at: Some(name.to_owned()),
+        ..error
+    })?;
+    Ok(Arc::new(Limiter::new(rate)))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

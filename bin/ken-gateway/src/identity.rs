@@ -1,0 +1,135 @@
+//! On whose behalf a request is made: `connector`, `actorId`, `conversationId`, `threadId`.
+
+use ken_http::{Failure, Query};
+use ken_types::Error;
+use ken_types::limits::IDENTITY_CHARACTERS;
+use ken_types::ops::store::Scope;
+use serde::Deserialize;
+
+use crate::body::{check_length, required};
+
+/// The four fields, as they come.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Identity {
+    connector: Option<String>,
+    actor_id: Option<String>,
+    conversation_id: Option<String>,
+    thread_id: Option<String>,
+}
+
+/// `at` of a field: in a body a pointer, in a query a parameter.
+type At = fn(&str) -> String;
+
+fn in_body(name: &str) -> String {
+    format!("/{name}")
+}
+
+fn in_query(name: &str) -> String {
+    format!("?{name}")
+}
+
+const CONNECTORS: [&str; 3] = ["tui", "web-api", "messenger"];
+
+impl Identity {
+    /// From a query. Each may be given once.
+    pub(crate) fn of_query(query: &Query) -> Result<Identity, Error> {
+        let one = |name| query.one(name).map(|value| value.map(str::to_owned));
+        Ok(Identity {
+            connector: one("connector")?,
+            actor_id: one("actorId")?,
+            conversation_id: one("conversationId")?,
+            thread_id: one("threadId")?,
+        })
+    }
+
+    /// The whole identity from a query; any connector.
+    pub(crate) fn scope_of_query(query: &Query) -> Result<Scope, Failure> {
+        Ok(Identity::of_query(query)?.scope(&CONNECTORS, in_query)?)
+    }
+
+    /// Nothing at all, or the whole identity.
+    pub(crate) fn scope_or_none(query: &Query) -> Result<Option<Scope>, Failure> {
+        let identity = Identity::of_query(query)?;
+        let given = [
+            &identity.connector,
+            &identity.actor_id,
+            &identity.conversation_id,
+            &identity.thread_id,
+        ];
+        match given.iter().any(|field| field.is_some()) {
+            true => Ok(Some(identity.scope(&CONNECTORS, in_query)?)),
+            false => Ok(None),
+        }
+    }
+
+    /// From a body; any connector.
+    pub(crate) fn into_scope(self) -> Result<Scope, Error> {
+        self.scope(&CONNECTORS, in_body)
+    }
+
+    /// From a body of the terminal client.
+    pub(crate) fn into_tui_scope(self) -> Result<Scope, Error> {
+        self.scope(&["tui"], in_body)
+    }
+
+    fn scope(self, connectors: &[&str], at: At) -> Result<Scope, Error> {
+        let text = |name: &str, value: Option<String>| -> Result<String, Error> {
+            let missing = |error: Error| error.at(at(name));
+            let value = required(name, value).map_err(missing)?;
+            check_length(&at(name), value.trim(), 1, usize::MAX)?;
+            check_length(&at(name), &value, 1, IDENTITY_CHARACTERS)?;
+            Ok(value)
+        };
+        let connector = text("connector", self.connector)?;
+        if !connectors.contains(&connector.as_str()) {
+            let message = format!(
+                "connector is {connector:?}, it must be {}",
+                connectors.join(" or ")
+            );
+            return Err(Error::invalid(at("connector"), message));
+        }
+        Ok(Scope {
+            connector,
+            actor_id: text("actorId", self.actor_id)?,
+            conversation_id: text("conversationId", self.conversation_id)?,
+            thread_id: self
+                .thread_id
+                .map(|thread| text("threadId", Some(thread)))
+                .transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(query: &str) -> Result<Scope, Failure> {
+        Identity::scope_of_query(&Query::parse(query).unwrap())
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        assert!(
+            scope("connector=tui&actorId=a&conversationId=c")
+                .unwrap()
+                .thread_id
+                .is_none()
+        );
+        for (query, at) in [
+            ("", "?connector"),
+            ("connector=tui", "?actorId"),
+            ("connector=tui&actorId=a", "?conversationId"),
+            ("connector=tui&actorId=%20&conversationId=c", "?actorId"),
+            ("connector=tui&actorId=a&conversationId=c&threadId=", "?threadId"),
+            ("connector=x&actorId=a&conversationId=c", "?connector"),
+            ("connector=tui&actorId=a&actorId=b&conversationId=c", "?actorId"),
+        ] {
+            let failure = scope(query).unwrap_err();
+            assert_eq!(failure.error().at.as_deref(), Some(at), "{query}");
+        }
+        let long = format!("connector=tui&actorId={}&conversationId=c", "x".repeat(257));
+        assert_eq!(scope(&long).unwrap_err().error().at.as_deref(), Some("?actorId"));
+    }
+}

@@ -1,0 +1,33 @@
+//! The HTTP gateway: everything that a program outside can ask of ken. It keeps no state.
+
+mod agents;
+mod body;
+mod chat;
+mod gateway;
+mod health;
+mod identity;
+mod knowledge;
+mod once;
+mod openapi;
+mod page;
+mod read;
+mod routes;
+mod sessions;
+mod sse;
+mod tail;
+mod turn;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ken_service::{NoOptions, Program, run};
+
+fn main() -> ExitCode {
+    let program = Program {
+        name: "ken-gateway",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "Speaks HTTP for ken: sessions, chat, transcripts, live streams, knowledge",
+        drain: Duration::from_secs(1),
+    };
+    run::<NoOptions, _, _>(program, async |start| gateway::start(program, start))
+}

@@ -1,0 +1,115 @@
+//! Every route: method, path, function. What a function calls stands in its file; what each answers, in
+//! `share/openapi/gateway.json`.
+
+use std::sync::Arc;
+
+use ken_http::{Area, Failure, Limiter, Media, Request, Response, Routes};
+use ken_types::Error;
+
+use crate::gateway::Gateway;
+use crate::{agents, chat, health, knowledge, openapi, read, sessions};
+
+/// Bodies that may hold images.
+const IMAGE_BODY: u64 = 16 << 20;
+
+pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes<Gateway> {
+    let routes = Routes::new()
+        .area(Area::below("api").guarded().limited(api_rate))
+        .area(
+            Area::below("agents")
+                .guarded()
+                .strict()
+                .typed_errors()
+                .body_limit(IMAGE_BODY)
+                .limited(api_rate),
+        )
+        .area(
+            Area::below("workflows")
+                .guarded()
+                .strict()
+                .typed_errors()
+                .limited(api_rate),
+        )
+        .area(Area::below("runs").guarded().typed_errors().limited(api_rate))
+        .area(
+            Area::below("streams")
+                .guarded()
+                .media(Media::Any)
+                .typed_errors()
+                .limited(api_rate),
+        )
+        .area(Area::below("channels").media(Media::Any));
+    let routes = routes
+        .on("GET    /health", health::health)
+        .on("GET    /ready", health::ready)
+        .on("GET    /openapi.json", openapi::document)
+        .on("POST   /api/chat/events", chat::receive)
+        .limited(chat_rate)
+        .on("POST   /api/chat/sessions", sessions::create)
+        .on("GET    /api/chat/sessions", sessions::list)
+        .on("POST   /api/chat/sessions/:selector/resume", sessions::resume)
+        .on("GET    /api/chat/sessions/:id/transcript", sessions::transcript)
+        .on("POST   /api/chat/sessions/:id/cancel", sessions::cancel)
+        .on("DELETE /api/chat/sessions/:id", sessions::archive)
+        .on("POST   /api/knowledge", knowledge::put)
+        .on("GET    /api/knowledge", knowledge::list)
+        .on("POST   /api/knowledge/reindex", knowledge::reindex)
+        .on("GET    /api/knowledge/reindex/:jobId", knowledge::job)
+        .on("GET    /api/knowledge/:id", knowledge::get)
+        .on("DELETE /api/knowledge/:id", knowledge::delete)
+        .on("POST   /agents/:name/:id", agents::prompt)
+        .limited(chat_rate)
+        .on("GET    /agents/:name/:id", read::stream)
+        .on("POST   /agents/:name/:id/abort", agents::abort);
+    UNAVAILABLE.iter().fold(routes, |routes, (pattern, part)| {
+        routes.on(pattern, move |_, request| unavailable(part, request))
+    })
+}
+
+/// Routes whose part is not there yet, and its name. They are known, so that a client learns why.
+const UNAVAILABLE: [(&str, &str); 37] = [
+    ("GET    /api/events", "the system event stream"),
+    ("GET    /api/schedules", "ken-scheduler"),
+    ("POST   /api/schedules", "ken-scheduler"),
+    ("GET    /api/schedules/:slug", "ken-scheduler"),
+    ("PATCH  /api/schedules/:slug", "ken-scheduler"),
+    ("DELETE /api/schedules/:slug", "ken-scheduler"),
+    ("POST   /api/schedules/:slug/pause", "ken-scheduler"),
+    ("POST   /api/schedules/:slug/resume", "ken-scheduler"),
+    ("POST   /api/schedules/:slug/run", "ken-scheduler"),
+    ("GET    /api/schedules/:slug/runs", "ken-scheduler"),
+    ("GET    /api/schedules/:slug/runs/:runId", "ken-scheduler"),
+    ("GET    /api/approvals/pending", "ken-approver"),
+    ("GET    /api/approvals/bindings/pending", "ken-approver"),
+    ("GET    /api/approvals/:requestId", "ken-approver"),
+    ("POST   /api/approvals/:requestId/decision", "ken-approver"),
+    ("GET    /api/connectors/messenger/status", "ken-messenger"),
+    ("GET    /api/connectors/messenger/health", "ken-messenger"),
+    ("POST   /api/connectors/messenger/pair", "ken-messenger"),
+    ("POST   /api/connectors/messenger/deny", "ken-messenger"),
+    ("POST   /api/connectors/messenger/allow", "ken-messenger"),
+    ("POST   /api/connectors/messenger/remove", "ken-messenger"),
+    ("POST   /api/connectors/messenger/policy", "ken-messenger"),
+    ("GET    /api/connectors/messenger/groups", "ken-messenger"),
+    ("POST   /api/connectors/messenger/group", "ken-messenger"),
+    ("DELETE /api/connectors/messenger/group/:groupId", "ken-messenger"),
+    ("POST   /channels/messenger/webhook", "ken-messenger"),
+    ("GET    /api/telemetry/runs", "telemetry"),
+    ("GET    /api/telemetry/runs/:runId", "telemetry"),
+    ("POST   /workflows/:name", "ken-workflow"),
+    ("GET    /runs", "ken-workflow"),
+    ("GET    /runs/:runId", "ken-workflow"),
+    ("POST   /runs/:runId/abort", "ken-workflow"),
+    ("PUT    /streams/*path", "the stream service"),
+    ("POST   /streams/*path", "the stream service"),
+    ("GET    /streams/*path", "the stream service"),
+    ("DELETE /streams/*path", "the stream service"),
+    ("OPTIONS /streams/*path", "the stream service"),
+];
+
+async fn unavailable(part: &'static str, _: Request) -> Result<Response, Failure> {
+    let message = format!("{part} is not part of this system");
+    Err(Error::unavailable(message)
+        .hint("`ken status` lists the parts that are")
+        .into())
+}

@@ -1,0 +1,133 @@
+//! Sessions: made, resumed, listed, read, cancelled, archived.
+
+use std::sync::Arc;
+
+use ken_http::{Failure, Request, Response, plain};
+use ken_types::Error;
+use ken_types::id::{Mint, Origin, SessionId};
+use ken_types::ops::store::{
+    CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::body;
+use crate::gateway::{CALL, Gateway};
+use crate::identity::Identity;
+use crate::once::{Answer, once};
+use crate::page;
+
+/// POST /api/chat/sessions
+pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
+    let work = async |mut mint: Mint| {
+        let args = CreateSession {
+            scope,
+            id: mint.session(Origin::Tui),
+            origin: Origin::Tui,
+        };
+        let session = gateway.store.call::<SessionsCreate>(&args, CALL).await?;
+        Answer::json(201, &json!({"session": session}))
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// POST /api/chat/sessions/:selector/resume
+pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
+    let selector = request.segment("selector").trim().to_owned();
+    if selector.is_empty() {
+        return Err(Error::invalid("/selector", "the selector is blank").into());
+    }
+    let work = async |mut mint: Mint| {
+        let fresh = FreshSession {
+            id: mint.session(Origin::Tui),
+            origin: Origin::Tui,
+        };
+        let args = ResumeSession {
+            scope,
+            selector,
+            fresh: Some(fresh),
+        };
+        let session = gateway.store.call::<SessionsResume>(&args, CALL).await?;
+        Answer::json(
+            if session.created { 201 } else { 200 },
+            &json!({"session": session}),
+        )
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// GET /api/chat/sessions
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let args = ListSessions {
+        scope: Identity::scope_or_none(&query)?,
+        archived: page::flag(&query, "archived")?,
+        limit: page::limit(&query, 100, 50)?,
+        after: page::cursor(&query, "after")?,
+    };
+    Response::json(200, &gateway.store.call::<SessionsList>(&args, CALL).await?)
+}
+
+/// GET /api/chat/sessions/:id/transcript
+pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let args = ReadTranscript {
+        scope: Identity::scope_of_query(&query)?,
+        id: session(&request),
+        limit: page::limit(&query, 100, 50)?,
+        before: page::cursor(&query, "before")?,
+    };
+    let page = gateway.store.call::<SessionsTranscript>(&args, CALL).await?;
+    Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
+}
+
+/// The body of a cancel: the identity, and which submission.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancel {
+    submission_id: Option<ken_types::id::SubmissionId>,
+    #[serde(flatten)]
+    identity: Identity,
+}
+
+/// POST /api/chat/sessions/:id/cancel
+pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let cancel = body::read::<Cancel>(&bytes)?;
+    let scope = cancel.identity.into_scope()?;
+    let id = session(&request);
+    let work = async |_: Mint| {
+        let args = CancelSession {
+            scope,
+            id: id.clone(),
+            submission_id: cancel.submission_id,
+        };
+        let stopped = gateway
+            .store
+            .call::<SessionsCancel>(&args, CALL)
+            .await?
+            .submission_id;
+        let body = json!({"session": {"id": id}, "cancelled": stopped.is_some(), "submissionId": stopped});
+        Answer::json(200, &body)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// DELETE /api/chat/sessions/:id
+pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = OwnedSession {
+        scope: Identity::scope_of_query(&request.query()?)?,
+        id: session(&request),
+    };
+    gateway.store.call::<SessionsArchive>(&args, CALL).await?;
+    Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
+}
+
+fn session(request: &Request) -> SessionId {
+    SessionId(request.segment("id").to_owned())
+}

@@ -1,0 +1,138 @@
+//! Waiting for a submission, and where its stream is.
+
+use std::time::Duration;
+
+use ken_http::{Request, Shutdown};
+use ken_types::id::SubmissionId;
+use ken_types::ops::Nothing;
+use ken_types::ops::model::ModelInfo;
+use ken_types::ops::store::{Standing, SubmissionsWait, WaitSubmission};
+use ken_types::{Code, Error};
+use tokio::time::{Instant, sleep};
+
+use crate::gateway::{CALL, Gateway};
+
+/// One call to the store waits at most so long; the wire allows ten minutes.
+const ONE_WAIT: Duration = Duration::from_secs(300);
+/// Between tries while the store restarts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How waiting ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    Settled(Box<Standing>),
+    /// The time is over; where it stands, if the store could say.
+    Running(Option<Box<Standing>>),
+    /// The gateway stops.
+    Stopping,
+}
+
+/// Waits until a submission is settled, at most for `time`. A store that restarts meanwhile is waited for: what it
+/// accepted is still there.
+pub(crate) async fn wait(
+    gateway: &Gateway,
+    mut shutdown: Shutdown,
+    id: &SubmissionId,
+    time: Option<Duration>,
+) -> Result<Waited, Error> {
+    let until = time.map(|time| Instant::now() + time);
+    let mut standing = None;
+    loop {
+        let left = until.map_or(ONE_WAIT, |until| {
+            until.saturating_duration_since(Instant::now()).min(ONE_WAIT)
+        });
+        if left.is_zero() {
+            return Ok(Waited::Running(standing));
+        }
+        let answer = tokio::select! {
+            answer = wait_once(gateway, id, left) => answer,
+            () = shutdown.requested() => return Ok(Waited::Stopping),
+        };
+        match answer {
+            Ok(now) if now.state.is_settled() => return Ok(Waited::Settled(Box::new(now))),
+            Ok(now) => standing = Some(Box::new(now)),
+            Err(error) if may_pass(error.code) => sleep(PAUSE.min(left)).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<Standing, Error> {
+    let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let args = WaitSubmission {
+        submission_id: id.clone(),
+        wait_ms,
+        or_waiting: false,
+    };
+    gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
+}
+
+fn may_pass(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::Deadline | Code::Busy)
+}
+
+/// Refuses a prompt that no model could ever answer. With the model's part down it is accepted, and waits.
+pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
+    match gateway
+        .model
+        .call::<ModelInfo>(&Nothing {}, Duration::from_secs(1))
+        .await
+    {
+        Ok(state) if state.models.is_empty() => {
+            let hint = "set KEN_MODEL, or [model] use in ken.toml; `rules` needs no model";
+            Err(Error::unavailable("no model is configured").hint(hint))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The absolute URL of an instance's stream.
+pub(crate) fn stream_url(gateway: &Gateway, request: &Request, instance: &str) -> String {
+    format!(
+        "{}/agents/orchestrator/{}",
+        gateway.base_url(request),
+        encode_segment(instance)
+    )
+}
+
+/// Percent-encodes what cannot stand in a path segment (RFC 3986: `pchar`).
+fn encode_segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z'
+            | b'a'..=b'z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'.'
+            | b'_'
+            | b'~'
+            | b':'
+            | b'@'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'\''
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b','
+            | b';'
+            | b'=' => segment.push(char::from(byte)),
+            other => segment.push_str(&format!("%{other:02X}")),
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_encoded() {
+        assert_eq!(encode_segment("schedule:01K2:01K3"), "schedule:01K2:01K3");
+        assert_eq!(encode_segment("a/b c%ü?"), "a%2Fb%20c%25%C3%BC%3F");
+    }
+}
