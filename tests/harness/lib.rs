@@ -1,0 +1,13 @@
+//! Whole systems for tests: `ken up` on a home of its own and a free port, and a client that shows every byte.
+//!
+//! Everything ends with the test: a [`System`] that is dropped takes its processes along.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod http;
+mod sse;
+mod system;
+
+pub use http::{Answer, Client, Exchange};
+pub use sse::{Frame, Stream};
+pub use system::{Builder, System, binary, until};

@@ -1,0 +1,101 @@
+//! Server-sent events, frame by frame.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::http::Client;
+
+/// An open event stream.
+pub struct Stream {
+    client: Client,
+    buffer: String,
+    ended: bool,
+}
+
+/// One frame as it came, without the blank line that ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame(pub String);
+
+impl Stream {
+    /// Attaches. Fails the test unless it is a 200.
+    pub fn open(address: SocketAddr, target: &str) -> Stream {
+        let mut client = Client::connect(address);
+        client.request("GET", target).start();
+        let (status, headers) = client.head().expect("a head");
+        assert_eq!(status, 200, "{target}");
+        assert!(
+            headers.contains(&("content-type".to_owned(), "text/event-stream".to_owned())),
+            "{headers:?}"
+        );
+        Stream {
+            client,
+            buffer: String::new(),
+            ended: false,
+        }
+    }
+
+    /// The next frame; `None` when the stream has ended properly.
+    pub fn frame(&mut self) -> Option<Frame> {
+        self.try_frame().expect("a frame")
+    }
+
+    /// As `frame`; an error when the connection broke.
+    pub fn try_frame(&mut self) -> std::io::Result<Option<Frame>> {
+        loop {
+            if let Some(end) = self.buffer.find("\n\n") {
+                let frame = self.buffer.drain(..end + 2).collect::<String>();
+                return Ok(Some(Frame(frame.trim_end_matches('\n').to_owned())));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let chunk = self.client.chunk()?;
+            self.ended = chunk.is_empty();
+            self.buffer += std::str::from_utf8(&chunk).expect("UTF-8");
+        }
+    }
+
+    /// The next control frame; the events of all data frames before it are added to `events`.
+    pub fn until_control(&mut self, events: &mut Vec<Value>) -> Value {
+        loop {
+            let frame = self.frame().expect("a control frame before the end");
+            match frame.kind() {
+                "data" => events.extend(frame.data().as_array().expect("an array").iter().cloned()),
+                "control" => return frame.data(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads until an event of this type has come; all events so far.
+    pub fn until_event(&mut self, kind: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        while !events
+            .iter()
+            .any(|event: &Value| event.get("type").is_some_and(|found| found == kind))
+        {
+            self.until_control(&mut events);
+        }
+        events
+    }
+}
+
+impl Frame {
+    /// What stands behind `event: `; empty for a comment.
+    pub fn kind(&self) -> &str {
+        self.0
+            .lines()
+            .find_map(|line| line.strip_prefix("event: "))
+            .unwrap_or_default()
+    }
+
+    pub fn data(&self) -> Value {
+        let data = self
+            .0
+            .lines()
+            .find_map(|line| line.strip_prefix("data:"))
+            .unwrap_or_default();
+        serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"))
+    }
+}

@@ -1,0 +1,337 @@
+//! A system of ken, from `ken up` to its end.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::http::{Answer, Client};
+use crate::sse::Stream;
+
+/// A program of the workspace. The tests run what `make test` (or `cargo build --workspace --bins`) has built.
+pub fn binary(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().expect("the test's own path");
+    let target = exe
+        .parent()
+        .and_then(Path::parent)
+        .expect("target/<profile>/deps");
+    let path = target.join(name);
+    assert!(
+        path.exists(),
+        "{} is not built: `make test`, or cargo build --workspace --bins",
+        path.display()
+    );
+    path
+}
+
+/// Tries until it holds, at most ten seconds; the last try's answer decides.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How a system is to be.
+#[derive(Default)]
+pub struct Builder {
+    config: String,
+    env: Vec<(String, String)>,
+    files: Vec<(String, String)>,
+}
+
+impl Builder {
+    /// The text of its `ken.toml`.
+    pub fn config(mut self, text: &str) -> Builder {
+        self.config += text;
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Builder {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Answers from a script (ken-model(8)) instead of the rules.
+    pub fn script(self, lines: &[Value]) -> Builder {
+        let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let mut builder = self.env("KEN_MODEL", "script");
+        builder.files.push(("script.jsonl".to_owned(), text));
+        builder
+    }
+
+    pub fn start(self) -> System {
+        let home = tempfile::tempdir().expect("a folder");
+        if !self.config.is_empty() {
+            std::fs::write(home.path().join("ken.toml"), &self.config).expect("ken.toml");
+        }
+        let mut env = self.env;
+        for (name, text) in &self.files {
+            std::fs::write(home.path().join(name), text).expect("a file");
+            if name == "script.jsonl" {
+                env.push((
+                    "KEN_SCRIPT".to_owned(),
+                    home.path().join(name).display().to_string(),
+                ));
+            }
+        }
+        let mut system = System {
+            home,
+            env,
+            port: 0,
+            up: None,
+        };
+        system.up();
+        system
+    }
+}
+
+/// A running system on a home of its own.
+pub struct System {
+    home: TempDir,
+    env: Vec<(String, String)>,
+    port: u16,
+    up: Option<Child>,
+}
+
+impl System {
+    /// With the defaults.
+    pub fn start() -> System {
+        Builder::default().start()
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The wire socket of a part.
+    pub fn socket(&self, part: &str) -> PathBuf {
+        self.home().join(format!("run/{part}.sock"))
+    }
+
+    /// Starts it, again on the same port if it had one.
+    pub fn up(&mut self) {
+        let mut command = self.command(&["up", "--port", &self.port.to_string()]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ken up");
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
+        stdout.read_line(&mut line).expect("a line");
+        let Some(port) = line.trim().strip_prefix("ready gateway=http://127.0.0.1:") else {
+            let output = child.wait_with_output().expect("ken up");
+            panic!(
+                "ken up said {line:?}; {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        };
+        let port = port.split_whitespace().next().unwrap_or_default();
+        self.port = port.parse().expect("a port");
+        self.up = Some(child);
+    }
+
+    /// A `ken` command on this home.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary("ken"));
+        command
+            .env_clear()
+            .envs(self.env.iter().cloned())
+            .env("PATH", "/usr/bin:/bin");
+        command
+            .arg("--home")
+            .arg(self.home())
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a `ken` command to its end.
+    pub fn ken(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("ken")
+    }
+
+    /// Calls an operation of a part; the reply.
+    pub fn call(&self, part: &str, op: &str, arguments: &[&str]) -> Value {
+        let output = self.ken(&[&["call", part, op], arguments].concat());
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a reply")
+    }
+
+    /// The process of a part, or of `kend` itself.
+    pub fn pid(&self, part: &str) -> i32 {
+        let status = self.call("kend", "parts.status", &[]);
+        if part == "kend" {
+            return pid_of(&status);
+        }
+        let parts = status.get("parts").and_then(Value::as_array).expect("parts");
+        let found = parts
+            .iter()
+            .find(|one| one.get("name").is_some_and(|name| name == part));
+        found
+            .map(pid_of)
+            .unwrap_or_else(|| panic!("no part {part} in {status}"))
+    }
+
+    /// SIGKILL to a part's process.
+    pub fn kill(&self, part: &str) {
+        signal(self.pid(part), Signal::SIGKILL);
+    }
+
+    pub fn signal(&self, part: &str, what: Signal) {
+        signal(self.pid(part), what);
+    }
+
+    /// Kills kend, `ken up` and every part at once, as a power cut would, and waits until they are gone.
+    pub fn cut_power(&mut self) {
+        let status = self.call("kend", "parts.status", &[]);
+        let parts = status
+            .get("parts")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let mut pids = vec![pid_of(&status)];
+        pids.extend(parts.iter().filter(|part| part.get("pid").is_some()).map(pid_of));
+        let mut up = self.up.take().expect("ken up");
+        _ = up.kill();
+        for pid in &pids {
+            _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        _ = up.wait();
+        until("everything has gone", || pids.iter().all(|pid| is_gone(*pid)));
+    }
+
+    /// Ctrl+C, and the end of everything. The exit status of `ken up`.
+    pub fn down(&mut self) -> Option<i32> {
+        let mut up = self.up.take()?;
+        signal(i32::try_from(up.id()).expect("a pid"), Signal::SIGINT);
+        up.wait().expect("ken up").code()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    pub fn get(&self, target: &str) -> Answer {
+        self.client().get(target)
+    }
+
+    pub fn post(&self, target: &str, body: &Value) -> Answer {
+        self.client().post(target, body)
+    }
+
+    pub fn delete(&self, target: &str) -> Answer {
+        self.client().delete(target)
+    }
+
+    /// A stream of events.
+    pub fn attach(&self, target: &str) -> Stream {
+        Stream::open(self.address(), target)
+    }
+
+    /// A fresh session of actor `a` in conversation `c`; its id.
+    pub fn session(&self) -> String {
+        self.post("/api/chat/sessions", &tui(&[]))
+            .expect(201)
+            .text("/session/id")
+    }
+
+    /// One prompt in a session of [`System::session`], to its end.
+    pub fn say(&self, session: &str, text: &str) -> Answer {
+        let body = tui(&[("text", json!(text)), ("session", json!(session))]);
+        self.post("/api/chat/events", &body)
+    }
+}
+
+/// The identity that the tests use, and further fields.
+fn tui(fields: &[(&str, Value)]) -> Value {
+    let mut body = json!({"connector": "tui", "actorId": "a", "conversationId": "c"});
+    for (name, value) in fields {
+        body[*name] = value.clone();
+    }
+    body
+}
+
+fn pid_of(value: &Value) -> i32 {
+    let pid = value
+        .get("pid")
+        .and_then(Value::as_i64)
+        .unwrap_or_else(|| panic!("no pid in {value}"));
+    i32::try_from(pid).expect("a pid")
+}
+
+fn signal(pid: i32, what: Signal) {
+    kill(Pid::from_raw(pid), what).expect("a signal");
+}
+
+/// Gone, or dead and not yet waited for.
+fn is_gone(pid: i32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with(['Z', 'X'])),
+        Err(_) => true,
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let Some(mut up) = self.up.take() else { return };
+        // kend ends its parts when it is told to; a test that failed is not to wait for long.
+        _ = kill(
+            Pid::from_raw(i32::try_from(up.id()).unwrap_or_default()),
+            Signal::SIGINT,
+        );
+        let end = Instant::now() + Duration::from_secs(12);
+        while matches!(up.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        _ = up.kill();
+        _ = up.wait();
+        if std::thread::panicking() {
+            self.print_logs();
+        }
+    }
+}
+
+impl System {
+    /// What the parts said, beside the failure of the test.
+    #[allow(clippy::print_stderr)]
+    fn print_logs(&self) {
+        for entry in std::fs::read_dir(self.home().join("state/log"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            eprintln!("--- {}", entry.path().display());
+            for line in lines.iter().skip(lines.len().saturating_sub(20)) {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
