@@ -23,9 +23,24 @@ test: toolchain
 	$(CARGO) build --workspace --bins --locked
 	$(CARGO) test --workspace --locked
 
+# Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
+bench: build
+	$(CARGO) build --release --locked -p ken-http --example empty
+	$(CARGO) bench --locked -p ken-tests
+
 lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Programs, manual pages and shared files below PREFIX; DESTDIR for packagers.
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/ken
+	install -m 755 $$(find target/release -maxdepth 1 -type f -perm -100 -name 'ken*') $(DESTDIR)$(PREFIX)/bin
+	for page in man/man*/*; do \
+		install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/$$page; \
+	done
+	cp -R share/. $(DESTDIR)$(PREFIX)/share/ken
+	install -D -m 644 etc/ken.toml $(DESTDIR)$(PREFIX)/share/ken/ken.toml
 
 clean:
 	$(CARGO) clean

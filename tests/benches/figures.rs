@@ -1,0 +1,83 @@
+//! Samples, floors and how they are printed.
+
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long something took, many times; sorted.
+pub(crate) struct Samples(Vec<Duration>);
+
+impl Samples {
+    pub(crate) fn of(mut samples: Vec<Duration>) -> Samples {
+        samples.sort_unstable();
+        Samples(samples)
+    }
+
+    pub(crate) fn median(&self) -> Duration {
+        self.quantile(0.5)
+    }
+
+    fn quantile(&self, part: f64) -> Duration {
+        let index = (self.0.len() as f64 * part) as usize;
+        self.0.get(index).or(self.0.last()).copied().unwrap_or_default()
+    }
+
+    /// Median and 99th percentile.
+    pub(crate) fn text(&self) -> String {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        format!(
+            "median {:.3} ms, p99 {:.3} ms",
+            ms(self.median()),
+            ms(self.quantile(0.99))
+        )
+    }
+}
+
+pub(crate) fn title(text: &str) {
+    println!("\n{text}");
+}
+
+pub(crate) fn row(what: &str, figure: &str, note: &str) {
+    println!("  {what:<48} {figure:<44} {note}");
+}
+
+pub(crate) fn per_second(rate: f64) -> String {
+    format!("{rate:.0}/s")
+}
+
+/// What a durable write costs here: 4 KiB appended and synced, in the folder where the homes are.
+pub(crate) fn sync_floor() -> Samples {
+    let mut file = tempfile::tempfile().expect("a file");
+    let page = [7; 4096];
+    let samples = (0..500).map(|_| {
+        let begun = Instant::now();
+        file.write_all(&page)
+            .and_then(|()| file.sync_data())
+            .expect("a synced write");
+        begun.elapsed()
+    });
+    Samples::of(samples.collect())
+}
+
+pub(crate) fn spawn_floor() -> Samples {
+    let samples = (0..200).map(|_| {
+        let begun = Instant::now();
+        Command::new("/bin/true").status().expect("/bin/true");
+        begun.elapsed()
+    });
+    Samples::of(samples.collect())
+}
+
+/// The proportional set size of a process, in KiB.
+pub(crate) fn pss_kib(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))
+        .expect("Pss");
+    line.trim()
+        .trim_end_matches(" kB")
+        .trim()
+        .parse()
+        .expect("a number")
+}

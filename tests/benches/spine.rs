@@ -1,0 +1,395 @@
+//! The figures of the spine, each beside a floor of the same run. `make bench` runs it over the release binaries.
+//!
+//! `KEN_BENCH_EVENTS` sets the length of the long stream (1 000 000), `KEN_BENCH_SECONDS` that of each load (3).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+mod figures;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use figures::{Samples, per_second, row, title};
+use ken_tests::{Client, System, binary};
+use ken_types::ops::store::{
+    AppendEvents, ClaimSubmissions, Lease, SettleSubmission, SubmissionsAppend, SubmissionsClaim,
+    SubmissionsSettle,
+};
+use ken_wire::Connection;
+use serde_json::{Value, json};
+
+fn main() {
+    title("floors of this run");
+    let floor = floors();
+    title("start and memory");
+    start(&floor);
+    idle_memory();
+    title("requests");
+    let system = System::start();
+    sessions(&system, &floor);
+    turns(&system);
+    transcripts(&system, &floor);
+    title("streams");
+    first_delta(&system);
+    long_stream(&system);
+}
+
+struct Floor {
+    sync: Samples,
+    spawn: Samples,
+    /// Empty hyper answers a second: with one client, with sixteen.
+    http: [f64; 2],
+}
+
+fn floors() -> Floor {
+    let floor = Floor {
+        sync: figures::sync_floor(),
+        spawn: figures::spawn_floor(),
+        http: http_floor(),
+    };
+    row("write and fdatasync of 4 KiB", &floor.sync.text(), "");
+    row("/bin/true, start to exit", &floor.spawn.text(), "");
+    row("empty hyper answer, 1 client", &per_second(floor.http[0]), "");
+    row("empty hyper answer, 16 clients", &per_second(floor.http[1]), "");
+    floor
+}
+
+/// The example `empty` of ken-http: hyper and nothing else.
+fn http_floor() -> [f64; 2] {
+    let Ok(mut server) = Command::new(binary("examples/empty"))
+        .arg("hyper")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+    else {
+        return [0.0, 0.0];
+    };
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(server.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut stdout, &mut line).expect("its address");
+    let address = line
+        .trim()
+        .rsplit(' ')
+        .next()
+        .expect("an address")
+        .trim_start_matches("http://")
+        .parse()
+        .expect("an address");
+    let get = || {
+        let mut client = Client::connect(address);
+        move || drop(client.get("/").expect(200))
+    };
+    let rates = [load(1, get).0, load(16, get).0];
+    _ = server.kill();
+    _ = server.wait();
+    rates
+}
+
+fn seconds() -> Duration {
+    let seconds = std::env::var("KEN_BENCH_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+/// Runs one function in so many threads until the time is over: calls a second, and how long each took.
+fn load<W: FnMut() + Send + 'static>(clients: usize, make: impl Fn() -> W) -> (f64, Samples) {
+    let over = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..clients).map(|_| worker(make(), over.clone())).collect();
+    let begun = Instant::now();
+    std::thread::sleep(seconds());
+    over.store(true, Ordering::Relaxed);
+    let samples: Vec<Duration> = workers
+        .into_iter()
+        .flat_map(|worker| worker.join().expect("a worker"))
+        .collect();
+    let rate = samples.len() as f64 / begun.elapsed().as_secs_f64();
+    (rate, Samples::of(samples))
+}
+
+fn worker<W: FnMut() + Send + 'static>(
+    mut work: W,
+    over: Arc<AtomicBool>,
+) -> std::thread::JoinHandle<Vec<Duration>> {
+    std::thread::spawn(move || {
+        let mut samples = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            work();
+            samples.push(begun.elapsed());
+        }
+        samples
+    })
+}
+
+fn start(floor: &Floor) {
+    let mut first = Vec::new();
+    let mut again = Vec::new();
+    for _ in 0..10 {
+        let begun = Instant::now();
+        let mut system = System::start();
+        first.push(begun.elapsed());
+        system.down();
+        let begun = Instant::now();
+        system.up();
+        again.push(begun.elapsed());
+    }
+    for (what, samples) in [
+        ("ken up to ready, new home", first),
+        ("ken up to ready, used home", again),
+    ] {
+        let samples = Samples::of(samples);
+        let ratio = samples.median().as_secs_f64() / floor.spawn.median().as_secs_f64();
+        row(
+            what,
+            &samples.text(),
+            &format!("{ratio:.0} x /bin/true; goal: 100 ms"),
+        );
+    }
+}
+
+fn idle_memory() {
+    let system = System::start();
+    std::thread::sleep(Duration::from_secs(1));
+    let mut all = 0;
+    for part in ["kend", "store", "model", "agent", "gateway"] {
+        let kib = figures::pss_kib(system.pid(part));
+        all += kib;
+        row(
+            &format!("idle PSS of {part}"),
+            &format!("{:.1} MB", kib as f64 / 1024.0),
+            "",
+        );
+    }
+    row(
+        "idle PSS of all",
+        &format!("{:.1} MB", all as f64 / 1024.0),
+        "goal: 20 MB",
+    );
+}
+
+fn identity() -> Value {
+    json!({"connector": "tui", "actorId": "a", "conversationId": "c"})
+}
+
+fn sessions(system: &System, floor: &Floor) {
+    let address = system.address();
+    for (clients, goal, http) in [(1, "3 000/s", floor.http[0]), (16, "8 000/s", floor.http[1])] {
+        let (rate, samples) = load(clients, || {
+            let mut client = Client::connect(address);
+            move || drop(client.post("/api/chat/sessions", &identity()).expect(201))
+        });
+        let of_http = 100.0 * rate / http.max(1.0);
+        let note = format!("{of_http:.0} % of empty answers; goal: {goal}");
+        row(
+            &format!("POST /api/chat/sessions, {clients} clients"),
+            &format!("{}, {}", per_second(rate), samples.text()),
+            &note,
+        );
+    }
+}
+
+fn turns(system: &System) {
+    let address = system.address();
+    let entry =
+        json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    system.post("/api/knowledge", &entry).expect(201);
+    for (clients, goal) in [(1, "5 ms"), (16, "1 000/s")] {
+        let (rate, samples) = load(clients, || {
+            let mut client = Client::connect(address);
+            let session = client
+                .post("/api/chat/sessions", &identity())
+                .expect(201)
+                .text("/session/id");
+            let mut body = identity();
+            body["session"] = session.into();
+            body["text"] = "When is the site deployed?".into();
+            move || drop(client.post("/api/chat/events", &body).expect(200))
+        });
+        let what = format!("whole chat turn over rules, {clients} clients");
+        row(
+            &what,
+            &format!("{}, {}", per_second(rate), samples.text()),
+            &format!("goal: {goal}"),
+        );
+    }
+}
+
+fn transcripts(system: &System, floor: &Floor) {
+    let session = system.session();
+    for turn in 0..10 {
+        system
+            .say(&session, &format!("Question {turn}: when is the site deployed?"))
+            .expect(200);
+    }
+    let target =
+        format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
+    let address = system.address();
+    let (rate, samples) = load(16, || {
+        let (mut client, target) = (Client::connect(address), target.clone());
+        move || drop(client.get(&target).expect(200))
+    });
+    let of_http = 100.0 * rate / floor.http[1].max(1.0);
+    let note = format!("{of_http:.0} % of empty answers; goal: 8 000/s");
+    row(
+        "transcript page of ten exchanges, 16 clients",
+        &format!("{}, {}", per_second(rate), samples.text()),
+        &note,
+    );
+}
+
+/// The bench itself as the agent, so that it knows when an event was emitted.
+struct Holder {
+    runtime: tokio::runtime::Runtime,
+    connection: Connection,
+    lease: Lease,
+    index: u64,
+}
+
+const TIME: Duration = Duration::from_secs(10);
+
+impl Holder {
+    /// Admits a prompt to an instance and claims it; the real agent must be stopped.
+    fn of(system: &System, instance: &str) -> Holder {
+        system
+            .post(
+                &format!("/agents/orchestrator/{instance}"),
+                &json!({"message": "x"}),
+            )
+            .expect(202);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let socket = system.socket("store");
+        let (connection, lease) = runtime.block_on(async {
+            let deadline = tokio::time::Instant::now() + TIME;
+            let connection = Connection::open(&socket, deadline).await.expect("the store");
+            let args = ClaimSubmissions {
+                holder: "bench".into(),
+                max: 64,
+                wait_ms: 5_000,
+            };
+            let claims = connection
+                .call::<SubmissionsClaim>(&args, TIME)
+                .await
+                .expect("claims")
+                .claims;
+            let claim = claims
+                .into_iter()
+                .find(|claim| claim.instance == instance)
+                .expect("the claim");
+            (connection, claim.lease)
+        });
+        Holder {
+            runtime,
+            connection,
+            lease,
+            index: 0,
+        }
+    }
+
+    fn append(&mut self, count: u64) {
+        let event = |index: u64| {
+            let text = format!(
+                "{{\"v\":1,\"type\":\"text_delta\",\"text\":\"some words \",\"eventIndex\":{index},\"timestamp\":\"2027-02-03T04:05:06.789Z\",\"instanceId\":\"bench\",\"submissionId\":\"{}\",\"session\":\"default\",\"harness\":\"default\"}}",
+                self.lease.submission_id
+            );
+            serde_json::value::RawValue::from_string(text).expect("an event")
+        };
+        let events = (self.index..self.index + count).map(event).collect();
+        let args = AppendEvents {
+            lease: self.lease.clone(),
+            first_index: self.index,
+            events,
+        };
+        self.runtime
+            .block_on(self.connection.call::<SubmissionsAppend>(&args, TIME))
+            .expect("appended");
+        self.index += count;
+    }
+
+    fn settle(self) {
+        let args = SettleSubmission {
+            lease: self.lease,
+            first_index: self.index,
+            events: Vec::new(),
+            outcome: ken_types::event::Outcome::Completed,
+            result: None,
+            error: None,
+            context_usage: None,
+            summary: None,
+        };
+        self.runtime
+            .block_on(self.connection.call::<SubmissionsSettle>(&args, 6 * TIME))
+            .expect("settled");
+    }
+}
+
+/// From handing an event to the store until an SSE client has it.
+fn first_delta(system: &System) {
+    system.ken(&["stop", "agent", "--wait", "stopped"]);
+    let mut holder = Holder::of(system, "delta");
+    let mut stream = system.attach("/agents/orchestrator/delta?offset=now&live=sse");
+    stream.until_control(&mut Vec::new());
+    let (sent, received) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for _ in 0..500 {
+            stream.until_control(&mut Vec::new());
+            if sent.send(Instant::now()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut samples = Vec::new();
+    for _ in 0..500 {
+        let emitted = Instant::now();
+        holder.append(1);
+        samples.push(received.recv().expect("a frame").duration_since(emitted));
+    }
+    reader.join().expect("the reader");
+    holder.settle();
+    row(
+        "event emitted to SSE client has it",
+        &Samples::of(samples).text(),
+        "goal: 2 ms",
+    );
+}
+
+/// Attaching to a long stream costs what attaching to a short one costs.
+fn long_stream(system: &System) {
+    let events = std::env::var("KEN_BENCH_EVENTS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1_000_000);
+    let mut short = Holder::of(system, "short");
+    short.append(10);
+    let mut long = Holder::of(system, "long");
+    let begun = Instant::now();
+    for _ in 0..events / 1_000 {
+        long.append(1_000);
+    }
+    row(
+        &format!("append {events} events by thousands"),
+        &per_second(events as f64 / begun.elapsed().as_secs_f64()),
+        "",
+    );
+    let attach = |instance: &str| {
+        let target = format!("/agents/orchestrator/{instance}?offset=-1&tail=10&live=sse");
+        let begun = Instant::now();
+        system.attach(&target).until_control(&mut Vec::new());
+        begun.elapsed()
+    };
+    // In turn, so that both meet the same machine.
+    let pairs: Vec<_> = (0..300).map(|_| (attach("short"), attach("long"))).collect();
+    let short = Samples::of(pairs.iter().map(|pair| pair.0).collect());
+    let long = Samples::of(pairs.iter().map(|pair| pair.1).collect());
+    let ratio = long.median().as_secs_f64() / short.median().as_secs_f64();
+    row("attach to a stream of 10 events", &short.text(), "");
+    row(
+        &format!("attach to a stream of {events} events"),
+        &long.text(),
+        &format!("{ratio:.2} x; goal: 1.20 x"),
+    );
+}
