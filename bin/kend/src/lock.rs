@@ -15,8 +15,11 @@ use ken_types::ops::kend::Listener;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long what a dead kend has left behind may take to go, before it is killed and after.
-const PATIENCE: Duration = Duration::from_millis(1000);
+/// How long what a dead kend has left behind may take to go by itself, and to go when killed.
+const PATIENCE: [(Option<Signal>, Duration); 2] = [
+    (None, Duration::from_millis(50)),
+    (Some(Signal::SIGKILL), Duration::from_secs(2)),
+];
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Both locks, held.
@@ -105,11 +108,11 @@ fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
 /// Waits until nothing of a dead kend is left, and kills what stays.
 fn take_over(path: &Path) -> Result<File, String> {
     let mut lock = open(path)?;
-    for signal in [None, Some(Signal::SIGKILL)] {
+    for (signal, patience) in PATIENCE {
         for pid in signal.iter().flat_map(|_| holders(&lock)) {
             let _ = kill(pid, signal);
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         while Instant::now() < end {
             if try_lock(&mut lock, path)? {
                 return Ok(lock);

@@ -38,14 +38,24 @@ impl Sockets {
     /// Binds what the configuration names and is not held yet, and says whose sockets are new. On an error nothing has
     /// changed.
     pub(crate) fn open(&mut self, config: &Config, places: &Places) -> Result<BTreeSet<String>, String> {
-        let mut fresh = BTreeMap::new();
+        let mut missing = Vec::new();
         for (key, socket) in wanted(config) {
             let address = address(config, socket, places)?;
-            if self.held.get(&key).is_some_and(|held| held.address == address) {
-                continue;
+            if self.held.get(&key).is_none_or(|held| held.address != address) {
+                missing.push((address, key));
             }
-            let held = bind(address).map_err(|message| format!("{}: {message}", key.0))?;
-            fresh.insert(key, held);
+        }
+        // A port can be taken by anybody: those first, as the files of Unix sockets are replaced for good.
+        missing.sort_by_key(|(address, _)| matches!(address, Address::Unix(_)));
+        let mut fresh: BTreeMap<Key, Held> = BTreeMap::new();
+        for (address, key) in missing {
+            match bind(address) {
+                Ok(held) => fresh.insert(key, held),
+                Err(message) => {
+                    fresh.values().for_each(Held::unlink);
+                    return Err(format!("{}: {message}", key.0));
+                }
+            };
         }
         let owners = fresh.keys().map(|(part, _)| part.clone()).collect();
         for (key, held) in fresh {

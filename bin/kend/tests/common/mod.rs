@@ -1,0 +1,269 @@
+//! A system of its own in a temporary folder: kend over parts that do what their arguments say (examples/probe.rs).
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Nothing here takes longer on any machine; only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn probe() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_kend"))
+        .with_file_name("examples")
+        .join("probe");
+    assert!(path.exists(), "build it first: cargo build -p kend --examples");
+    path
+}
+
+pub struct Home {
+    pub dir: TempDir,
+}
+
+/// How a run of kend ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Home {
+    /// `PROBE` and `DIR` in the text stand for the program and the folder.
+    pub fn new(parts: &str) -> Home {
+        let home = Home {
+            dir: tempfile::Builder::new().prefix("kend").tempdir().unwrap(),
+        };
+        home.configure(parts);
+        home
+    }
+
+    pub fn configure(&self, parts: &str) {
+        let text = parts
+            .replace("PROBE", probe().to_str().unwrap())
+            .replace("DIR", self.path("").to_str().unwrap().trim_end_matches('/'));
+        let text = format!("[kend]\nbuiltin_parts = false\n{text}");
+        std::fs::write(self.path("ken.toml"), text).unwrap();
+    }
+
+    pub fn secrets(&self, text: &str, mode: u32) {
+        let path = self.path("secrets.env");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub fn numbers(&self, name: &str) -> Vec<i32> {
+        self.read(name)
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .collect()
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kend"));
+        command.arg("--home").arg(self.dir.path()).args(args);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs kend to its end.
+    pub fn run(&self, args: &[&str]) -> Ended {
+        let output = self.command(args).output().unwrap();
+        Ended {
+            status: output.status,
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Starts kend and waits for its `ready`.
+    pub fn start(&self) -> Kend<'_> {
+        self.start_with(&mut self.command(&["--announce"]))
+    }
+
+    pub fn start_with(&self, command: &mut Command) -> Kend<'_> {
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        if !line.starts_with("ready") {
+            let mut text = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+            panic!("not ready: {text}");
+        }
+        Kend {
+            home: self,
+            child,
+            ready: line,
+        }
+    }
+}
+
+/// A running kend; dropped, it is killed, and its parts with it.
+pub struct Kend<'a> {
+    pub home: &'a Home,
+    pub child: Child,
+    pub ready: String,
+}
+
+impl Kend<'_> {
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap())
+    }
+
+    pub fn connect(&self) -> Caller {
+        Caller::connect(&self.home.path("run/kend.sock"))
+    }
+
+    /// The final line's `ok`, or its `error`.
+    pub fn call(&self, op: &str, args: Value) -> Result<Value, Value> {
+        self.connect().call(op, args)
+    }
+
+    pub fn part(&self, name: &str) -> Value {
+        let all = self.call("parts.status", json!({"name": name})).unwrap();
+        all["parts"][0].clone()
+    }
+
+    pub fn part_pid(&self, name: &str) -> Pid {
+        let part = self.part(name);
+        Pid::from_raw(part["pid"].as_i64().unwrap_or_else(|| panic!("{part}")) as i32)
+    }
+
+    pub fn logs(&self, name: &str) -> Vec<String> {
+        let mut caller = self.connect();
+        caller.send("parts.logs", json!({"name": name, "lines": 10_000}));
+        caller.items()
+    }
+
+    /// kend's own log, as messages about one part.
+    pub fn notes(&self, part: &str) -> Vec<String> {
+        let text = self.home.read("state/log/kend.log");
+        let records = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let about = records.filter(|record| record["part"] == part);
+        about
+            .map(|record| record["message"].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// TERM, and the end.
+    pub fn stop(mut self) -> Ended {
+        self.signal(Signal::SIGTERM);
+        self.end()
+    }
+
+    pub fn end(&mut self) -> Ended {
+        let mut stderr = String::new();
+        if let Some(mut pipe) = self.child.stderr.take() {
+            pipe.read_to_string(&mut stderr).unwrap();
+        }
+        Ended {
+            status: self.child.wait().unwrap(),
+            stdout: String::new(),
+            stderr,
+        }
+    }
+}
+
+impl Drop for Kend<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub struct Caller {
+    to: UnixStream,
+    from: BufReader<UnixStream>,
+}
+
+impl Caller {
+    pub fn connect(path: &Path) -> Caller {
+        let to = UnixStream::connect(path).unwrap();
+        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        let from = BufReader::new(to.try_clone().unwrap());
+        Caller { to, from }
+    }
+
+    pub fn send(&mut self, op: &str, args: Value) {
+        let line = json!({"id": 1, "op": op, "args": args, "deadline_ms": 60_000});
+        self.to.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    pub fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("no reply but {line:?}"))
+    }
+
+    pub fn call(&mut self, op: &str, args: Value) -> Result<Value, Value> {
+        self.send(op, args);
+        let line = self.line();
+        match line.get("ok") {
+            Some(ok) => Ok(ok.clone()),
+            None => Err(line["error"].clone()),
+        }
+    }
+
+    /// Log lines up to the final line.
+    pub fn items(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.item()).collect()
+    }
+
+    pub fn item(&mut self) -> Option<String> {
+        self.line()
+            .get("item")
+            .map(|item| item["line"].as_str().unwrap().to_owned())
+    }
+}
+
+/// Looks again and again until it is so.
+pub fn until(what: &str, mut test: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !test() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs: a zombie does not.
+pub fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+pub fn kill9(pid: Pid) {
+    kill(pid, Signal::SIGKILL).unwrap();
+}
+
+/// Long enough for a death to count as an accident (supervisor.md, policy).
+pub fn become_steady() {
+    std::thread::sleep(Duration::from_millis(1_050));
+}

@@ -1,0 +1,70 @@
+//! Nothing outlives what it belongs to.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Home, become_steady, kill9, lives, until};
+
+const FAMILY: &str = "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"child:DIR/children\", \"daemon:DIR/daemons\", \"sleep:100\", \"ready\", \"hang\"]\n\
+                      [part.b]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"ready\", \"hang\"]\n";
+
+#[test]
+fn what_a_dead_part_left_behind_is_killed_with_it() {
+    let home = Home::new(FAMILY);
+    let kend = home.start();
+    until("both descendants", || {
+        home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1
+    });
+    let (child, daemon) = (home.numbers("children")[0], home.numbers("daemons")[0]);
+    assert!(lives(child) && lives(daemon));
+    become_steady();
+    let other = kend.part_pid("b");
+    kill9(kend.part_pid("a"));
+    until("the child in the group is gone", || !lives(child));
+    until("the one that left the group is gone", || !lives(daemon));
+    assert_eq!(kend.part_pid("b"), other);
+    until("the next family", || home.numbers("daemons").len() == 2);
+    assert!(lives(home.numbers("daemons")[1]));
+    // No zombies: kend's children are its parts and the living daemon.
+    until("only living children", || {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
+        children.split_whitespace().all(|pid| lives(pid.parse().unwrap()))
+    });
+}
+
+#[test]
+fn a_stopped_system_leaves_nobody() {
+    let home = Home::new(FAMILY);
+    let kend = home.start();
+    until("both descendants", || {
+        home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1
+    });
+    assert!(kend.stop().status.success());
+    let all: Vec<i32> = ["parts", "children", "daemons"]
+        .iter()
+        .flat_map(|name| home.numbers(name))
+        .collect();
+    assert_eq!(all.len(), 4);
+    until("all are gone", || all.iter().all(|pid| !lives(*pid)));
+}
+
+#[test]
+fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
+    let home = Home::new(FAMILY);
+    for round in 1..=20 {
+        let mut kend = home.start();
+        until("the daemon", || home.numbers("daemons").len() == round);
+        kend.child.kill().unwrap();
+        kend.child.wait().unwrap();
+        let parts = home.numbers("parts");
+        assert_eq!(parts.len(), 2 * round);
+        until("the parts are gone", || parts.iter().all(|pid| !lives(*pid)));
+    }
+    // What had left its group is cleared away by the next kend, before it starts anything.
+    let kend = home.start();
+    let mut daemons = home.numbers("daemons");
+    daemons.truncate(20);
+    assert!(daemons.iter().all(|pid| !lives(*pid)), "two copies at once");
+    drop(kend);
+}

@@ -1,0 +1,129 @@
+//! A changed configuration: all of it or nothing, and what did not change goes on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use common::{Home, until};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+const KEPT: &str = "[part.kept]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"kept.sock\" } }\n";
+
+fn with(more: &str) -> String {
+    format!("{KEPT}{more}")
+}
+
+#[test]
+fn only_what_changed_is_touched() {
+    let home = Home::new(&with(
+        "[part.changed]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.gone]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
+         [part.reader]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nreads = [\"chat\"]\n",
+    ));
+    let kend = home.start();
+    let before = ["kept", "changed", "reader"].map(|name| kend.part_pid(name));
+    home.configure(&with(
+        "stop_timeout_ms = 5000\n[part.changed]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n\
+         [part.reader]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nreads = [\"chat\"]\n\
+         [part.fresh]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[chat]\nwait_ms = 1\n",
+    ));
+    let done = kend.call("kend.reload", json!({})).unwrap();
+    assert_eq!(
+        done,
+        json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "unchanged": ["kept"]})
+    );
+    kend.call("parts.wait_ready", json!({})).unwrap();
+    until("the removed part is forgotten", || {
+        kend.call("parts.status", json!({"name": "gone"})).is_err()
+    });
+    assert_eq!(kend.part_pid("kept"), before[0]);
+    assert_ne!(kend.part_pid("changed"), before[1]);
+    assert_ne!(kend.part_pid("reader"), before[2]);
+    assert_eq!(kend.part("changed")["says"], "new");
+    assert_eq!(kend.part("fresh")["state"], "ready");
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
+    let home = Home::new(KEPT);
+    let kend = home.start();
+    let pid = kend.part_pid("kept");
+    for bad in [
+        "[part.kept]\nnonsense = 1\n",
+        "[part.kept",
+        "[part.kept]\ncommand = [\"no-such\"]\n",
+    ] {
+        home.configure(bad);
+        let error = kend.call("kend.reload", json!({})).unwrap_err();
+        assert_eq!(error["code"], "invalid", "{bad}");
+        assert!(
+            error["message"].as_str().unwrap().contains("ken.toml:"),
+            "{error}"
+        );
+    }
+    let status = kend.call("parts.status", json!({})).unwrap();
+    assert_eq!(status["config"]["good"], false);
+    assert_eq!(status["config"]["errors"].as_array().unwrap().len(), 1);
+    assert_eq!(kend.part_pid("kept"), pid);
+    home.configure(KEPT);
+    kend.call("kend.reload", json!({})).unwrap();
+    assert_eq!(
+        kend.call("parts.status", json!({})).unwrap()["config"]["good"],
+        true
+    );
+    assert_eq!(kend.part_pid("kept"), pid);
+}
+
+#[test]
+fn a_socket_that_cannot_be_bound_changes_nothing() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let home = Home::new(KEPT);
+    let kend = home.start();
+    home.configure(&with(&format!(
+        "[part.more]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = {{ a = {{ unix = \"more.sock\" }}, b = {{ tcp = \"127.0.0.1:{port}\" }} }}\n"
+    )));
+    let error = kend.call("kend.reload", json!({})).unwrap_err();
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("another program listens"),
+        "{error}"
+    );
+    assert!(kend.call("parts.status", json!({"name": "more"})).is_err());
+    assert!(!home.path("run/more.sock").exists());
+}
+
+#[test]
+fn hangup_reloads_and_a_changed_secret_restarts_its_owner_alone() {
+    let home = Home::new(&with(
+        "[part.owner]\ncommand = [\"PROBE\", \"env:DIR/env\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n",
+    ));
+    home.secrets("KEY=one\n", 0o600);
+    let kend = home.start();
+    let before = ["kept", "owner"].map(|name| kend.part_pid(name));
+    home.secrets("KEY=two\n", 0o600);
+    kend.signal(Signal::SIGHUP);
+    until("the new secret", || home.read("env").contains("KEY=two"));
+    assert_eq!(kend.part_pid("kept"), before[0]);
+    assert_ne!(kend.part_pid("owner"), before[1]);
+    assert!(!home.read("state/log/kend.log").contains("two"));
+}
+
+#[test]
+fn a_disabled_part_is_stopped_and_an_enabled_one_started() {
+    let entry = |enabled: bool| {
+        with(&format!(
+            "[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = {enabled}\n"
+        ))
+    };
+    let home = Home::new(&entry(true));
+    let kend = home.start();
+    home.configure(&entry(false));
+    kend.call("kend.reload", json!({})).unwrap();
+    until("stopped", || kend.part("x")["state"] == "stopped");
+    home.configure(&entry(true));
+    kend.call("kend.reload", json!({})).unwrap();
+    until("ready", || kend.part("x")["state"] == "ready");
+}

@@ -1,0 +1,225 @@
+//! What follows a death.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Home, become_steady, kill9, until};
+use serde_json::json;
+
+#[test]
+fn an_accident_is_repaired_at_once() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let kend = home.start();
+    become_steady();
+    let old = kend.part_pid("a");
+    kill9(old);
+    until("a new process", || {
+        kend.part("a")["state"] == "ready" && kend.part_pid("a") != old
+    });
+    assert!(
+        kend.notes("a")
+            .iter()
+            .any(|note| note.ends_with("; starting again at once")),
+        "{:?}",
+        kend.notes("a")
+    );
+    let part = kend.part("a");
+    assert_eq!(part["restarts"], 1);
+    assert_eq!(part["last_exit"], "signal SIGKILL");
+    assert_eq!(part["deaths"][0]["pid"], old.as_raw());
+    assert_eq!(part["deaths"][0]["signal"], 9);
+    assert_eq!(part["deaths"][0]["ready"], true);
+    assert_eq!(part["deaths"][0]["asked"], false);
+}
+
+#[test]
+fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/starts\", \"ready\", \"exit-if:DIR/bad\", \"hang\"]\n\
+         [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n",
+    );
+    let kend = home.start();
+    let other = kend.part_pid("b");
+    std::fs::write(home.path("bad"), "").unwrap();
+    kill9(kend.part_pid("a"));
+    until("the fourth death", || {
+        kend.part("a")["deaths"].as_array().unwrap().len() >= 4
+    });
+    let delays: Vec<u64> = kend
+        .notes("a")
+        .iter()
+        .filter_map(|note| {
+            note.split_once("next start in ")?
+                .1
+                .split_once(" ms")?
+                .0
+                .parse()
+                .ok()
+        })
+        .collect();
+    for (delay, least) in delays.iter().zip([250, 500, 1_000, 2_000]) {
+        assert!((least..=least + least / 10).contains(delay), "{delays:?}");
+    }
+    assert!(delays.len() >= 4, "{delays:?}");
+    let part = kend.part("a");
+    assert_eq!(part["state"], "backoff");
+    assert!(part["retry_in_ms"].as_u64().unwrap() <= 2_200, "{part}");
+    assert_eq!(kend.part_pid("b"), other);
+    // A person's word counts more than the delay.
+    std::fs::remove_file(home.path("bad")).unwrap();
+    let started = kend
+        .call("parts.start", json!({"name": "a", "wait": "ready"}))
+        .unwrap();
+    assert_eq!(started["state"], "ready");
+}
+
+#[test]
+fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"exit-if:DIR/bad\", \"hang\"]\nlimit = { n = 2, within_ms = 60000 }\n",
+    );
+    let kend = home.start();
+    std::fs::write(home.path("bad"), "").unwrap();
+    kill9(kend.part_pid("a"));
+    until("failed", || kend.part("a")["state"] == "failed");
+    assert!(
+        kend.part("a")["cause"]
+            .as_str()
+            .unwrap()
+            .starts_with("2 starts within 60000 ms")
+    );
+    let waited = kend
+        .call("parts.wait_ready", json!({"timeout_ms": 50}))
+        .unwrap_err();
+    assert_eq!(waited["code"], "deadline");
+    std::fs::remove_file(home.path("bad")).unwrap();
+    assert_eq!(
+        kend.call("parts.start", json!({"name": "a", "wait": "ready"}))
+            .unwrap()["state"],
+        "ready"
+    );
+}
+
+#[test]
+fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
+    // Four parts, each killed five times when it has been ready for a second.
+    let entry = |name: &str| {
+        format!(
+            "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ unix = \"{name}.sock\" }} }}\n"
+        )
+    };
+    let names = ["a", "b", "c", "d"];
+    let home = Home::new(&names.map(entry).concat());
+    let kend = home.start();
+    let over = AtomicBool::new(false);
+    let answered: usize = std::thread::scope(|scope| {
+        let callers = names.map(|name| {
+            let path = home.path(&format!("run/{name}.sock"));
+            let over = &over;
+            scope.spawn(move || {
+                let mut answered = 0;
+                while !over.load(Ordering::Relaxed) {
+                    // Refused would be an error here. A connection that the victim had already taken may end unanswered.
+                    let mut stream = UnixStream::connect(&path).expect("refused");
+                    let mut text = String::new();
+                    answered += usize::from(stream.read_to_string(&mut text).is_ok_and(|length| length > 0));
+                }
+                answered
+            })
+        });
+        for round in 1..=5 {
+            become_steady();
+            names.iter().for_each(|name| kill9(kend.part_pid(name)));
+            let restarted =
+                |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
+            until("all are back", || names.iter().all(|name| restarted(&name)));
+        }
+        over.store(true, Ordering::Relaxed);
+        callers.map(|caller| caller.join().unwrap()).iter().sum()
+    });
+    assert!(answered > 1_000, "only {answered} were answered");
+}
+
+#[test]
+fn a_silent_part_is_aborted_and_started_again() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nwatchdog_ms = 150\n\
+         [part.b]\ncommand = [\"PROBE\", \"ready\", \"alive:20\"]\nwatchdog_ms = 5000\n",
+    );
+    let kend = home.start();
+    until("a death", || {
+        !kend.part("a")["deaths"].as_array().unwrap().is_empty()
+    });
+    let part = kend.part("a");
+    assert_eq!(part["last_exit"], "no sign of life for 150 ms, signal SIGABRT");
+    assert_eq!(part["deaths"][0]["asked"], false);
+    until("a second start", || {
+        kend.part("a")["restarts"].as_u64().unwrap() >= 1
+    });
+    assert_eq!(kend.part("b")["restarts"], 0);
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
+    let home = Home::new("[part.a]\ncommand = [\"DIR/program\", \"ready\", \"hang\"]\n");
+    std::fs::copy(common::probe(), home.path("program")).unwrap();
+    let kend = home.start();
+    std::fs::write(home.path("program.new"), "no program").unwrap();
+    std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
+    kill9(kend.part_pid("a"));
+    until("a failed start", || {
+        kend.part("a")["last_exit"]
+            .as_str()
+            .is_some_and(|cause| cause.starts_with("cannot start: execute: "))
+    });
+    std::fs::copy(common::probe(), home.path("program.new")).unwrap();
+    std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
+    assert_eq!(
+        kend.call("parts.restart", json!({"name": "a", "wait": "ready"}))
+            .unwrap()["state"],
+        "ready"
+    );
+}
+
+#[test]
+fn a_report_of_a_stranger_counts_for_nobody() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
+    let mut command = home.command(&[]);
+    let mut child = command.spawn().unwrap();
+    until("kend is up", || {
+        home.read("state/log/kend.log").contains("started")
+    });
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    socket.send_to(b"READY=1", home.path("run/notify.sock")).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let mut caller = common::Caller::connect(&home.path("run/kend.sock"));
+    let status = caller.call("parts.status", json!({})).unwrap();
+    assert_eq!(status["parts"][0]["state"], "starting");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_last_sixteen_deaths_are_kept() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let kend = home.start();
+    for _ in 0..18 {
+        kend.call("parts.restart", json!({"name": "a", "wait": "ready"}))
+            .unwrap();
+    }
+    let part = kend.part("a");
+    assert_eq!(part["restarts"], 18);
+    let deaths = part["deaths"].as_array().unwrap();
+    assert_eq!(deaths.len(), 16);
+    assert!(
+        deaths
+            .iter()
+            .all(|death| death["asked"] == true && death["signal"] == 15)
+    );
+}

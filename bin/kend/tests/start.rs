@@ -1,0 +1,301 @@
+//! From `kend` to `ready`, and every way not to get there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::net::TcpListener;
+
+use common::{Home, lives, until};
+
+const READY: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";
+
+#[test]
+fn a_part_gets_what_its_entry_names_and_nothing_else() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"env:DIR/env\", \"fds:DIR/fds\", \"pid:DIR/pid\", \"ready\", \"hang\"]\n\
+         sockets = { wire = { unix = \"a.sock\" }, http = { tcp = \"gateway\" } }\nwatchdog_ms = 60000\n\
+         env = [\"PASSED\", \"SET=x y\", \"ABSENT\", \"FROM_FILE\"]\nsecrets = [\"KEY\", \"OTHER_KEY\"]\n",
+    );
+    home.secrets("KEY=from file\nFROM_FILE=1\nUNNAMED=1\n", 0o600);
+    let mut command = home.command(&["--announce", "--port", "0"]);
+    for (name, value) in [
+        ("PASSED", "1"),
+        ("HIDDEN", "1"),
+        ("KEY", "from env"),
+        ("OTHER_KEY", "2"),
+        ("LC_TIME", "C"),
+    ] {
+        command.env(name, value);
+    }
+    let kend = home.start_with(&mut command);
+    let port = kend
+        .ready
+        .trim()
+        .strip_prefix("ready gateway=http://127.0.0.1:")
+        .unwrap();
+    assert_ne!(port, "0");
+
+    let env = home.read("env");
+    let dir = home.dir.path().display();
+    for line in [
+        "FROM_FILE=1".to_owned(),
+        "KEN_GUARD_FD=5".to_owned(),
+        format!("KEN_CONFIG={dir}/ken.toml"),
+        format!("KEN_HOME={dir}"),
+        format!("KEN_RUN_DIR={dir}/run"),
+        format!("KEN_STATE_DIR={dir}/state"),
+        "KEY=from file".to_owned(),
+        "LC_TIME=C".to_owned(),
+        "LISTEN_FDNAMES=http:wire".to_owned(),
+        "LISTEN_FDS=2".to_owned(),
+        format!("LISTEN_PID={}", home.read("pid").trim()),
+        format!("NOTIFY_SOCKET={dir}/run/notify.sock"),
+        "OTHER_KEY=2".to_owned(),
+        "PASSED=1".to_owned(),
+        "SET=x y".to_owned(),
+        "WATCHDOG_USEC=60000000".to_owned(),
+    ] {
+        assert!(
+            env.lines().any(|found| found == line),
+            "{line} is missing in\n{env}"
+        );
+    }
+    let known = ["PATH=", "HOME=", "LANG=", "TZ=", "LC_", "RUST_LOG=", "KEN_LOG="];
+    let surplus = env
+        .lines()
+        .filter(|line| !known.iter().any(|name| line.starts_with(name)));
+    assert_eq!(surplus.count(), 15, "{env}");
+
+    let fds = home.read("fds");
+    let numbers: Vec<&str> = fds
+        .lines()
+        .filter(|line| !line.contains("/proc/"))
+        .map(|line| &line[..1])
+        .collect();
+    assert_eq!(numbers.len(), 7, "standard ones, sockets, guard, lock: {fds}");
+    assert!(kend.stop().status.success());
+}
+
+#[test]
+fn what_requires_another_starts_after_it_and_the_rest_at_once() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"sleep:50\", \"ready\", \"hang\"]\n\
+         [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nrequires = [\"a\"]\n\
+         [part.c]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nafter = [\"b\", \"off\"]\n\
+         [part.d]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n\
+         [part.off]\ncommand = [\"PROBE\"]\nenabled = false\n",
+    );
+    let kend = home.start();
+    let log = home.read("state/log/kend.log");
+    let at = |part: &str, what: &str| {
+        let found = |line: &str| line.contains(&format!("\"part\":\"{part}\"")) && line.contains(what);
+        log.lines()
+            .position(found)
+            .unwrap_or_else(|| panic!("{part} {what}: {log}"))
+    };
+    assert!(at("a", "ready") < at("b", "started"));
+    assert!(at("b", "ready") < at("c", "started"));
+    assert!(at("d", "started") < at("a", "ready"));
+    assert_eq!(kend.part("off")["state"], "stopped");
+}
+
+#[test]
+fn a_second_kend_names_the_first_and_leaves_it_alone() {
+    let home = Home::new(READY);
+    let kend = home.start();
+    let second = home.run(&["--announce"]);
+    assert!(!second.status.success());
+    assert_eq!(second.stdout, "");
+    assert_eq!(second.stderr.lines().count(), 1);
+    assert!(
+        second.stderr.contains(&format!("pid {}", kend.pid())),
+        "{}",
+        second.stderr
+    );
+    assert_eq!(kend.part("a")["state"], "ready");
+    assert!(kend.stop().status.success());
+}
+
+#[test]
+fn a_taken_port_is_one_line_and_leaves_nothing() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/pid\", \"ready\", \"hang\"]\n\
+         sockets = { http = { tcp = \"gateway\" }, wire = { unix = \"a.sock\" } }\n",
+    );
+    let ended = home.run(&["--announce", "--port", &port]);
+    assert!(!ended.status.success());
+    assert_eq!(
+        ended.stderr,
+        format!("kend: a: another program listens on 127.0.0.1:{port}\n")
+    );
+    let left: Vec<_> = std::fs::read_dir(home.dir.path())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
+    assert_eq!(left, ["ken.toml"]);
+}
+
+#[test]
+fn an_unwritable_home_and_an_open_secrets_file_are_one_line_each() {
+    let home = Home::new(READY);
+    std::fs::write(home.path("state"), "a file").unwrap();
+    let ended = home.run(&["--announce"]);
+    assert!(!ended.status.success());
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("/state"), "{}", ended.stderr);
+
+    let home = Home::new(READY);
+    home.secrets("KEY=very-secret\n", 0o644);
+    let ended = home.run(&["--announce"]);
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(
+        ended.stderr.contains("secrets.env: has mode 0644"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("chmod 600"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("very-secret"));
+}
+
+#[test]
+fn check_says_every_error_and_starts_nothing() {
+    let home = Home::new(
+        "[gateway]\nprot = 1\n[part.a]\ncommand = [\"no-such\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"PROBE\"]\nafter = [\"a\"]\n",
+    );
+    let types = home.run(&["--check"]);
+    assert_eq!(types.status.code(), Some(2));
+    assert!(
+        types
+            .stderr
+            .contains("ken.toml:4: gateway.prot: unknown key; did you mean `port`?"),
+        "{}",
+        types.stderr
+    );
+    home.configure("[part.a]\ncommand = [\"no-such\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"PROBE\"]\nafter = [\"a\"]\n");
+    let meaning = home.run(&["--check"]);
+    assert_eq!(meaning.stderr.lines().count(), 2, "{}", meaning.stderr);
+    assert!(meaning.stderr.contains("a -> b -> a"), "{}", meaning.stderr);
+    home.configure(READY);
+    let good = home.run(&["--check"]);
+    assert!(good.status.success(), "{}", good.stderr);
+    assert!(!home.path("run").exists());
+}
+
+#[test]
+fn a_home_too_deep_for_sockets_says_so() {
+    let home = Home::new(READY);
+    let deep = home.path(&"d".repeat(100));
+    std::fs::create_dir(&deep).unwrap();
+    let deep = deep.to_str().unwrap();
+    let ended = home.run(&["--home", deep]);
+    // The option is given twice by the harness; the last folder has to be the one that is judged.
+    assert!(!ended.status.success());
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_kend"))
+        .args(["--home", deep])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("the system allows 107") && stderr.contains("shorter --home"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_part_that_never_gets_ready_stops_everything_and_is_named_with_its_last_line() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/pid\", \"ready\", \"hang\"]\n\
+         [part.b]\ncommand = [\"PROBE\", \"say:looking for the moon\", \"pid:DIR/pid\", \"hang\"]\nready_timeout_ms = 200\n",
+    );
+    let ended = home.run(&["--announce"]);
+    assert!(!ended.status.success());
+    assert_eq!(ended.stdout, "");
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .starts_with("kend: b: not ready within 200 ms: looking for the moon"),
+        "{}",
+        ended.stderr
+    );
+    let pids = home.numbers("pid");
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+}
+
+#[test]
+fn a_part_that_refuses_to_start_is_one_line_at_once() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"say:the database is newer than this program\", \"exit:70\"]\nready_timeout_ms = 600000\n",
+    );
+    let ended = home.run(&["--announce"]);
+    assert!(!ended.status.success());
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    for word in ["kend: a:", "exit 70", "the database is newer", "a.log"] {
+        assert!(ended.stderr.contains(word), "{word}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_part_may_stumble_before_its_first_ready() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"pid:DIR/pid\", \"hang\"]\n");
+    home.configure("[part.a]\ncommand = [\"sh\", \"-c\", \"test -e DIR/once || { touch DIR/once; exit 75; }; exec PROBE ready hang\"]\n");
+    let kend = home.start();
+    assert_eq!(kend.part("a")["restarts"], 1);
+    let ended = kend.stop();
+    assert!(
+        ended.stderr.contains("a ended (exit 75) before it was ready"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn without_announce_kend_keeps_trying() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"exit:2\"]\n");
+    let mut child = home.command(&[]).spawn().unwrap();
+    let log = || home.read("state/log/kend.log");
+    until("a second start", || log().matches("started").count() >= 2);
+    assert!(child.try_wait().unwrap().is_none());
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.id() as i32),
+        nix::sys::signal::Signal::SIGINT,
+    )
+    .unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn privileges_limits_and_signals_of_a_part() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nnofile = 99\n");
+    let kend = home.start();
+    let pid = kend.part_pid("a");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let row = |name: &str| {
+        limits
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert!(
+        row("Max open files").starts_with("Max open files 99 99"),
+        "{limits}"
+    );
+    assert!(
+        row("Max core file size").starts_with("Max core file size 0 0"),
+        "{limits}"
+    );
+    assert_eq!(nix::unistd::getpgid(Some(pid)).unwrap(), pid);
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    assert_eq!(cwd, home.path("state"));
+}
