@@ -138,7 +138,7 @@ fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
             names.iter().for_each(|name| kill9(kend.part_pid(name)));
             let restarted =
                 |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
-            until("all are back", || names.iter().all(|name| restarted(&name)));
+            until("all are back", || names.iter().all(restarted));
         }
         over.store(true, Ordering::Relaxed);
         callers.map(|caller| caller.join().unwrap()).iter().sum()
@@ -222,4 +222,23 @@ fn the_last_sixteen_deaths_are_kept() {
             .iter()
             .all(|death| death["asked"] == true && death["signal"] == 15)
     );
+}
+
+#[test]
+fn an_idle_system_does_not_wake_kend() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.b]\ncommand = [\"PROBE\", \"say:x\", \"ready\", \"hang\"]\n",
+    );
+    let kend = home.start();
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", kend.pid())).unwrap();
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+        counts
+            .map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    let before = switches();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(switches(), before);
 }
