@@ -1,0 +1,79 @@
+//! What a caller gives is checked here once more against the limits of the contract, because it will be stored.
+
+use ken_types::Error;
+use ken_types::limits::{
+    EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS,
+    KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS,
+};
+use ken_types::ops::store::PutKnowledge;
+use serde_json::value::RawValue;
+
+/// How every event begins.
+const EVENT: &str = r#"{"v":1,"type":""#;
+
+/// What stands in an event from its type on; empty when it is no event.
+pub(crate) fn event_kind(event: &str) -> &str {
+    event.strip_prefix(EVENT).unwrap_or_default()
+}
+
+pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
+    for (number, event) in events.iter().enumerate() {
+        let at = || format!("/events/{number}");
+        if event.get().len() > EVENT_BYTES {
+            let message = format!("the event has {} bytes, at most {EVENT_BYTES} are kept", event.get().len());
+            return Err(Error::too_large(message).at(at()));
+        }
+        if event_kind(event.get()).is_empty() {
+            return Err(Error::invalid(at(), format!("an event begins with {EVENT}…")));
+        }
+    }
+    Ok(())
+}
+
+/// An explicit session name, trimmed.
+pub(crate) fn name(name: &str, at: &str) -> Result<String, Error> {
+    let trimmed = name.trim();
+    if (1..=NAME_CHARACTERS).contains(&trimmed.chars().count()) && !trimmed.chars().any(char::is_control) {
+        return Ok(trimmed.to_owned());
+    }
+    let message = format!("a name has 1 to {NAME_CHARACTERS} characters, none of them control characters");
+    Err(Error::invalid(at, message))
+}
+
+pub(crate) fn instance(instance: &str) -> Result<(), Error> {
+    if (1..=INSTANCE_BYTES).contains(&instance.len()) && !instance.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("an instance has 1 to {INSTANCE_BYTES} bytes, without control characters");
+    Err(Error::invalid("/instance", message))
+}
+
+/// A page's length.
+pub(crate) fn limit(limit: u32, most: u32) -> Result<(), Error> {
+    if (1..=most).contains(&limit) {
+        return Ok(());
+    }
+    Err(Error::invalid("/limit", format!("limit is 1 to {most}")))
+}
+
+pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
+    let sized = |at: &str, length: usize, most: usize| {
+        if (1..=most).contains(&length) {
+            return Ok(());
+        }
+        Err(Error::invalid(at, format!("{length} characters; 1 to {most} are allowed")))
+    };
+    sized("/title", args.title.chars().count(), KNOWLEDGE_TITLE_CHARACTERS)?;
+    if args.content.len() > KNOWLEDGE_CONTENT_BYTES {
+        let message = format!("the content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are kept", args.content.len());
+        return Err(Error::too_large(message).at("/content"));
+    }
+    sized("/content", args.content.len(), KNOWLEDGE_CONTENT_BYTES)?;
+    if args.tags.len() > KNOWLEDGE_TAGS {
+        return Err(Error::invalid("/tags", format!("at most {KNOWLEDGE_TAGS} tags")));
+    }
+    for (number, tag) in args.tags.iter().enumerate() {
+        sized(&format!("/tags/{number}"), tag.chars().count(), KNOWLEDGE_TAG_CHARACTERS)?;
+    }
+    Ok(())
+}

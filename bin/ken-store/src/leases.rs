@@ -1,0 +1,185 @@
+//! Who holds which submission. The numbers are in the database; who stands behind one is known here alone, because it
+//! ends with a connection, and connections end with the process.
+
+use std::collections::HashMap;
+
+use ken_types::id::SubmissionId;
+use ken_types::limits::LEASE_MS;
+use ken_types::ops::store::{Claim, Lease, Verdict};
+
+use crate::ConnectionId;
+use crate::backend::OldLease;
+
+/// How long the holders of a store that was restarted have to come back.
+const GRACE_MS: i64 = 500;
+/// How long a holder has to end what it was told to abort, before another is asked.
+const ABORT_MS: i64 = 10_000;
+/// How long after the time of a submission its holder has to close it.
+const CLOSE_MS: i64 = 30_000;
+
+/// All leases that are held.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    held: HashMap<SubmissionId, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    /// None until the holder has come back to a restarted store.
+    connection: Option<ConnectionId>,
+    /// A holder that is silent for so long has lost it.
+    silent_at: i64,
+    abort: Abort,
+    /// When its submission has no time left.
+    time_up_at: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Abort {
+    No,
+    Wanted,
+    /// Told, with the time by which it has to be done.
+    Told(i64),
+}
+
+impl Held {
+    fn due_at(&self) -> i64 {
+        let abort_at = match self.abort {
+            Abort::Told(by) => by,
+            _ => i64::MAX,
+        };
+        self.silent_at.min(abort_at).min(self.time_up_at)
+    }
+}
+
+/// Why a lease has to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Its holder is silent or does not do as it is told.
+    Lost,
+    /// Its submission may have run for too long.
+    TimeUp,
+}
+
+impl Leases {
+    pub(crate) fn restore(&mut self, old: OldLease, now: i64) {
+        let abort = if old.aborting { Abort::Wanted } else { Abort::No };
+        let held = Held {
+            number: old.lease.number,
+            connection: None,
+            silent_at: now + GRACE_MS,
+            abort,
+            time_up_at: i64::MAX,
+        };
+        self.held.insert(old.lease.submission_id, held);
+    }
+
+    pub(crate) fn claimed(&mut self, claim: &Claim, connection: ConnectionId, now: i64) {
+        // A closing claim says by itself what is to be done, and has its own time to do it.
+        let closing = claim.verdict.is_some();
+        let abort = match claim.verdict {
+            Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
+            _ => Abort::No,
+        };
+        let time = if closing { CLOSE_MS } else { claim.time_left_ms + CLOSE_MS };
+        let held = Held {
+            number: claim.lease.number,
+            connection: Some(connection),
+            silent_at: now + LEASE_MS,
+            abort,
+            time_up_at: now + time,
+        };
+        self.held.insert(claim.lease.submission_id.clone(), held);
+    }
+
+    /// The holder lives on this connection; it may have let go before.
+    pub(crate) fn renewed(&mut self, lease: Lease, connection: ConnectionId, now: i64) {
+        let held = self.held.entry(lease.submission_id).or_insert(Held {
+            number: lease.number,
+            connection: None,
+            silent_at: 0,
+            abort: Abort::No,
+            time_up_at: i64::MAX,
+        });
+        held.number = lease.number;
+        held.connection = Some(connection);
+        held.silent_at = now + LEASE_MS;
+        if held.time_up_at == i64::MAX {
+            held.time_up_at = now; // to be asked of the database at once
+        }
+    }
+
+    pub(crate) fn over(&mut self, lease: &Lease) {
+        let same = |held: &Held| held.number <= lease.number;
+        if self.held.get(&lease.submission_id).is_some_and(same) {
+            self.held.remove(&lease.submission_id);
+        }
+    }
+
+    /// Its connection is gone but the database could not be told: it is lost at the next look.
+    pub(crate) fn let_go(&mut self, lease: &Lease) {
+        if let Some(held) = self.held.get_mut(&lease.submission_id)
+            && held.number == lease.number
+        {
+            held.connection = None;
+            held.silent_at = 0;
+        }
+    }
+
+    pub(crate) fn want_abort(&mut self, submission: &SubmissionId) {
+        if let Some(held) = self.held.get_mut(submission)
+            && held.abort == Abort::No
+        {
+            held.abort = Abort::Wanted;
+        }
+    }
+
+    /// The aborts that this connection was not told yet; now they count as told.
+    pub(crate) fn tell_aborts(&mut self, connection: ConnectionId, now: i64) -> Vec<Lease> {
+        let mut aborts = Vec::new();
+        for (submission, held) in &mut self.held {
+            if held.abort == Abort::Wanted && held.connection == Some(connection) {
+                held.abort = Abort::Told(now + ABORT_MS);
+                aborts.push(lease(submission, held));
+            }
+        }
+        aborts
+    }
+
+    /// What the connection held; to be let go.
+    pub(crate) fn of(&self, connection: ConnectionId) -> Vec<Lease> {
+        let own = self.held.iter().filter(|(_, held)| held.connection == Some(connection));
+        own.map(|(submission, held)| lease(submission, held)).collect()
+    }
+
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.held.values().map(Held::due_at).min()
+    }
+
+    pub(crate) fn due(&self, now: i64) -> Vec<(Lease, Due)> {
+        let due = self.held.iter().filter(|(_, held)| held.due_at() <= now);
+        due.map(|(submission, held)| {
+            let why = if held.due_at() < held.time_up_at { Due::Lost } else { Due::TimeUp };
+            (lease(submission, held), why)
+        })
+        .collect()
+    }
+
+    pub(crate) fn set_time_left(&mut self, lease: &Lease, ms: i64, now: i64) {
+        if let Some(held) = self.held.get_mut(&lease.submission_id) {
+            held.time_up_at = now + ms + CLOSE_MS;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+}
+
+fn lease(submission: &SubmissionId, held: &Held) -> Lease {
+    Lease {
+        submission_id: submission.clone(),
+        number: held.number,
+    }
+}

@@ -1,0 +1,135 @@
+//! A bounded queue between the callers and a thread.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_types::Error;
+
+/// When a caller of a full queue shall come back.
+const RETRY_MS: u64 = 20;
+
+pub(crate) struct Queue<T> {
+    name: &'static str,
+    limit: usize,
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    items: VecDeque<T>,
+    closed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(name: &'static str, limit: usize) -> Queue<T> {
+        let state = State {
+            items: VecDeque::new(),
+            closed: false,
+        };
+        Queue {
+            name,
+            limit,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// `busy` when full, `unavailable` once closed.
+    pub(crate) fn push(&self, item: T) -> Result<(), Error> {
+        self.push_within(item, self.limit)
+    }
+
+    /// For what must not be refused and is bounded elsewhere: one a connection or a lease.
+    pub(crate) fn push_always(&self, item: T) {
+        // After the close nobody is left to tell.
+        _ = self.push_within(item, usize::MAX);
+    }
+
+    fn push_within(&self, item: T, limit: usize) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Error::unavailable("the store is stopping"));
+        }
+        if state.items.len() >= limit {
+            let message = format!("the store's {} queue is full ({limit} wait)", self.name);
+            return Err(Error::busy(message, RETRY_MS));
+        }
+        state.items.push_back(item);
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The next item; waits for one. `None` once closed and empty.
+    pub(crate) fn pop(&self) -> Option<T> {
+        let state = self.lock();
+        let mut state = self
+            .changed
+            .wait_while(state, |state| state.items.is_empty() && !state.closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.items.pop_front()
+    }
+
+    /// Up to `most` items, none of them after `timeout` without one. `None` once closed and empty.
+    pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
+        let mut state = self.lock();
+        let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        state = match timeout {
+            None => self
+                .changed
+                .wait_while(state, idle)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout_while(state, timeout, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if state.items.is_empty() && state.closed {
+            return None;
+        }
+        let count = state.items.len().min(most);
+        Some(state.items.drain(..count).collect())
+    }
+
+    /// What is in it is still taken; nothing more goes in.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().items.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::Code;
+
+    #[test]
+    fn full_is_busy_and_closed_is_unavailable_after_the_last_item() {
+        let queue = Queue::new("test", 2);
+        queue.push(1).unwrap();
+        queue.push(2).unwrap();
+        let error = queue.push(3).unwrap_err();
+        assert_eq!((error.code, error.retry_after_ms), (Code::Busy, Some(RETRY_MS)));
+        queue.push_always(4);
+        queue.close();
+        assert_eq!(queue.push(5).unwrap_err().code, Code::Unavailable);
+        assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
+        assert_eq!(queue.pop(), Some(4));
+        assert_eq!((queue.pop(), queue.pop_many(2, None)), (None, None));
+    }
+
+    #[test]
+    fn a_timeout_takes_nothing() {
+        let queue: Queue<u8> = Queue::new("test", 2);
+        assert_eq!(queue.pop_many(2, Some(Duration::ZERO)), Some(vec![]));
+    }
+}

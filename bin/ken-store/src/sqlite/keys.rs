@@ -1,0 +1,71 @@
+//! Idempotency keys: the first answer, kept for a day.
+
+use ken_types::limits::KEY_MS;
+use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyState};
+use ken_types::{Error, Timestamp};
+use rusqlite::{Connection, Row, params};
+
+use super::fault::Done;
+use super::{first, rows, run, time};
+
+/// Keys that one slice of background work forgets.
+const SLICE: usize = 200;
+
+struct Known {
+    body: String,
+    state: KeyState,
+}
+
+fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
+    let answer: Option<String> = row.get("answer")?;
+    let status: Option<u16> = row.get("status")?;
+    Ok(Known {
+        body: row.get("body")?,
+        state: KeyState {
+            seed: row.get("seed")?,
+            at: time(row, "at")?,
+            answer: status.zip(answer).map(|(status, body)| KeptAnswer { status, body }),
+        },
+    })
+}
+
+fn oldest(now: Timestamp) -> i64 {
+    now.plus_millis(-KEY_MS).millis()
+}
+
+pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) -> Done<KeyState> {
+    let sql = "SELECT body, seed, at, status, answer FROM keys WHERE key = ?1 AND at >= ?2";
+    if let Some(known) = first(connection, sql, params![args.key, oldest(now)], read_known)? {
+        if known.body != args.body {
+            return Err(Error::conflict("the idempotency key stands for another request").into());
+        }
+        return Ok(known.state);
+    }
+    let sql = "INSERT OR REPLACE INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)";
+    run(connection, sql, params![args.key, args.body, args.seed, args.at.millis()])?;
+    Ok(KeyState {
+        seed: args.seed.clone(),
+        at: args.at,
+        answer: None,
+    })
+}
+
+/// The first answer stays.
+pub(super) fn finish(connection: &Connection, args: &FinishKey) -> Done<()> {
+    match &args.answer {
+        Some(answer) => {
+            let sql = "UPDATE keys SET status = ?2, answer = ?3 WHERE key = ?1 AND status IS NULL";
+            run(connection, sql, params![args.key, answer.status, answer.body])?;
+        }
+        None => {
+            run(connection, "DELETE FROM keys WHERE key = ?1 AND status IS NULL", [&args.key])?;
+        }
+    }
+    Ok(())
+}
+
+/// Forgets some of the keys that are too old. True when there may be more.
+pub(super) fn prune(connection: &Connection, now: Timestamp) -> Done<bool> {
+    let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
+    Ok(run(connection, sql, params![oldest(now), rows(SLICE)])? == SLICE)
+}

@@ -1,0 +1,50 @@
+//! Past exchanges, found by their words.
+
+use ken_types::ops::store::{Found, Match, PastExchange, Search};
+use rusqlite::{Connection, params};
+
+use super::fault::Done;
+use super::history::{PAST, read_past};
+use super::search::{Index, best};
+use super::submissions::Submission;
+use super::{first, realm, run, scopes};
+use crate::terms::Query;
+
+const MEMORY: Index = Index {
+    hits: "SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index WHERE memory_index MATCH ?1
+           ORDER BY rank LIMIT ?2",
+    words: "SELECT doc FROM memory_words WHERE term = ?1",
+    size: "SELECT coalesce(max(submission), 0) FROM exchanges",
+    columns: "{prompt answer}",
+};
+
+/// Puts a settled exchange into the index. Those without an actor are nobody's memory.
+pub(super) fn remember(connection: &Connection, found: &Submission, answer: &str) -> Done<()> {
+    let sql = "SELECT text, connector, actor, conversation, thread FROM events JOIN scopes USING (scope) WHERE event = ?1";
+    let event = first(connection, sql, [found.event], |row| {
+        Ok((row.get::<_, String>("text")?, scopes::read(row)?))
+    })?;
+    if let Some((text, scope)) = event {
+        let sql = "INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
+        run(connection, sql, params![found.submission, realm::of_memory(&scope), text, answer])?;
+    }
+    Ok(())
+}
+
+pub(super) fn search(connection: &Connection, args: &Search) -> Done<Found<PastExchange>> {
+    let mut found = Vec::new();
+    let query = Query::of(&args.query);
+    if let Some(scope) = &args.scope {
+        let sql = [PAST, " WHERE x.submission = ?1"].concat();
+        let realms = [realm::of_memory(scope)];
+        let (hits, weights) = best(connection, &MEMORY, &query, Some(&realms), args.limit)?;
+        for hit in hits {
+            if let Some(past) = first(connection, &sql, [hit], read_past)? {
+                let score = weights.score(&query.held_by([past.prompt.as_str(), past.answer.as_str()]));
+                found.push(Match { score, entry: past });
+            }
+        }
+    }
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    Ok(Found { found })
+}

@@ -1,0 +1,174 @@
+//! The schema, as numbered steps forward. A database knows by `user_version` how many it has taken; each step is one
+//! transaction. A released step is never edited: what comes later is a new one.
+
+/// What `application_id` says of a database of ken: "KEN1".
+pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
+
+/// All steps, the first one from an empty database.
+pub(crate) const STEPS: [&str; 1] = [FIRST];
+
+/// The version that a database has after all steps.
+pub(crate) const VERSION: usize = STEPS.len();
+
+const FIRST: &str = "
+-- On whose behalf. key is the JSON array of the other columns, because an absent thread equals only an absent one.
+CREATE TABLE scopes (
+  scope        INTEGER PRIMARY KEY,
+  key          TEXT NOT NULL UNIQUE,
+  connector    TEXT NOT NULL,
+  actor        TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  thread       TEXT
+) STRICT;
+
+CREATE TABLE streams (
+  stream       INTEGER PRIMARY KEY,
+  name         TEXT NOT NULL UNIQUE,
+  kind         TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  entries      INTEGER NOT NULL DEFAULT 0,
+  closed       INTEGER NOT NULL DEFAULT 0,
+  created_at   INTEGER NOT NULL
+) STRICT;
+
+-- place is stream << 32 | number in the stream, so that a stream lies together and in order, and a page of it costs
+-- its own length.
+CREATE TABLE entries (
+  place INTEGER PRIMARY KEY,
+  body  TEXT NOT NULL
+) STRICT;
+
+-- The history of an agent's instance, from its first settled submission on.
+CREATE TABLE instances (
+  stream        INTEGER PRIMARY KEY REFERENCES streams,
+  turns         INTEGER NOT NULL DEFAULT 0,
+  compactions   INTEGER NOT NULL DEFAULT 0,
+  summary       TEXT,
+  summary_after INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- A session is the instance of the same id, with a scope.
+CREATE TABLE sessions (
+  stream      INTEGER PRIMARY KEY REFERENCES streams,
+  id          TEXT NOT NULL,
+  scope       INTEGER NOT NULL REFERENCES scopes,
+  origin      TEXT NOT NULL,
+  title       TEXT,
+  name        TEXT,
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  archived_at INTEGER
+) STRICT;
+CREATE INDEX sessions_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NULL;
+CREATE INDEX sessions_by_time ON sessions (updated_at) WHERE archived_at IS NULL;
+CREATE INDEX sessions_by_name ON sessions (scope, name) WHERE name IS NOT NULL AND archived_at IS NULL;
+CREATE INDEX archived_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NOT NULL;
+CREATE INDEX archived_by_time ON sessions (updated_at) WHERE archived_at IS NOT NULL;
+
+-- What came in. answer is what was said to it, for whoever asks again.
+CREATE TABLE events (
+  event       INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  scope       INTEGER REFERENCES scopes,
+  kind        TEXT NOT NULL,
+  text        TEXT NOT NULL,
+  received_at INTEGER NOT NULL,
+  context     TEXT,
+  raw         TEXT,
+  images      TEXT,
+  answer      TEXT NOT NULL
+) STRICT;
+
+-- live: not settled. open: may be claimed now. place: order among the queued ones of an instance.
+CREATE TABLE submissions (
+  submission     INTEGER PRIMARY KEY,
+  id             TEXT NOT NULL UNIQUE,
+  stream         INTEGER NOT NULL REFERENCES streams,
+  event          INTEGER NOT NULL REFERENCES events,
+  kind           TEXT NOT NULL,
+  hidden         INTEGER NOT NULL,
+  state          TEXT NOT NULL,
+  live           INTEGER NOT NULL DEFAULT 1,
+  open           INTEGER NOT NULL,
+  place          INTEGER NOT NULL,
+  recorded_from  INTEGER NOT NULL,
+  next_index     INTEGER NOT NULL DEFAULT 0,
+  lease          INTEGER NOT NULL DEFAULT 0,
+  attempt        INTEGER NOT NULL DEFAULT 0,
+  closings       INTEGER NOT NULL DEFAULT 0,
+  abort          INTEGER NOT NULL DEFAULT 0,
+  first_claim_at INTEGER,
+  waiting_since  INTEGER,
+  waited_ms      INTEGER NOT NULL DEFAULT 0,
+  approvals      TEXT
+) STRICT;
+CREATE INDEX submissions_live ON submissions (stream, state, place) WHERE live = 1;
+CREATE INDEX submissions_open ON submissions (submission) WHERE open = 1;
+CREATE INDEX prompts ON submissions (stream, submission) WHERE kind = 'prompt';
+
+-- Settled submissions. body is the exchange as a transcript shows it; turn counts the prompts of an instance.
+CREATE TABLE exchanges (
+  submission    INTEGER PRIMARY KEY REFERENCES submissions,
+  stream        INTEGER NOT NULL REFERENCES streams,
+  turn          INTEGER,
+  body          TEXT,
+  answer        TEXT NOT NULL,
+  result        TEXT,
+  error         TEXT,
+  context_usage TEXT,
+  ended_at      INTEGER NOT NULL,
+  settled_at    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX exchanges_by_turn ON exchanges (stream, turn) WHERE turn IS NOT NULL;
+
+CREATE TABLE knowledge (
+  entry        INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  title        TEXT NOT NULL,
+  content      TEXT NOT NULL,
+  source       TEXT NOT NULL,
+  actor        TEXT,
+  conversation TEXT,
+  tags         TEXT NOT NULL,
+  created_by   TEXT NOT NULL,
+  created_at   INTEGER NOT NULL,
+  updated_at   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE jobs (
+  job         INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  status      TEXT NOT NULL,
+  reached     INTEGER NOT NULL DEFAULT 0,
+  until       INTEGER NOT NULL,
+  done        INTEGER NOT NULL DEFAULT 0,
+  total       INTEGER NOT NULL,
+  started_at  INTEGER NOT NULL,
+  finished_at INTEGER,
+  error       TEXT
+) STRICT;
+CREATE INDEX jobs_running ON jobs (job) WHERE status = 'running';
+
+-- realm is a word that stands for a scope, see realm.rs. The texts themselves are in knowledge, events and exchanges.
+CREATE VIRTUAL TABLE knowledge_index USING fts5 (
+  realm, title, tags, content,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE VIRTUAL TABLE knowledge_words USING fts5vocab ('knowledge_index', 'row');
+CREATE VIRTUAL TABLE memory_index USING fts5 (
+  realm, prompt, answer,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row');
+
+CREATE TABLE keys (
+  id     INTEGER PRIMARY KEY,
+  key    TEXT NOT NULL UNIQUE,
+  body   TEXT NOT NULL,
+  seed   TEXT NOT NULL,
+  at     INTEGER NOT NULL,
+  status INTEGER,
+  answer TEXT
+) STRICT;
+CREATE INDEX keys_by_time ON keys (at);
+";

@@ -1,0 +1,69 @@
+//! Finding by words: FTS5 says which entries are best, and the share of the question's words that each holds, weighted
+//! by how rare they are, says how good that is.
+
+use rusqlite::Connection;
+
+use super::fault::Done;
+use super::{all, first};
+use crate::terms::{MOST_TERMS, Query, Weights};
+
+/// A word that so many entries hold is looked for only when there is no rarer one: ranking takes all of them.
+const COMMON: u64 = 5_000;
+
+/// A full-text index and its statements.
+pub(super) struct Index {
+    /// Rows and ranks that match `?1`, at most `?2`.
+    pub(super) hits: &'static str,
+    /// How many entries hold the word `?1`.
+    pub(super) words: &'static str,
+    /// How many entries there are, about.
+    pub(super) size: &'static str,
+    /// The columns that are searched, as FTS5 writes it.
+    pub(super) columns: &'static str,
+}
+
+/// The best rows, best first, and what the words of the query weigh.
+pub(super) fn best(
+    connection: &Connection,
+    index: &Index,
+    query: &Query,
+    realms: Option<&[String]>,
+    limit: u32,
+) -> Done<(Vec<i64>, Weights)> {
+    let weights = weigh(connection, index, query)?;
+    let Some(words) = expression(query, &weights) else {
+        return Ok((Vec::new(), weights));
+    };
+    let expression = match realms {
+        Some(realms) => format!("realm : ({}) AND {} : ({words})", realms.join(" OR "), index.columns),
+        None => format!("{} : ({words})", index.columns),
+    };
+    let hits = all(connection, index.hits, (expression, limit), |row| row.get(0))?;
+    Ok((hits, weights))
+}
+
+fn weigh(connection: &Connection, index: &Index, query: &Query) -> Done<Weights> {
+    let size: i64 = first(connection, index.size, [], |row| row.get(0))?.unwrap_or_default();
+    let mut holders = Vec::with_capacity(query.words().len());
+    for word in query.words() {
+        let held: Option<i64> = first(connection, index.words, [word], |row| row.get(0))?;
+        holders.push(held.unwrap_or_default().cast_unsigned());
+    }
+    Ok(Weights::new(size.cast_unsigned(), holders))
+}
+
+/// The rarest words that are there at all, as an FTS5 expression.
+fn expression(query: &Query, weights: &Weights) -> Option<String> {
+    let mut words: Vec<(u64, &str)> = weights
+        .holders()
+        .iter()
+        .zip(query.words())
+        .filter(|(holders, _)| **holders > 0)
+        .map(|(holders, word)| (*holders, word.as_str()))
+        .collect();
+    words.sort();
+    let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
+    words.truncate(rare.max(1).min(MOST_TERMS));
+    let quoted: Vec<String> = words.iter().map(|(_, word)| format!("\"{word}\"")).collect();
+    (!quoted.is_empty()).then(|| quoted.join(" OR "))
+}

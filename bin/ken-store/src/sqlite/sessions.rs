@@ -1,0 +1,254 @@
+//! Sessions: scopes, names, lists.
+
+use ken_types::id::{Origin, SessionId};
+use ken_types::ops::store::*;
+use ken_types::{Error, Timestamp};
+use rusqlite::{Connection, Row, params};
+
+use super::fault::{Done, Fault};
+use super::{all, first, run, scopes, streams, submissions, time};
+use crate::backend::Change;
+use crate::cursor::List;
+
+/// A session as it stands in this transaction.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) stream: i64,
+    pub(super) id: SessionId,
+    pub(super) scope: i64,
+    pub(super) origin: Origin,
+    pub(super) title: Option<String>,
+    pub(super) name: Option<String>,
+}
+
+impl Found {
+    pub(super) fn opened(&self, created: bool) -> OpenSession {
+        OpenSession {
+            id: self.id.clone(),
+            surface: self.origin,
+            created,
+            title: self.name.clone(),
+        }
+    }
+
+    fn owned_by(self, scope: Option<i64>) -> Result<Found, Error> {
+        if Some(self.scope) == scope {
+            return Ok(self);
+        }
+        Err(Error::forbidden(format!("the session {} belongs to another scope", self.id)))
+    }
+}
+
+fn origin(name: &str) -> Origin {
+    let known = [Origin::Tui, Origin::Web, Origin::Connector];
+    known.into_iter().find(|origin| origin.name() == name).unwrap_or(Origin::Connector)
+}
+
+fn read_found(row: &Row<'_>) -> rusqlite::Result<Found> {
+    Ok(Found {
+        stream: row.get("stream")?,
+        id: SessionId(row.get("id")?),
+        scope: row.get("scope")?,
+        origin: origin(row.get_ref("origin")?.as_str()?),
+        title: row.get("title")?,
+        name: row.get("name")?,
+    })
+}
+
+/// A session by its id, whosever it is.
+pub(super) fn by_id(connection: &Connection, id: &str) -> Done<Option<Found>> {
+    let sql = "SELECT s.* FROM streams JOIN sessions AS s USING (stream) WHERE streams.name = ?1";
+    Ok(first(connection, sql, [[streams::AGENT, id].concat()], read_found)?)
+}
+
+/// A session by its id, on behalf of a scope.
+pub(super) fn owned(connection: &Connection, id: &SessionId, scope: &Scope) -> Done<Found> {
+    let found = by_id(connection, id.as_str())?;
+    let found = found.ok_or_else(|| Error::not_found(format!("there is no session {id}")))?;
+    Ok(found.owned_by(scopes::find(connection, scope)?)?)
+}
+
+/// An owned id, then an exact owned name. `None` when nothing matches.
+pub(super) fn select(connection: &Connection, scope: Option<i64>, selector: &str) -> Done<Option<Found>> {
+    if let Some(found) = by_id(connection, selector)? {
+        return Ok(Some(found.owned_by(scope)?));
+    }
+    let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL LIMIT 2";
+    let mut named = all(connection, sql, params![scope, selector], read_found)?;
+    if named.len() > 1 {
+        return Err(Error::conflict(format!("more than one session is named {selector:?}")).hint("use its id").into());
+    }
+    Ok(named.pop())
+}
+
+/// The newest session of a scope.
+pub(super) fn active(connection: &Connection, scope: i64) -> Done<Option<Found>> {
+    let sql = "SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL ORDER BY updated_at DESC, stream DESC LIMIT 1";
+    Ok(first(connection, sql, [scope], read_found)?)
+}
+
+/// A new session and its stream, which may be there already as that of an instance without an actor.
+pub(super) fn insert(connection: &Connection, scope: i64, fresh: &FreshSession, now: Timestamp) -> Done<Found> {
+    let stream = streams::of_instance(connection, fresh.id.as_str(), now)?;
+    let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+    run(connection, sql, params![stream.id, fresh.id.as_str(), scope, fresh.origin.name(), now.millis()])?;
+    Ok(Found {
+        stream: stream.id,
+        id: fresh.id.clone(),
+        scope,
+        origin: fresh.origin,
+        title: None,
+        name: None,
+    })
+}
+
+/// A session was used: it is the newest now, and back if it was archived.
+pub(super) fn touch(connection: &Connection, stream: i64, now: Timestamp) -> Done<()> {
+    let sql = "UPDATE sessions SET updated_at = max(updated_at, ?2), archived_at = NULL WHERE stream = ?1";
+    run(connection, sql, params![stream, now.millis()])?;
+    Ok(())
+}
+
+pub(super) fn set_title(connection: &Connection, stream: i64, title: &str) -> Done<()> {
+    let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
+    run(connection, sql, params![stream, title])?;
+    Ok(())
+}
+
+pub(super) fn set_name(connection: &Connection, found: &mut Found, name: &str) -> Done<()> {
+    run(connection, "UPDATE sessions SET name = ?2 WHERE stream = ?1", params![found.stream, name])?;
+    found.name = Some(name.to_owned());
+    Ok(())
+}
+
+pub(super) fn create(connection: &Connection, args: &CreateSession, change: &mut Change) -> Done<OpenSession> {
+    let scope = scopes::ensure(connection, &args.scope)?;
+    if let Some(found) = by_id(connection, args.id.as_str())? {
+        return Ok(found.owned_by(Some(scope))?.opened(true));
+    }
+    let fresh = FreshSession {
+        id: args.id.clone(),
+        origin: args.origin,
+    };
+    Ok(insert(connection, scope, &fresh, change.now)?.opened(true))
+}
+
+pub(super) fn resume(connection: &Connection, args: &ResumeSession, change: &mut Change) -> Done<OpenSession> {
+    let scope = scopes::find(connection, &args.scope)?;
+    if let Some(found) = select(connection, scope, &args.selector)? {
+        touch(connection, found.stream, change.now)?;
+        return Ok(found.opened(false));
+    }
+    let Some(fresh) = &args.fresh else {
+        return Err(unknown(&args.selector).into());
+    };
+    let scope = scopes::ensure(connection, &args.scope)?;
+    // The first try of the same call may have made it.
+    let made = match by_id(connection, fresh.id.as_str())? {
+        Some(found) => found.owned_by(Some(scope))?,
+        None => insert(connection, scope, fresh, change.now)?,
+    };
+    Ok(made.opened(true))
+}
+
+pub(super) fn unknown(selector: &str) -> Error {
+    Error::not_found(format!("there is no session with the id or name {selector:?}"))
+}
+
+pub(super) fn archive(connection: &Connection, args: &OwnedSession, change: &mut Change) -> Done<()> {
+    let found = owned(connection, &args.id, &args.scope)?;
+    if submissions::is_busy(connection, found.stream)? {
+        let error = Error::conflict(format!("a turn runs or waits in the session {}", args.id));
+        return Err(error.hint("cancel it, or wait for it").into());
+    }
+    let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
+    run(connection, sql, params![found.stream, change.now.millis()])?;
+    Ok(())
+}
+
+pub(super) fn cancel(connection: &Connection, args: &CancelSession, change: &mut Change) -> Done<Cancelled> {
+    let found = owned(connection, &args.id, &args.scope)?;
+    let stopped = submissions::stop(connection, found.stream, args.submission_id.as_ref(), change)?;
+    Ok(Cancelled { submission_id: stopped })
+}
+
+/// Four lists: all sessions or those of a scope, archived or not; each has its index.
+pub(super) fn list(connection: &Connection, args: &ListSessions) -> Done<SessionPage> {
+    let name = list_name(args);
+    let [at, stream] = match &args.after {
+        Some(cursor) => name.position(cursor, "?after")?,
+        None => [i64::MAX, i64::MAX],
+    };
+    let scope = match &args.scope {
+        None => None,
+        Some(scope) => match scopes::find(connection, scope)? {
+            Some(found) => Some(found),
+            None => return Ok(end_of(Vec::new(), args.limit, &name)),
+        },
+    };
+    let archived = if args.archived { "NOT NULL" } else { "NULL" };
+    let of_scope = if scope.is_some() { "s.scope = ?1 AND" } else { "?1 IS NULL AND" };
+    let sql = format!(
+        "SELECT s.*, connector, actor, conversation, thread FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
+         WHERE {of_scope} s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
+         ORDER BY s.updated_at DESC, s.stream DESC LIMIT ?4"
+    );
+    let found = all(connection, &sql, params![scope, at, stream, i64::from(args.limit) + 1], read_listed)?;
+    Ok(end_of(found, args.limit, &name))
+}
+
+fn list_name(args: &ListSessions) -> List {
+    let archived = if args.archived { "archived" } else { "open" };
+    let scope = args.scope.as_ref();
+    let part = |pick: fn(&Scope) -> &str| scope.map(pick);
+    List::named(
+        "sessions",
+        &[
+            Some(archived),
+            part(|scope| &scope.connector),
+            part(|scope| &scope.actor_id),
+            part(|scope| &scope.conversation_id),
+            scope.and_then(|scope| scope.thread_id.as_deref()),
+        ],
+    )
+}
+
+fn end_of(mut found: Vec<(i64, Session)>, limit: u32, name: &List) -> SessionPage {
+    let has_more = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let last = found.last().filter(|_| has_more);
+    let after = last.map(|(stream, session)| name.cursor([session.updated_at.millis(), *stream]));
+    SessionPage {
+        sessions: found.into_iter().map(|(_, session)| session).collect(),
+        page: Page { limit, has_more, after },
+    }
+}
+
+fn read_listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
+    let found = read_found(row)?;
+    let scope = scopes::read(row)?;
+    let archived_at: Option<i64> = row.get("archived_at")?;
+    let session = Session {
+        session_id: found.id,
+        origin: found.origin,
+        connector: scope.connector,
+        actor_id: scope.actor_id,
+        conversation_id: scope.conversation_id,
+        thread_id: scope.thread_id,
+        title: found.title,
+        display_name: found.name,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        archived_at: archived_at.map(Timestamp::from_millis),
+    };
+    Ok((found.stream, session))
+}
+
+/// A refusal that the event's record keeps; anything else is a failure of the whole change.
+pub(super) fn refusal<T>(done: Done<T>) -> Done<Result<T, Error>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(Fault::Refused(error)) => Ok(Err(error)),
+        Err(fault) => Err(fault),
+    }
+}

@@ -1,0 +1,30 @@
+//! The automatic title of a session.
+
+use ken_types::limits::TITLE_CHARACTERS;
+
+/// The text with its blanks collapsed; cut to three characters less than the limit and `...` when it is longer.
+pub(crate) fn title(text: &str) -> String {
+    let collapsed = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    shorten(&collapsed, TITLE_CHARACTERS)
+}
+
+/// At most `most` characters, the last three of them `...` when something was cut.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_collapse_and_long_ones_are_cut() {
+        assert_eq!(title("  do \n\t the tests   pass? "), "do the tests pass?");
+        let eighty = "é".repeat(80);
+        assert_eq!(title(&eighty), eighty);
+        assert_eq!(title(&format!("{eighty}é")), format!("{}...", "é".repeat(77)));
+    }
+}

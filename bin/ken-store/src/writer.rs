@@ -1,0 +1,509 @@
+//! The one thread that writes. It takes whatever waits, up to a limit, into one transaction, commits, and only then
+//! answers: a batch costs one sync of the disk, however many callers share it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::ops::store::{Claims, Lease};
+use tokio::sync::oneshot;
+
+use crate::ConnectionId;
+use crate::backend::{Backend, Change, Effect, Writes};
+use crate::clock::Clock;
+use crate::leases::{Due, Leases};
+use crate::queue::Queue;
+use crate::watch::{News, Topic, Watch};
+
+/// Requests that may wait.
+const QUEUE: usize = 1_024;
+/// Requests that share a transaction.
+const BATCH: usize = 256;
+/// How long to leave a failing disk alone before leases and background work are tried again.
+const RETRY_MS: i64 = 1_000;
+/// The pause between two slices of background work, so that it takes a part of the time only.
+const SLICE_PAUSE_MS: i64 = 5;
+/// How often to look for background work that nobody has announced (keys that grow old).
+const ROUND_MS: i64 = 600_000;
+
+/// A request to the writer.
+pub(crate) enum Order {
+    Write(Box<dyn Write>),
+    Claim(PendingClaim),
+    /// Claims that never reached their holder.
+    Undelivered(Vec<Lease>),
+    Disconnected(ConnectionId),
+    /// Look at the clock: a test has turned it.
+    Tick(oneshot::Sender<()>),
+}
+
+/// A holder that waits for work.
+pub(crate) struct PendingClaim {
+    pub(crate) connection: ConnectionId,
+    pub(crate) most: u32,
+    pub(crate) reply: oneshot::Sender<Delivery>,
+}
+
+/// Claims on their way. Dropped before they are taken, they are let go at once.
+pub(crate) struct Delivery {
+    claims: Option<Claims>,
+    queue: Arc<Queue<Order>>,
+}
+
+impl Delivery {
+    pub(crate) fn take(mut self) -> Claims {
+        self.claims.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let leases: Vec<Lease> = self.claims.take().into_iter().flat_map(|claims| claims.claims).map(|claim| claim.lease).collect();
+        if !leases.is_empty() {
+            self.queue.push_always(Order::Undelivered(leases));
+        }
+    }
+}
+
+/// One change and who waits for it.
+pub(crate) trait Write: Send {
+    /// Makes the change; false when it was refused.
+    fn run(&mut self, writes: &mut dyn Writes, change: &mut Change) -> bool;
+    /// Replaces the answer.
+    fn fail(&mut self, error: &Error);
+    fn answer(self: Box<Self>);
+}
+
+struct Job<T, F> {
+    work: Option<F>,
+    result: Option<Result<T, Error>>,
+    reply: oneshot::Sender<Result<T, Error>>,
+}
+
+impl<T, F> Write for Job<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut dyn Writes, &mut Change) -> Result<T, Error> + Send,
+{
+    fn run(&mut self, writes: &mut dyn Writes, change: &mut Change) -> bool {
+        self.result = self.work.take().map(|work| work(writes, change));
+        matches!(self.result, Some(Ok(_)))
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.result = Some(Err(error.clone()));
+    }
+
+    fn answer(self: Box<Self>) {
+        // Whoever has gone has hung up on an answer, not on the change.
+        let Job { result, reply, .. } = *self;
+        if let Some(result) = result {
+            _ = reply.send(result);
+        }
+    }
+}
+
+/// What the writer has done, for `service.stats`.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) writes: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) failed_batches: AtomicU64,
+    pub(crate) claims: AtomicU64,
+    pub(crate) leases_lost: AtomicU64,
+    pub(crate) held: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// The callers' side.
+pub(crate) struct Writer {
+    queue: Arc<Queue<Order>>,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|error| Error::unavailable(format!("the thread {name} could not be started: {error}")))
+}
+
+impl Writer {
+    pub(crate) fn start(
+        mut backend: Box<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        watch: Arc<Watch>,
+    ) -> Result<Writer, Error> {
+        let queue = Arc::new(Queue::new("write", QUEUE));
+        let counters = Arc::new(Counters::default());
+        let mut leases = Leases::default();
+        let mut writes = backend.writer()?;
+        for old in writes.old_leases()? {
+            leases.restore(old, clock.elapsed_ms());
+        }
+        let state = Loop {
+            writes,
+            _backend: backend,
+            queue: queue.clone(),
+            counters: counters.clone(),
+            watch,
+            leases,
+            pending: VecDeque::new(),
+            maybe_open: true,
+            background_at: clock.elapsed_ms(),
+            retry_at: 0,
+            clock,
+        };
+        Ok(Writer {
+            queue,
+            counters,
+            thread: Some(spawn("writer", move || state.run())?),
+        })
+    }
+
+    /// Makes a change durable, then answers.
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut dyn Writes, &mut Change) -> Result<T, Error> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Job {
+            work: Some(work),
+            result: None,
+            reply,
+        };
+        self.queue.push(Order::Write(Box::new(job)))?;
+        answer.await.unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
+    }
+
+    /// A receiver that resolves when there is work, or an abort, for the connection.
+    pub(crate) fn claim(&self, connection: ConnectionId, most: u32) -> Result<oneshot::Receiver<Delivery>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(Order::Claim(PendingClaim {
+            connection,
+            most,
+            reply,
+        }))?;
+        Ok(answer)
+    }
+
+    pub(crate) fn disconnected(&self, connection: ConnectionId) {
+        self.queue.push_always(Order::Disconnected(connection));
+    }
+
+    pub(crate) async fn tick(&self) {
+        let (reply, done) = oneshot::channel();
+        self.queue.push_always(Order::Tick(reply));
+        _ = done.await;
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// The thread's own state.
+struct Loop {
+    writes: Box<dyn Writes>,
+    /// The database stays ours for as long as this lives.
+    _backend: Box<dyn Backend>,
+    queue: Arc<Queue<Order>>,
+    counters: Arc<Counters>,
+    watch: Arc<Watch>,
+    clock: Arc<dyn Clock>,
+    leases: Leases,
+    /// Holders without work, longest waiting first.
+    pending: VecDeque<PendingClaim>,
+    /// Whether looking for work may find some.
+    maybe_open: bool,
+    background_at: i64,
+    /// After a failure: when the thread tries by itself again.
+    retry_at: i64,
+}
+
+/// One transaction on its way.
+struct Batch {
+    jobs: Vec<Box<dyn Write>>,
+    ticks: Vec<oneshot::Sender<()>>,
+    change: Change,
+    /// Claims made in it, each with its holder.
+    claims: Vec<(PendingClaim, Claims)>,
+    /// Leases that were looked at and have time left.
+    time_left: Vec<(Lease, i64)>,
+}
+
+impl Loop {
+    fn run(mut self) {
+        while let Some(orders) = self.queue.pop_many(BATCH, self.patience()) {
+            let (batch, releases) = self.sort(orders);
+            self.run_batch(batch, releases);
+            self.run_background();
+        }
+    }
+
+    /// How long to sleep when nobody asks for anything.
+    fn patience(&self) -> Option<Duration> {
+        let due = self.leases.next_due().unwrap_or(i64::MAX).min(self.background_at);
+        let wait = due.max(self.retry_at) - self.clock.elapsed_ms();
+        Some(Duration::from_millis(u64::try_from(wait).unwrap_or_default()))
+    }
+
+    /// Puts orders where they belong; returns what is to be written, the leases to let go first.
+    fn sort(&mut self, orders: Vec<Order>) -> (Batch, Vec<Lease>) {
+        let mut releases = Vec::new();
+        let mut batch = Batch {
+            jobs: Vec::with_capacity(orders.len()),
+            ticks: Vec::new(),
+            change: Change {
+                now: self.clock.now(),
+                effects: Vec::new(),
+            },
+            claims: Vec::new(),
+            time_left: Vec::new(),
+        };
+        for order in orders {
+            match order {
+                Order::Write(job) => batch.jobs.push(job),
+                Order::Claim(claim) => self.pending.push_back(claim),
+                Order::Undelivered(leases) => releases.extend(leases),
+                Order::Disconnected(connection) => {
+                    self.pending.retain(|claim| claim.connection != connection);
+                    releases.extend(self.leases.of(connection));
+                }
+                Order::Tick(reply) => batch.ticks.push(reply),
+            }
+        }
+        self.pending.retain(|claim| !claim.reply.is_closed());
+        (batch, releases)
+    }
+
+    fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
+        let now = self.clock.elapsed_ms();
+        let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
+        let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
+        let claiming = self.maybe_open && self.pending.iter().any(|claim| claim.most > 0);
+        if !idle || claiming {
+            match self.transact(&mut batch, &releases, &due) {
+                Ok(()) => self.apply(&mut batch),
+                Err(error) => self.give_up(&mut batch, &error, releases),
+            }
+        }
+        self.tell_aborts();
+        self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
+        for job in batch.jobs {
+            job.answer();
+        }
+        for reply in batch.ticks {
+            _ = reply.send(());
+        }
+    }
+
+    fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, Due)]) -> Result<(), Error> {
+        self.writes.begin()?;
+        for lease in releases {
+            self.writes.release(lease, &mut batch.change)?;
+        }
+        for (lease, why) in due {
+            self.look_at(lease, *why, batch)?;
+        }
+        let mut refused = 0;
+        for job in &mut batch.jobs {
+            refused += usize::from(!in_savepoint(&mut *self.writes, &mut batch.change, |writes, change| {
+                job.run(writes, change)
+            })?);
+        }
+        self.serve_claims(batch)?;
+        self.writes.commit()?;
+        count(&self.counters.writes, batch.jobs.len());
+        count(&self.counters.refused, refused);
+        count(&self.counters.batches, 1);
+        Ok(())
+    }
+
+    /// A lease whose time has come.
+    fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
+        let left = match why {
+            Due::Lost => None,
+            Due::TimeUp => self.writes.time_left(lease, batch.change.now)?.filter(|left| *left > 0),
+        };
+        match left {
+            Some(left) => batch.time_left.push((lease.clone(), left)),
+            None => {
+                tracing::warn!(submission = %lease.submission_id, lease = lease.number, "a lease was lost: its holder is silent or did not end in time");
+                count(&self.counters.leases_lost, 1);
+                self.writes.release(lease, &mut batch.change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out work in the same transaction that has made it.
+    fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let opened = |effect: &Effect| matches!(effect, Effect::Opened);
+        let mut maybe_open = self.maybe_open || batch.change.effects.iter().any(opened);
+        let mut left = VecDeque::new();
+        while let Some(pending) = self.pending.pop_front() {
+            if !maybe_open || pending.most == 0 {
+                left.push_back(pending);
+                continue;
+            }
+            let claims = self.writes.claim(pending.most, &mut batch.change);
+            // Whatever fails here fails the batch; the holder goes on waiting.
+            let claims = claims.inspect_err(|_| self.maybe_open = true);
+            match claims {
+                Ok(claims) if claims.is_empty() => {
+                    maybe_open = false;
+                    left.push_back(pending);
+                }
+                Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
+                Err(error) => {
+                    self.pending.push_front(pending);
+                    left.extend(self.pending.drain(..));
+                    self.pending = left;
+                    return Err(error);
+                }
+            }
+        }
+        self.pending = left;
+        self.maybe_open = maybe_open;
+        Ok(())
+    }
+
+    /// The batch is durable: tells everyone.
+    fn apply(&mut self, batch: &mut Batch) {
+        self.retry_at = 0;
+        let now = self.clock.elapsed_ms();
+        for (lease, left) in batch.time_left.drain(..) {
+            self.leases.set_time_left(&lease, left, now);
+        }
+        for effect in batch.change.effects.drain(..) {
+            match effect {
+                Effect::Appended(new) => {
+                    let topic = Topic::Stream(new.stream.clone());
+                    self.watch.spread(&topic, &News::Entries(new));
+                }
+                Effect::Stands(standing) => {
+                    let topic = Topic::Submission(standing.submission_id.clone());
+                    self.watch.spread(&topic, &News::Stands(standing));
+                }
+                Effect::Opened => {}
+                Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
+                Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
+                Effect::LeaseOver(lease) => self.leases.over(&lease),
+                Effect::Background => self.background_at = now,
+            }
+        }
+        for (pending, mut claims) in batch.claims.drain(..) {
+            for claim in &claims.claims {
+                self.leases.claimed(claim, pending.connection, now);
+            }
+            count(&self.counters.claims, claims.claims.len());
+            claims.aborts = self.leases.tell_aborts(pending.connection, now);
+            self.deliver(pending, claims);
+        }
+    }
+
+    fn deliver(&self, pending: PendingClaim, claims: Claims) {
+        // A delivery that finds nobody comes back in the error, is dropped, and lets go of its claims.
+        _ = pending.reply.send(Delivery {
+            claims: Some(claims),
+            queue: self.queue.clone(),
+        });
+    }
+
+    fn tell_aborts(&mut self) {
+        let now = self.clock.elapsed_ms();
+        for _ in 0..self.pending.len() {
+            let Some(pending) = self.pending.pop_front() else { return };
+            let aborts = self.leases.tell_aborts(pending.connection, now);
+            if aborts.is_empty() {
+                self.pending.push_back(pending);
+            } else {
+                self.deliver(pending, Claims { claims: Vec::new(), aborts });
+            }
+        }
+    }
+
+    /// Nothing of the batch has happened.
+    fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
+        self.writes.rollback();
+        count(&self.counters.failed_batches, 1);
+        tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
+        for job in &mut batch.jobs {
+            job.fail(error);
+        }
+        for (pending, _) in batch.claims.drain(..).rev() {
+            self.pending.push_front(pending);
+        }
+        self.maybe_open = true;
+        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
+        for lease in releases {
+            // Its connection is gone; the next look at the leases finds it silent.
+            self.leases.let_go(&lease);
+        }
+    }
+
+    fn run_background(&mut self) {
+        let now = self.clock.elapsed_ms();
+        if now < self.background_at.max(self.retry_at) {
+            return;
+        }
+        let mut more = false;
+        let at = self.clock.now();
+        let writes = &mut self.writes;
+        let done = writes.begin().and_then(|()| writes.background(at)).and_then(|found| {
+            more = found;
+            writes.commit()
+        });
+        let pause = match done {
+            Ok(()) if more => SLICE_PAUSE_MS,
+            Ok(()) => ROUND_MS,
+            Err(error) => {
+                writes.rollback();
+                tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
+                ROUND_MS
+            }
+        };
+        self.background_at = self.clock.elapsed_ms() + pause;
+    }
+}
+
+/// Runs one change so that a refusal undoes only its own writes. An error when the whole transaction has ended.
+fn in_savepoint(
+    writes: &mut dyn Writes,
+    change: &mut Change,
+    run: impl FnOnce(&mut dyn Writes, &mut Change) -> bool,
+) -> Result<bool, Error> {
+    let told = change.effects.len();
+    writes.mark()?;
+    if run(writes, change) {
+        writes.keep()?;
+        return Ok(true);
+    }
+    change.effects.truncate(told);
+    if !writes.is_open() {
+        return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
+    }
+    writes.undo()?;
+    Ok(false)
+}
