@@ -82,7 +82,12 @@ pub trait Writes: Send {
     /// Hands out work, oldest first. The leases count from the commit on.
     fn claim(&mut self, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error>;
     /// Which of these leases are still the newest; those are held again if they had been let go.
-    fn renew(&mut self, leases: &[Lease], connection: ConnectionId, change: &mut Change) -> Result<Vec<Lease>, Error>;
+    fn renew(
+        &mut self,
+        leases: &[Lease],
+        connection: ConnectionId,
+        change: &mut Change,
+    ) -> Result<Vec<Lease>, Error>;
     /// Lets go of a lease: its submission may be claimed anew. An older lease is no error.
     fn release(&mut self, lease: &Lease, change: &mut Change) -> Result<(), Error>;
     /// How long the submission of a lease may still run; `None` when it is not held under this lease any more.

@@ -20,7 +20,10 @@ pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
     for (number, event) in events.iter().enumerate() {
         let at = || format!("/events/{number}");
         if event.get().len() > EVENT_BYTES {
-            let message = format!("the event has {} bytes, at most {EVENT_BYTES} are kept", event.get().len());
+            let message = format!(
+                "the event has {} bytes, at most {EVENT_BYTES} are kept",
+                event.get().len()
+            );
             return Err(Error::too_large(message).at(at()));
         }
         if event_kind(event.get()).is_empty() {
@@ -61,11 +64,17 @@ pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
         if (1..=most).contains(&length) {
             return Ok(());
         }
-        Err(Error::invalid(at, format!("{length} characters; 1 to {most} are allowed")))
+        Err(Error::invalid(
+            at,
+            format!("{length} characters; 1 to {most} are allowed"),
+        ))
     };
     sized("/title", args.title.chars().count(), KNOWLEDGE_TITLE_CHARACTERS)?;
     if args.content.len() > KNOWLEDGE_CONTENT_BYTES {
-        let message = format!("the content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are kept", args.content.len());
+        let message = format!(
+            "the content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are kept",
+            args.content.len()
+        );
         return Err(Error::too_large(message).at("/content"));
     }
     sized("/content", args.content.len(), KNOWLEDGE_CONTENT_BYTES)?;
@@ -73,7 +82,11 @@ pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
         return Err(Error::invalid("/tags", format!("at most {KNOWLEDGE_TAGS} tags")));
     }
     for (number, tag) in args.tags.iter().enumerate() {
-        sized(&format!("/tags/{number}"), tag.chars().count(), KNOWLEDGE_TAG_CHARACTERS)?;
+        sized(
+            &format!("/tags/{number}"),
+            tag.chars().count(),
+            KNOWLEDGE_TAG_CHARACTERS,
+        )?;
     }
     Ok(())
 }

@@ -18,7 +18,12 @@ impl List {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         }
-        let digest: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = hash
+            .finalize()
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         List(format!("{kind}.{digest}"))
     }
 

@@ -82,7 +82,11 @@ impl Leases {
             Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
             _ => Abort::No,
         };
-        let time = if closing { CLOSE_MS } else { claim.time_left_ms + CLOSE_MS };
+        let time = if closing {
+            CLOSE_MS
+        } else {
+            claim.time_left_ms + CLOSE_MS
+        };
         let held = Held {
             number: claim.lease.number,
             connection: Some(connection),
@@ -149,7 +153,10 @@ impl Leases {
 
     /// What the connection held; to be let go.
     pub(crate) fn of(&self, connection: ConnectionId) -> Vec<Lease> {
-        let own = self.held.iter().filter(|(_, held)| held.connection == Some(connection));
+        let own = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.connection == Some(connection));
         own.map(|(submission, held)| lease(submission, held)).collect()
     }
 
@@ -160,7 +167,11 @@ impl Leases {
     pub(crate) fn due(&self, now: i64) -> Vec<(Lease, Due)> {
         let due = self.held.iter().filter(|(_, held)| held.due_at() <= now);
         due.map(|(submission, held)| {
-            let why = if held.due_at() < held.time_up_at { Due::Lost } else { Due::TimeUp };
+            let why = if held.due_at() < held.time_up_at {
+                Due::Lost
+            } else {
+                Due::TimeUp
+            };
             (lease(submission, held), why)
         })
         .collect()

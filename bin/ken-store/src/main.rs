@@ -1,1 +1,13 @@
-fn main(){}
+//! `ken-store`: all durable state of ken, as a daemon on the wire. See ken-store(8).
+
+mod cli;
+mod daemon;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::file_to_check() {
+        Some(file) => cli::check(&file),
+        None => daemon::run(),
+    }
+}

@@ -48,7 +48,9 @@ impl Readers {
                 _ = reply.send(read(reads));
             }
         }))?;
-        answer.await.unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
     }
 
     pub(crate) fn waiting(&self) -> usize {

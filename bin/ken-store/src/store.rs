@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_types::Error;
+use ken_types::Offset;
 use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
 use ken_types::ops::Nothing;
 use ken_types::ops::store::*;
-use ken_types::Offset;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -80,14 +80,18 @@ impl Store {
     }
 
     pub async fn create_session(&self, args: CreateSession) -> Result<OpenSession, Error> {
-        self.writer.write(move |writes, change| writes.create_session(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.create_session(&args, change))
+            .await
     }
 
     pub async fn resume_session(&self, args: ResumeSession) -> Result<OpenSession, Error> {
         if args.selector.trim().is_empty() {
             return Err(Error::invalid("/selector", "the selector is blank"));
         }
-        self.writer.write(move |writes, change| writes.resume_session(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.resume_session(&args, change))
+            .await
     }
 
     pub async fn list_sessions(&self, args: ListSessions) -> Result<SessionPage, Error> {
@@ -101,20 +105,28 @@ impl Store {
     }
 
     pub async fn cancel_session(&self, args: CancelSession) -> Result<Cancelled, Error> {
-        self.writer.write(move |writes, change| writes.cancel_session(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.cancel_session(&args, change))
+            .await
     }
 
     pub async fn archive_session(&self, args: OwnedSession) -> Result<Nothing, Error> {
-        self.writer.write(move |writes, change| writes.archive_session(&args, change)).await?;
+        self.writer
+            .write(move |writes, change| writes.archive_session(&args, change))
+            .await?;
         Ok(Nothing {})
     }
 
     pub async fn accept(&self, args: Accept) -> Result<Accepted, Error> {
-        self.writer.write(move |writes, change| writes.accept(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.accept(&args, change))
+            .await
     }
 
     pub async fn admit(&self, args: Admit) -> Result<Admission, Error> {
-        self.writer.write(move |writes, change| writes.admit(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.admit(&args, change))
+            .await
     }
 
     /// Waits until it is settled (or waits for a decision, if that is asked for).
@@ -123,9 +135,13 @@ impl Store {
             standing.state.is_settled() || (args.or_waiting && standing.state == State::Waiting)
         };
         let until = until(args.wait_ms);
-        let waiting = self.watch.subscribe(Topic::Submission(args.submission_id.clone()))?;
+        let waiting = self
+            .watch
+            .subscribe(Topic::Submission(args.submission_id.clone()))?;
         loop {
-            let now = self.read(args.submission_id.clone(), |reads, id| reads.standing(id)).await?;
+            let now = self
+                .read(args.submission_id.clone(), |reads, id| reads.standing(id))
+                .await?;
             if enough(&now) {
                 return Ok(now);
             }
@@ -150,28 +166,41 @@ impl Store {
         }
         // Whatever was sent until here is ours; what comes later finds nobody and is let go.
         answer.close();
-        Ok(answer.try_recv().map(|delivery| delivery.take()).unwrap_or_default())
+        Ok(answer
+            .try_recv()
+            .map(|delivery| delivery.take())
+            .unwrap_or_default())
     }
 
     pub async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
         let renew = move |writes: &mut dyn crate::backend::Writes, change: &mut _| {
             let kept = writes.renew(&args.leases, connection, change)?;
-            let lost = args.leases.into_iter().filter(|lease| !kept.contains(lease)).collect();
+            let lost = args
+                .leases
+                .into_iter()
+                .filter(|lease| !kept.contains(lease))
+                .collect();
             Ok(LostLeases { lost })
         };
         self.writer.write(renew).await
     }
 
     pub async fn append(&self, args: AppendEvents) -> Result<Appended, Error> {
-        self.writer.write(move |writes, change| writes.append(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.append(&args, change))
+            .await
     }
 
     pub async fn settle(&self, args: SettleSubmission) -> Result<Appended, Error> {
-        self.writer.write(move |writes, change| writes.settle(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.settle(&args, change))
+            .await
     }
 
     pub async fn abort(&self, args: OfInstance) -> Result<AbortedSubmissions, Error> {
-        self.writer.write(move |writes, change| writes.abort(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.abort(&args, change))
+            .await
     }
 
     pub async fn history(&self, args: ReadHistory) -> Result<History, Error> {
@@ -206,7 +235,8 @@ impl Store {
                 News::Entries(new) if new.first == page.next && args.gather_ms == 0 => told(&new, limit),
                 _ => {
                     sleep(Duration::from_millis(args.gather_ms)).await;
-                    self.read(from.clone(), |reads, args| reads.read_stream(args)).await?
+                    self.read(from.clone(), |reads, args| reads.read_stream(args))
+                        .await?
                 }
             };
         }
@@ -214,7 +244,9 @@ impl Store {
     }
 
     pub async fn put_knowledge(&self, args: PutKnowledge) -> Result<KnowledgeRecord, Error> {
-        self.writer.write(move |writes, change| writes.put_knowledge(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.put_knowledge(&args, change))
+            .await
     }
 
     pub async fn get_knowledge(&self, args: ById) -> Result<KnowledgeRecord, Error> {
@@ -222,7 +254,9 @@ impl Store {
     }
 
     pub async fn delete_knowledge(&self, args: ById) -> Result<Nothing, Error> {
-        self.writer.write(move |writes, _| writes.delete_knowledge(&args)).await?;
+        self.writer
+            .write(move |writes, _| writes.delete_knowledge(&args))
+            .await?;
         Ok(Nothing {})
     }
 
@@ -237,7 +271,9 @@ impl Store {
     }
 
     pub async fn reindex(&self, args: KeyedJob) -> Result<Job, Error> {
-        self.writer.write(move |writes, change| writes.reindex(&args, change)).await
+        self.writer
+            .write(move |writes, change| writes.reindex(&args, change))
+            .await
     }
 
     pub async fn knowledge_job(&self, args: ById) -> Result<Job, Error> {
@@ -250,11 +286,15 @@ impl Store {
     }
 
     pub async fn begin_key(&self, args: BeginKey) -> Result<KeyState, Error> {
-        self.writer.write(move |writes, change| writes.begin_key(&args, change.now)).await
+        self.writer
+            .write(move |writes, change| writes.begin_key(&args, change.now))
+            .await
     }
 
     pub async fn finish_key(&self, args: FinishKey) -> Result<Nothing, Error> {
-        self.writer.write(move |writes, _| writes.finish_key(&args)).await?;
+        self.writer
+            .write(move |writes, _| writes.finish_key(&args))
+            .await?;
         Ok(Nothing {})
     }
 
@@ -303,20 +343,24 @@ fn check_read(args: &ReadStream) -> Result<(), Error> {
     }
     match args.tail {
         Some(0) => Err(Error::invalid("/tail", "tail is at least 1")),
-        Some(_) if args.offset != Offset::Start => Err(Error::invalid("/tail", "tail goes only with offset -1")),
+        Some(_) if args.offset != Offset::Start => {
+            Err(Error::invalid("/tail", "tail goes only with offset -1"))
+        }
         _ => Ok(()),
     }
 }
 
 /// A page of what was just written, for a reader that stood at the end.
 fn told(new: &NewEntries, limit: usize) -> StreamPage {
+    let mut entries: Vec<Box<RawValue>> = Vec::new();
     let mut bytes = 0;
-    let fits = |entry: &&Box<RawValue>| {
-        let first = bytes == 0;
+    for entry in new.entries.iter().take(limit) {
         bytes += entry.get().len();
-        first || bytes <= PAGE_BYTES
-    };
-    let entries: Vec<Box<RawValue>> = new.entries.iter().take(limit).take_while(fits).cloned().collect();
+        if !entries.is_empty() && bytes > PAGE_BYTES {
+            break;
+        }
+        entries.push(entry.clone());
+    }
     StreamPage {
         start: new.first,
         next: new.first + entries.len() as u64,

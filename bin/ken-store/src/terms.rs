@@ -13,15 +13,17 @@ const MOST_WEIGHED: usize = 24;
 
 /// English words that say nothing about what is asked. Sorted.
 const STOP_WORDS: [&str; 134] = [
-    "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "because", "been",
-    "before", "being", "between", "both", "but", "by", "can", "could", "did", "do", "does", "doing", "done", "during",
-    "each", "every", "few", "for", "from", "further", "get", "give", "had", "has", "have", "having", "he", "her", "here",
-    "hers", "him", "his", "how", "i", "if", "in", "into", "is", "it", "its", "just", "know", "let", "like", "many", "may",
-    "me", "might", "more", "most", "much", "must", "my", "no", "nor", "not", "now", "of", "off", "on", "once", "only", "or",
-    "other", "our", "ours", "out", "over", "own", "please", "s", "same", "say", "shall", "she", "should", "so", "some",
-    "such", "t", "tell", "than", "that", "the", "their", "theirs", "them", "then", "there", "these", "they", "this",
-    "those", "through", "to", "too", "under", "until", "up", "us", "very", "was", "we", "were", "what", "when", "where",
-    "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you", "your",
+    "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be",
+    "because", "been", "before", "being", "between", "both", "but", "by", "can", "could", "did", "do",
+    "does", "doing", "done", "during", "each", "every", "few", "for", "from", "further", "get", "give",
+    "had", "has", "have", "having", "he", "her", "here", "hers", "him", "his", "how", "i", "if", "in",
+    "into", "is", "it", "its", "just", "know", "let", "like", "many", "may", "me", "might", "more", "most",
+    "much", "must", "my", "no", "nor", "not", "now", "of", "off", "on", "once", "only", "or", "other", "our",
+    "ours", "out", "over", "own", "please", "s", "same", "say", "shall", "she", "should", "so", "some",
+    "such", "t", "tell", "than", "that", "the", "their", "theirs", "them", "then", "there", "these", "they",
+    "this", "those", "through", "to", "too", "under", "until", "up", "us", "very", "was", "we", "were",
+    "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you",
+    "your",
 ];
 
 /// The words of a question, each once, in their order.
@@ -122,7 +124,13 @@ impl Weights {
     /// The part of all weight that these words have, 0 to 1.
     pub(crate) fn score(&self, held: &[bool]) -> f64 {
         let all: f64 = self.weights.iter().sum();
-        let there: f64 = self.weights.iter().zip(held).filter(|(_, held)| **held).map(|(weight, _)| weight).sum();
+        let there: f64 = self
+            .weights
+            .iter()
+            .zip(held)
+            .filter(|(_, held)| **held)
+            .map(|(weight, _)| weight)
+            .sum();
         if all > 0.0 { there / all } else { 0.0 }
     }
 }
@@ -138,10 +146,16 @@ mod tests {
 
     #[test]
     fn words_are_plain_distinct_and_without_stop_words() {
-        assert_eq!(Query::of("What's the Café's WiFi-password? café").words(), ["cafe", "wifi", "password"]);
+        assert_eq!(
+            Query::of("What's the Café's WiFi-password? café").words(),
+            ["cafe", "wifi", "password"]
+        );
         assert_eq!(Query::of("who are you?").words(), [""; 0]);
         assert_eq!(Query::of_list("who are").words(), ["who", "are"]);
-        assert_eq!(Query::of("e\u{301}te\u{301} ŁÓDŹ 42").words(), ["ete", "łodz", "42"]);
+        assert_eq!(
+            Query::of("e\u{301}te\u{301} ŁÓDŹ 42").words(),
+            ["ete", "łodz", "42"]
+        );
     }
 
     #[test]

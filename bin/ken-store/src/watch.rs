@@ -62,7 +62,11 @@ impl Watch {
             return Err(Error::busy(message, RETRY_MS));
         }
         waiting.count += 1;
-        waiting.topics.entry(topic.clone()).or_default().push(slot.clone());
+        waiting
+            .topics
+            .entry(topic.clone())
+            .or_default()
+            .push(slot.clone());
         Ok(Subscription {
             watch: self.clone(),
             topic,
@@ -74,7 +78,11 @@ impl Watch {
         let waiting = lock(&self.waiting);
         for slot in waiting.topics.get(topic).into_iter().flatten() {
             let mut unseen = lock(&slot.news);
-            let next = if unseen.is_none() { news.clone() } else { News::Missed };
+            let next = if unseen.is_none() {
+                news.clone()
+            } else {
+                News::Missed
+            };
             *unseen = Some(next);
             drop(unseen);
             slot.told.notify_one();

@@ -61,7 +61,13 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        let leases: Vec<Lease> = self.claims.take().into_iter().flat_map(|claims| claims.claims).map(|claim| claim.lease).collect();
+        let leases: Vec<Lease> = self
+            .claims
+            .take()
+            .into_iter()
+            .flat_map(|claims| claims.claims)
+            .map(|claim| claim.lease)
+            .collect();
         if !leases.is_empty() {
             self.queue.push_always(Order::Undelivered(leases));
         }
@@ -180,11 +186,17 @@ impl Writer {
             reply,
         };
         self.queue.push(Order::Write(Box::new(job)))?;
-        answer.await.unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
     }
 
     /// A receiver that resolves when there is work, or an abort, for the connection.
-    pub(crate) fn claim(&self, connection: ConnectionId, most: u32) -> Result<oneshot::Receiver<Delivery>, Error> {
+    pub(crate) fn claim(
+        &self,
+        connection: ConnectionId,
+        most: u32,
+    ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(Order::Claim(PendingClaim {
             connection,
@@ -299,7 +311,11 @@ impl Loop {
 
     fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
         let now = self.clock.elapsed_ms();
-        let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
+        let due = if now >= self.retry_at {
+            self.leases.due(now)
+        } else {
+            Vec::new()
+        };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
         let claiming = self.maybe_open && self.pending.iter().any(|claim| claim.most > 0);
         if !idle || claiming {
@@ -309,7 +325,9 @@ impl Loop {
             }
         }
         self.tell_aborts();
-        self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
+        self.counters
+            .held
+            .store(self.leases.len() as u64, Ordering::Relaxed);
         for job in batch.jobs {
             job.answer();
         }
@@ -328,9 +346,11 @@ impl Loop {
         }
         let mut refused = 0;
         for job in &mut batch.jobs {
-            refused += usize::from(!in_savepoint(&mut *self.writes, &mut batch.change, |writes, change| {
-                job.run(writes, change)
-            })?);
+            refused += usize::from(!in_savepoint(
+                &mut *self.writes,
+                &mut batch.change,
+                |writes, change| job.run(writes, change),
+            )?);
         }
         self.serve_claims(batch)?;
         self.writes.commit()?;
@@ -344,7 +364,10 @@ impl Loop {
     fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
             Due::Lost => None,
-            Due::TimeUp => self.writes.time_left(lease, batch.change.now)?.filter(|left| *left > 0),
+            Due::TimeUp => self
+                .writes
+                .time_left(lease, batch.change.now)?
+                .filter(|left| *left > 0),
         };
         match left {
             Some(left) => batch.time_left.push((lease.clone(), left)),
@@ -375,7 +398,13 @@ impl Loop {
                     maybe_open = false;
                     left.push_back(pending);
                 }
-                Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
+                Ok(claims) => batch.claims.push((
+                    pending,
+                    Claims {
+                        claims,
+                        aborts: Vec::new(),
+                    },
+                )),
                 Err(error) => {
                     self.pending.push_front(pending);
                     left.extend(self.pending.drain(..));
@@ -434,12 +463,20 @@ impl Loop {
     fn tell_aborts(&mut self) {
         let now = self.clock.elapsed_ms();
         for _ in 0..self.pending.len() {
-            let Some(pending) = self.pending.pop_front() else { return };
+            let Some(pending) = self.pending.pop_front() else {
+                return;
+            };
             let aborts = self.leases.tell_aborts(pending.connection, now);
             if aborts.is_empty() {
                 self.pending.push_back(pending);
             } else {
-                self.deliver(pending, Claims { claims: Vec::new(), aborts });
+                self.deliver(
+                    pending,
+                    Claims {
+                        claims: Vec::new(),
+                        aborts,
+                    },
+                );
             }
         }
     }
@@ -471,10 +508,13 @@ impl Loop {
         let mut more = false;
         let at = self.clock.now();
         let writes = &mut self.writes;
-        let done = writes.begin().and_then(|()| writes.background(at)).and_then(|found| {
-            more = found;
-            writes.commit()
-        });
+        let done = writes
+            .begin()
+            .and_then(|()| writes.background(at))
+            .and_then(|found| {
+                more = found;
+                writes.commit()
+            });
         let pause = match done {
             Ok(()) if more => SLICE_PAUSE_MS,
             Ok(()) => ROUND_MS,
@@ -502,7 +542,9 @@ fn in_savepoint(
     }
     change.effects.truncate(told);
     if !writes.is_open() {
-        return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
+        return Err(
+            Error::unavailable("the database has given up the transaction").hint("see the store's log")
+        );
     }
     writes.undo()?;
     Ok(false)

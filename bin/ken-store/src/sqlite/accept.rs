@@ -47,17 +47,26 @@ pub(super) fn accept(connection: &Connection, args: &Accept, change: &mut Change
             sessions::touch(connection, found.stream, change.now)?;
             (Some(found), false)
         }
-        Where::New(fresh) => (Some(sessions::insert(connection, scope, &fresh, change.now)?), true),
+        Where::New(fresh) => (
+            Some(sessions::insert(connection, scope, &fresh, change.now)?),
+            true,
+        ),
     };
     if let (Some(found), Some(name)) = (&mut session, name) {
         sessions::set_name(connection, found, &name)?;
     }
-    let stream = session.as_ref().map(|found| streams::by_id(connection, found.stream)).transpose()?;
+    let stream = session
+        .as_ref()
+        .map(|found| streams::by_id(connection, found.stream))
+        .transpose()?;
     let entry = entry_of(args);
-    let admission = stream.as_ref().zip(entry.as_ref()).map(|(stream, entry)| Admission {
-        submission_id: entry.id.clone(),
-        offset: stream.end(),
-    });
+    let admission = stream
+        .as_ref()
+        .zip(entry.as_ref())
+        .map(|(stream, entry)| Admission {
+            submission_id: entry.id.clone(),
+            offset: stream.end(),
+        });
     let accepted = Accepted {
         event_id: args.event.id.clone(),
         received_at: args.event.received_at,
@@ -86,11 +95,18 @@ fn name_of(action: &Action) -> Result<Option<String>, Error> {
 /// The submission that an accepted message makes.
 fn entry_of(args: &Accept) -> Option<Entry> {
     let (id, kind, policy) = match &args.action {
-        Action::Prompt { submission_id, policy } => (submission_id, SubmissionKind::Prompt, *policy),
+        Action::Prompt {
+            submission_id,
+            policy,
+        } => (submission_id, SubmissionKind::Prompt, *policy),
         Action::Compact { submission_id } => (submission_id, SubmissionKind::Compact, Policy::Queue),
         Action::Find | Action::Name { .. } => return None,
     };
-    let workflow = args.event.context.as_ref().and_then(|context| context.get("workflow"));
+    let workflow = args
+        .event
+        .context
+        .as_ref()
+        .and_then(|context| context.get("workflow"));
     Some(Entry {
         id: id.clone(),
         kind,
@@ -103,7 +119,9 @@ fn plan(connection: &Connection, scope: i64, args: &Accept) -> Done<Plan> {
     let session = find(connection, scope, &args.target)?;
     let entry = entry_of(args);
     let room = match (&session, &entry) {
-        (Where::There(found), Some(entry)) => Some(submissions::room(connection, found.stream, entry.policy)?),
+        (Where::There(found), Some(entry)) => {
+            Some(submissions::room(connection, found.stream, entry.policy)?)
+        }
         (Where::New(_), Some(_)) => Some(Room::default()),
         (Where::Nowhere, Some(_)) => {
             return Err(Error::invalid("/target", "a prompt needs a session").into());
@@ -118,9 +136,8 @@ fn find(connection: &Connection, scope: i64, target: &Target) -> Done<Where> {
     Ok(match target {
         Target::None => Where::Nowhere,
         Target::Fresh(fresh) => Where::New(fresh.clone()),
-        Target::Selector(selector) => {
-            there(sessions::select(connection, Some(scope), selector)?).ok_or_else(|| sessions::unknown(selector))?
-        }
+        Target::Selector(selector) => there(sessions::select(connection, Some(scope), selector)?)
+            .ok_or_else(|| sessions::unknown(selector))?,
         Target::SelectorOrNew(fresh) => {
             let found = sessions::select(connection, Some(scope), fresh.id.as_str())?;
             there(found).unwrap_or_else(|| Where::New(fresh.clone()))
@@ -149,7 +166,12 @@ fn refuse(connection: &Connection, scope: i64, event: &InboundEvent, error: Erro
 
 /// What was answered to an event.
 fn answered(connection: &Connection, id: &str) -> Done<Option<String>> {
-    Ok(first(connection, "SELECT answer FROM events WHERE id = ?1", [id], |row| row.get(0))?)
+    Ok(first(
+        connection,
+        "SELECT answer FROM events WHERE id = ?1",
+        [id],
+        |row| row.get(0),
+    )?)
 }
 
 fn store_event(
@@ -220,6 +242,10 @@ fn store_prompt(
     let images = Some(&args.images).filter(|images| !images.is_empty());
     let images = images.map(serde_json::to_string).transpose()?;
     let answer = serde_json::to_string(admission)?;
-    run(connection, sql, params![id, scope, args.message, change.now.millis(), images, answer])?;
+    run(
+        connection,
+        sql,
+        params![id, scope, args.message, change.now.millis(), images, answer],
+    )?;
     Ok(connection.last_insert_rowid())
 }

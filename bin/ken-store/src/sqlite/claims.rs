@@ -38,7 +38,8 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<Open> {
 }
 
 pub(super) fn claim(connection: &Connection, most: u32, change: &mut Change) -> Done<Vec<Claim>> {
-    let sql = "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
+    let sql =
+        "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
                FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
                WHERE s.open = 1 ORDER BY s.submission LIMIT ?1";
     let mut claims = Vec::new();
@@ -75,7 +76,17 @@ fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Op
                  closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
                WHERE submission = ?1";
     let closing = verdict.is_some();
-    run(connection, sql, params![found.submission, state_name(state), closing, from.cast_signed(), change.now.millis()])?;
+    run(
+        connection,
+        sql,
+        params![
+            found.submission,
+            state_name(state),
+            closing,
+            from.cast_signed(),
+            change.now.millis()
+        ],
+    )?;
     let last_timestamp = settle::last_timestamp(connection, &stream)?;
     Ok(Some(Claim {
         lease: Lease {
@@ -118,7 +129,9 @@ fn verdict(found: &Submission, now: Timestamp) -> Option<Verdict> {
 fn ending(verdict: Verdict) -> Ending<'static> {
     match verdict {
         Verdict::Abort => Ending::aborted(),
-        Verdict::RetryExhausted => Ending::failed("retry_exhausted", "The turn was begun too often without an end."),
+        Verdict::RetryExhausted => {
+            Ending::failed("retry_exhausted", "The turn was begun too often without an end.")
+        }
         Verdict::Timeout => Ending::failed("timeout", "The turn took too long."),
     }
 }
@@ -142,7 +155,11 @@ pub(super) fn renew(
             continue;
         };
         if found.open {
-            run(connection, "UPDATE submissions SET open = 0 WHERE submission = ?1", [found.submission])?;
+            run(
+                connection,
+                "UPDATE submissions SET open = 0 WHERE submission = ?1",
+                [found.submission],
+            )?;
         }
         change.effects.push(Effect::Renewed {
             lease: lease.clone(),
@@ -160,7 +177,11 @@ pub(super) fn release(connection: &Connection, lease: &Lease, change: &mut Chang
     if let Some(found) = of_lease(connection, lease)?
         && !found.open
     {
-        run(connection, "UPDATE submissions SET open = 1 WHERE submission = ?1", [found.submission])?;
+        run(
+            connection,
+            "UPDATE submissions SET open = 1 WHERE submission = ?1",
+            [found.submission],
+        )?;
         change.effects.push(Effect::Opened);
     }
     change.effects.push(Effect::LeaseOver(lease.clone()));

@@ -44,8 +44,11 @@ impl From<Fault> for Error {
         match kind {
             Kind::Full => {
                 tracing::error!(line, detail, "the database cannot grow");
-                Error::new(Code::Unavailable, format!("the disk of the database is full or fails (log line {line})"))
-                    .hint("free some space; the store goes on by itself")
+                Error::new(
+                    Code::Unavailable,
+                    format!("the disk of the database is full or fails (log line {line})"),
+                )
+                .hint("free some space; the store goes on by itself")
             }
             Kind::Damaged => {
                 tracing::error!(line, detail, "the database is damaged");
@@ -63,7 +66,10 @@ impl From<Fault> for Error {
 /// A mark that is in the log and in the answer.
 fn log_line() -> String {
     let mark: Result<[u8; 4], _> = ken_types::id::random();
-    mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))
+    mark.map_or_else(
+        |_| "?".into(),
+        |bytes| format!("{:08x}", u32::from_be_bytes(bytes)),
+    )
 }
 
 pub(crate) enum Kind {
@@ -74,7 +80,9 @@ pub(crate) enum Kind {
 
 pub(crate) fn kind(error: &rusqlite::Error) -> Kind {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Kind::Full,
+        Some(
+            ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen,
+        ) => Kind::Full,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Kind::Damaged,
         _ => Kind::Defect,
     }

@@ -8,7 +8,8 @@ use super::fault::Done;
 use super::streams::{self, AGENT};
 use super::{all, count, first, time};
 
-pub(super) const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at
+pub(super) const PAST: &str =
+    "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at
     FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
     JOIN streams ON streams.stream = x.stream";
 
@@ -31,14 +32,23 @@ pub(super) fn read(connection: &Connection, args: &ReadHistory) -> Done<History>
     let sql = "SELECT turns, compactions, summary, summary_after FROM instances WHERE stream = ?1";
     let found = first(connection, sql, [stream.id], |row| {
         let after: i64 = row.get("summary_after")?;
-        Ok((count(row, "turns")?, count(row, "compactions")?, row.get("summary")?, after))
+        Ok((
+            count(row, "turns")?,
+            count(row, "compactions")?,
+            row.get("summary")?,
+            after,
+        ))
     })?;
     let Some((turns, compactions, summary, after)) = found else {
         return Ok(History::default());
     };
     let sql = "SELECT turn FROM exchanges JOIN submissions USING (submission) WHERE id = ?1";
     let before: Option<Option<i64>> = first(connection, sql, [args.before.as_str()], |row| row.get(0))?;
-    let sql = [PAST, " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4"].concat();
+    let sql = [
+        PAST,
+        " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4",
+    ]
+    .concat();
     let values = params![stream.id, after, before.flatten().unwrap_or(i64::MAX), args.limit];
     let mut exchanges = all(connection, &sql, values, read_past)?;
     exchanges.reverse();

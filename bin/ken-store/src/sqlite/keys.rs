@@ -24,7 +24,9 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
         state: KeyState {
             seed: row.get("seed")?,
             at: time(row, "at")?,
-            answer: status.zip(answer).map(|(status, body)| KeptAnswer { status, body }),
+            answer: status
+                .zip(answer)
+                .map(|(status, body)| KeptAnswer { status, body }),
         },
     })
 }
@@ -42,7 +44,11 @@ pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) ->
         return Ok(known.state);
     }
     let sql = "INSERT OR REPLACE INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)";
-    run(connection, sql, params![args.key, args.body, args.seed, args.at.millis()])?;
+    run(
+        connection,
+        sql,
+        params![args.key, args.body, args.seed, args.at.millis()],
+    )?;
     Ok(KeyState {
         seed: args.seed.clone(),
         at: args.at,
@@ -58,7 +64,11 @@ pub(super) fn finish(connection: &Connection, args: &FinishKey) -> Done<()> {
             run(connection, sql, params![args.key, answer.status, answer.body])?;
         }
         None => {
-            run(connection, "DELETE FROM keys WHERE key = ?1 AND status IS NULL", [&args.key])?;
+            run(
+                connection,
+                "DELETE FROM keys WHERE key = ?1 AND status IS NULL",
+                [&args.key],
+            )?;
         }
     }
     Ok(())

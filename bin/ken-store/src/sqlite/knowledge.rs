@@ -25,13 +25,23 @@ const RANKED: u32 = 1_000;
 
 fn id(args: &PutKnowledge) -> String {
     let mut hash = Sha256::new();
-    for part in [args.actor_id.as_deref(), args.conversation_id.as_deref(), Some(&args.title), Some(&args.content)] {
+    for part in [
+        args.actor_id.as_deref(),
+        args.conversation_id.as_deref(),
+        Some(&args.title),
+        Some(&args.content),
+    ] {
         let text = part.unwrap_or_default();
         hash.update([u8::from(part.is_some())]);
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     }
-    let digest: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("kb-{digest}")
 }
 
@@ -117,7 +127,11 @@ pub(super) fn delete(connection: &Connection, args: &ById) -> Done<()> {
     let Some(entry) = entry else {
         return Err(Error::not_found(format!("there is no knowledge entry {}", args.id)).into());
     };
-    run(connection, "DELETE FROM knowledge_index WHERE rowid = ?1", [entry])?;
+    run(
+        connection,
+        "DELETE FROM knowledge_index WHERE rowid = ?1",
+        [entry],
+    )?;
     Ok(())
 }
 
@@ -139,9 +153,15 @@ fn ranked(
     let (hits, weights) = best(connection, &KNOWLEDGE, query, realms, limit)?;
     let mut found = Vec::with_capacity(hits.len());
     for hit in hits {
-        if let Some(entry) = first(connection, "SELECT * FROM knowledge WHERE entry = ?1", [hit], read)? {
+        if let Some(entry) = first(
+            connection,
+            "SELECT * FROM knowledge WHERE entry = ?1",
+            [hit],
+            read,
+        )? {
             let tags = entry.tags.join(" ");
-            let score = weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]));
+            let score =
+                weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]));
             found.push(Match { score, entry });
         }
     }
@@ -149,7 +169,11 @@ fn ranked(
 }
 
 fn list_name(args: &ListKnowledge) -> List {
-    let parts = [args.q.as_deref(), args.actor_id.as_deref(), args.conversation_id.as_deref()];
+    let parts = [
+        args.q.as_deref(),
+        args.actor_id.as_deref(),
+        args.conversation_id.as_deref(),
+    ];
     List::named("knowledge", &parts)
 }
 
@@ -170,8 +194,15 @@ fn list_all(connection: &Connection, args: &ListKnowledge) -> Done<KnowledgePage
     let sql = "SELECT * FROM knowledge WHERE entry < ?1
                  AND (?2 IS NULL OR coalesce(actor, 'api') = ?2) AND (?3 IS NULL OR coalesce(conversation, 'default') = ?3)
                ORDER BY entry DESC LIMIT ?4";
-    let values = params![before, args.actor_id, args.conversation_id, i64::from(args.limit) + 1];
-    let found = all(connection, sql, values, |row| Ok((row.get::<_, i64>("entry")?, read(row)?)))?;
+    let values = params![
+        before,
+        args.actor_id,
+        args.conversation_id,
+        i64::from(args.limit) + 1
+    ];
+    let found = all(connection, sql, values, |row| {
+        Ok((row.get::<_, i64>("entry")?, read(row)?))
+    })?;
     Ok(page(found, args.limit, |entry| name.cursor([entry])))
 }
 
@@ -184,7 +215,8 @@ fn list_found(connection: &Connection, args: &ListKnowledge, q: &str) -> Done<Kn
         None => [newest, 0],
     };
     let fits = |record: &KnowledgeRecord| {
-        let same = |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
+        let same =
+            |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
         same(&args.actor_id, &record.actor_id) && same(&args.conversation_id, &record.conversation_id)
     };
     let query = Query::of_list(q);
@@ -197,7 +229,11 @@ fn list_found(connection: &Connection, args: &ListKnowledge, q: &str) -> Done<Kn
         let sql = "SELECT * FROM knowledge WHERE entry = ?1";
         if let Some(mut entry) = first(connection, sql, [hit], read)?.filter(fits) {
             let tags = entry.tags.join(" ");
-            entry.score = Some(weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()])));
+            entry.score = Some(weights.score(&query.held_by([
+                entry.title.as_str(),
+                tags.as_str(),
+                entry.content.as_str(),
+            ])));
             found.push((number + 1, entry));
         }
     }
@@ -210,6 +246,10 @@ fn page(mut found: Vec<(i64, KnowledgeRecord)>, limit: u32, cursor: impl Fn(i64)
     let after = found.last().filter(|_| has_more).map(|(place, _)| cursor(*place));
     KnowledgePage {
         records: found.into_iter().map(|(_, record)| record).collect(),
-        page: Page { limit, has_more, after },
+        page: Page {
+            limit,
+            has_more,
+            after,
+        },
     }
 }

@@ -11,7 +11,8 @@ use super::{first, realm, run, scopes};
 use crate::terms::Query;
 
 const MEMORY: Index = Index {
-    hits: "SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index WHERE memory_index MATCH ?1
+    hits:
+        "SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index WHERE memory_index MATCH ?1
            ORDER BY rank LIMIT ?2",
     words: "SELECT doc FROM memory_words WHERE term = ?1",
     size: "SELECT coalesce(max(submission), 0) FROM exchanges",
@@ -26,7 +27,11 @@ pub(super) fn remember(connection: &Connection, found: &Submission, answer: &str
     })?;
     if let Some((text, scope)) = event {
         let sql = "INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
-        run(connection, sql, params![found.submission, realm::of_memory(&scope), text, answer])?;
+        run(
+            connection,
+            sql,
+            params![found.submission, realm::of_memory(&scope), text, answer],
+        )?;
     }
     Ok(())
 }

@@ -121,7 +121,9 @@ struct SqliteWriter {
 
 impl SqliteWriter {
     fn command(&mut self, sql: &str) -> Result<(), Error> {
-        run(&self.connection, sql, []).map(drop).map_err(|error| Fault::from(error).into())
+        run(&self.connection, sql, [])
+            .map(drop)
+            .map_err(|error| Fault::from(error).into())
     }
 }
 
@@ -192,7 +194,12 @@ impl Writes for SqliteWriter {
         by!(self, claims::claim, most, change)
     }
 
-    fn renew(&mut self, leases: &[Lease], connection: ConnectionId, change: &mut Change) -> Result<Vec<Lease>, Error> {
+    fn renew(
+        &mut self,
+        leases: &[Lease],
+        connection: ConnectionId,
+        change: &mut Change,
+    ) -> Result<Vec<Lease>, Error> {
         by!(self, claims::renew, leases, connection, change)
     }
 

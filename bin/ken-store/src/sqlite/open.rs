@@ -22,7 +22,13 @@ fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
 /// The lock file beside the database. It says who has it.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     let path = beside(database, ".lock");
-    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let options = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
     let mut file = options.map_err(|error| refuse(&path, format_args!("cannot be opened: {error}")))?;
     match file.try_lock() {
         Ok(()) => {}
@@ -30,12 +36,20 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             let mut owner = String::new();
             _ = file.read_to_string(&mut owner);
             let owner = owner.trim();
-            return Err(refuse(database, format_args!("another ken-store has it (pid {owner})")).hint("stop that one first"));
+            return Err(
+                refuse(database, format_args!("another ken-store has it (pid {owner})"))
+                    .hint("stop that one first"),
+            );
         }
-        Err(TryLockError::Error(error)) => return Err(refuse(&path, format_args!("cannot be locked: {error}"))),
+        Err(TryLockError::Error(error)) => {
+            return Err(refuse(&path, format_args!("cannot be locked: {error}")));
+        }
     }
     // Only for people; the lock itself is what counts.
-    _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    _ = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
@@ -80,11 +94,20 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     }
     let connection = reader(path)?;
     check_version(path, &connection)?;
-    let pragma = if full { "PRAGMA integrity_check(1)" } else { "PRAGMA quick_check(1)" };
-    let found: String = connection.query_row(pragma, [], |row| row.get(0)).map_err(|error| unusable(path, &error))?;
+    let pragma = if full {
+        "PRAGMA integrity_check(1)"
+    } else {
+        "PRAGMA quick_check(1)"
+    };
+    let found: String = connection
+        .query_row(pragma, [], |row| row.get(0))
+        .map_err(|error| unusable(path, &error))?;
     match found.as_str() {
         "ok" => Ok(()),
-        found => Err(refuse(path, format_args!("damaged: {}", found.lines().next().unwrap_or_default()))),
+        found => Err(refuse(
+            path,
+            format_args!("damaged: {}", found.lines().next().unwrap_or_default()),
+        )),
     }
 }
 
@@ -93,7 +116,10 @@ fn check_library(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let version = rusqlite::version();
-    Err(refuse(path, format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it")))
+    Err(refuse(
+        path,
+        format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it"),
+    ))
 }
 
 /// Looks at the file before SQLite does, because that would write. True when there is no database yet.
@@ -104,7 +130,10 @@ fn check_header(path: &Path) -> Result<bool, Error> {
         Err(error) => return Err(refuse(path, format_args!("cannot be opened: {error}"))),
     };
     let mut header = Vec::with_capacity(100);
-    (&mut file).take(100).read_to_end(&mut header).map_err(|error| refuse(path, format_args!("cannot be read: {error}")))?;
+    (&mut file)
+        .take(100)
+        .read_to_end(&mut header)
+        .map_err(|error| refuse(path, format_args!("cannot be read: {error}")))?;
     if header.is_empty() {
         return Ok(true);
     }
@@ -114,10 +143,16 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     };
     let magic = header.starts_with(b"SQLite format 3\0");
     let (Some(pages), Some(id), true) = (word(28), word(68), magic) else {
-        return Err(refuse(path, "damaged, or not a database").hint("restore a backup, or move the file away"));
+        return Err(
+            refuse(path, "damaged, or not a database").hint("restore a backup, or move the file away")
+        );
     };
     if id != APPLICATION_ID.cast_unsigned() {
-        return Err(refuse(path, "a database of another program (its application_id is not ken's)").hint("move it away, or name another file"));
+        return Err(refuse(
+            path,
+            "a database of another program (its application_id is not ken's)",
+        )
+        .hint("move it away, or name another file"));
     }
     let page = word(16).map_or(0, |word| u64::from(word >> 16));
     let page = if page == 1 { 65_536 } else { page };
@@ -125,14 +160,24 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
     // With a journal the file may be behind its header for a moment; without one it may not.
     if journal == 0 && length < u64::from(pages) * page {
-        return Err(refuse(path, format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page)).hint("restore a backup"));
+        return Err(refuse(
+            path,
+            format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page),
+        )
+        .hint("restore a backup"));
     }
     Ok(false)
 }
 
 fn create_file(path: &Path) -> Result<(), Error> {
-    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-    made.map(drop).map_err(|error| refuse(path, format_args!("cannot be made: {error}")))
+    let made = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    made.map(drop)
+        .map_err(|error| refuse(path, format_args!("cannot be made: {error}")))
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<usize> {
@@ -173,8 +218,13 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
 fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     let from = version(connection).map_err(|error| unusable(path, &error))?;
     for (number, step) in STEPS.iter().enumerate().skip(from) {
-        let sql = format!("BEGIN IMMEDIATE; {step} PRAGMA user_version = {}; COMMIT", number + 1);
-        connection.execute_batch(&sql).map_err(|error| unusable(path, &error))?;
+        let sql = format!(
+            "BEGIN IMMEDIATE; {step} PRAGMA user_version = {}; COMMIT",
+            number + 1
+        );
+        connection
+            .execute_batch(&sql)
+            .map_err(|error| unusable(path, &error))?;
         tracing::info!(version = number + 1, "the database was migrated");
     }
     Ok(())
@@ -182,7 +232,8 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
 
 /// Reads the first page of everything: a few dozen pages, so that gross damage is found before work is taken.
 fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
-    let mut roots = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
+    let mut roots =
+        connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
     let names: Vec<String> = roots.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     for name in names {
         let sql = format!("SELECT 1 FROM \"{name}\" LIMIT 1");
@@ -197,7 +248,8 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             refuse(path, format_args!("damaged: {error}")).hint("restore a backup: ken-store(8)")
         }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => refuse(path, "cannot be written").hint("the file and its directory must belong to the user that runs ken-store"),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => refuse(path, "cannot be written")
+            .hint("the file and its directory must belong to the user that runs ken-store"),
         _ => refuse(path, format_args!("cannot be used: {error}")),
     }
 }

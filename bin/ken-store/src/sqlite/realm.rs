@@ -14,7 +14,12 @@ fn word(kind: char, parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("zq{kind}{digest}")
 }
 
@@ -31,7 +36,12 @@ pub(super) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> Strin
 /// Of all knowledge entries that a scope may find.
 pub(super) fn known_to(scope: Option<&Scope>) -> Vec<String> {
     let mut words = vec![GLOBAL.to_owned()];
-    if let Some(Scope { actor_id, conversation_id, .. }) = scope {
+    if let Some(Scope {
+        actor_id,
+        conversation_id,
+        ..
+    }) = scope
+    {
         words.push(of_entry(Some(actor_id), None));
         words.push(of_entry(None, Some(conversation_id)));
         words.push(of_entry(Some(actor_id), Some(conversation_id)));

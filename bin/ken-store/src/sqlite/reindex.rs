@@ -47,7 +47,11 @@ pub(super) fn start(connection: &Connection, args: &KeyedJob, change: &mut Chang
 pub(super) fn slice(connection: &Connection, now: Timestamp) -> Done<bool> {
     let sql = "SELECT job, reached, until FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
     let running = first(connection, sql, [], |row| {
-        Ok((row.get::<_, i64>("job")?, row.get::<_, i64>("reached")?, row.get::<_, i64>("until")?))
+        Ok((
+            row.get::<_, i64>("job")?,
+            row.get::<_, i64>("reached")?,
+            row.get::<_, i64>("until")?,
+        ))
     })?;
     let Some((job, reached, until)) = running else {
         return Ok(false);
@@ -59,7 +63,11 @@ pub(super) fn slice(connection: &Connection, now: Timestamp) -> Done<bool> {
         return Ok(true);
     };
     // Whatever the index still holds of entries that are gone goes with this.
-    run(connection, "DELETE FROM knowledge_index WHERE rowid > ?1 AND rowid <= ?2", [reached, last])?;
+    run(
+        connection,
+        "DELETE FROM knowledge_index WHERE rowid > ?1 AND rowid <= ?2",
+        [reached, last],
+    )?;
     for entry in &entries {
         knowledge::index(connection, *entry)?;
     }
@@ -79,5 +87,9 @@ fn next_entries(connection: &Connection, after: i64, until: i64) -> Done<Vec<i64
         bytes += size;
         fits
     };
-    Ok(sized.into_iter().take_while(within).map(|(entry, _)| entry).collect())
+    Ok(sized
+        .into_iter()
+        .take_while(within)
+        .map(|(entry, _)| entry)
+        .collect())
 }

@@ -7,7 +7,12 @@ use super::fault::Done;
 use super::{first, run};
 
 fn key(scope: &Scope) -> Done<String> {
-    let parts = (&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id);
+    let parts = (
+        &scope.connector,
+        &scope.actor_id,
+        &scope.conversation_id,
+        &scope.thread_id,
+    );
     Ok(serde_json::to_string(&parts)?)
 }
 
@@ -23,7 +28,13 @@ pub(super) fn ensure(connection: &Connection, scope: &Scope) -> Done<i64> {
         return Ok(found);
     }
     let sql = "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let values = params![key(scope)?, scope.connector, scope.actor_id, scope.conversation_id, scope.thread_id];
+    let values = params![
+        key(scope)?,
+        scope.connector,
+        scope.actor_id,
+        scope.conversation_id,
+        scope.thread_id
+    ];
     run(connection, sql, values)?;
     Ok(connection.last_insert_rowid())
 }

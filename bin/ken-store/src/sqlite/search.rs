@@ -35,7 +35,11 @@ pub(super) fn best(
         return Ok((Vec::new(), weights));
     };
     let expression = match realms {
-        Some(realms) => format!("realm : ({}) AND {} : ({words})", realms.join(" OR "), index.columns),
+        Some(realms) => format!(
+            "realm : ({}) AND {} : ({words})",
+            realms.join(" OR "),
+            index.columns
+        ),
         None => format!("{} : ({words})", index.columns),
     };
     let hits = all(connection, index.hits, (expression, limit), |row| row.get(0))?;
@@ -63,7 +67,7 @@ fn expression(query: &Query, weights: &Weights) -> Option<String> {
         .collect();
     words.sort();
     let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
-    words.truncate(rare.max(1).min(MOST_TERMS));
+    words.truncate(rare.clamp(1, MOST_TERMS));
     let quoted: Vec<String> = words.iter().map(|(_, word)| format!("\"{word}\"")).collect();
     (!quoted.is_empty()).then(|| quoted.join(" OR "))
 }

@@ -35,13 +35,19 @@ impl Found {
         if Some(self.scope) == scope {
             return Ok(self);
         }
-        Err(Error::forbidden(format!("the session {} belongs to another scope", self.id)))
+        Err(Error::forbidden(format!(
+            "the session {} belongs to another scope",
+            self.id
+        )))
     }
 }
 
 fn origin(name: &str) -> Origin {
     let known = [Origin::Tui, Origin::Web, Origin::Connector];
-    known.into_iter().find(|origin| origin.name() == name).unwrap_or(Origin::Connector)
+    known
+        .into_iter()
+        .find(|origin| origin.name() == name)
+        .unwrap_or(Origin::Connector)
 }
 
 fn read_found(row: &Row<'_>) -> rusqlite::Result<Found> {
@@ -58,7 +64,12 @@ fn read_found(row: &Row<'_>) -> rusqlite::Result<Found> {
 /// A session by its id, whosever it is.
 pub(super) fn by_id(connection: &Connection, id: &str) -> Done<Option<Found>> {
     let sql = "SELECT s.* FROM streams JOIN sessions AS s USING (stream) WHERE streams.name = ?1";
-    Ok(first(connection, sql, [[streams::AGENT, id].concat()], read_found)?)
+    Ok(first(
+        connection,
+        sql,
+        [[streams::AGENT, id].concat()],
+        read_found,
+    )?)
 }
 
 /// A session by its id, on behalf of a scope.
@@ -76,7 +87,11 @@ pub(super) fn select(connection: &Connection, scope: Option<i64>, selector: &str
     let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL LIMIT 2";
     let mut named = all(connection, sql, params![scope, selector], read_found)?;
     if named.len() > 1 {
-        return Err(Error::conflict(format!("more than one session is named {selector:?}")).hint("use its id").into());
+        return Err(
+            Error::conflict(format!("more than one session is named {selector:?}"))
+                .hint("use its id")
+                .into(),
+        );
     }
     Ok(named.pop())
 }
@@ -88,10 +103,25 @@ pub(super) fn active(connection: &Connection, scope: i64) -> Done<Option<Found>>
 }
 
 /// A new session and its stream, which may be there already as that of an instance without an actor.
-pub(super) fn insert(connection: &Connection, scope: i64, fresh: &FreshSession, now: Timestamp) -> Done<Found> {
+pub(super) fn insert(
+    connection: &Connection,
+    scope: i64,
+    fresh: &FreshSession,
+    now: Timestamp,
+) -> Done<Found> {
     let stream = streams::of_instance(connection, fresh.id.as_str(), now)?;
     let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-    run(connection, sql, params![stream.id, fresh.id.as_str(), scope, fresh.origin.name(), now.millis()])?;
+    run(
+        connection,
+        sql,
+        params![
+            stream.id,
+            fresh.id.as_str(),
+            scope,
+            fresh.origin.name(),
+            now.millis()
+        ],
+    )?;
     Ok(Found {
         stream: stream.id,
         id: fresh.id.clone(),
@@ -116,12 +146,20 @@ pub(super) fn set_title(connection: &Connection, stream: i64, title: &str) -> Do
 }
 
 pub(super) fn set_name(connection: &Connection, found: &mut Found, name: &str) -> Done<()> {
-    run(connection, "UPDATE sessions SET name = ?2 WHERE stream = ?1", params![found.stream, name])?;
+    run(
+        connection,
+        "UPDATE sessions SET name = ?2 WHERE stream = ?1",
+        params![found.stream, name],
+    )?;
     found.name = Some(name.to_owned());
     Ok(())
 }
 
-pub(super) fn create(connection: &Connection, args: &CreateSession, change: &mut Change) -> Done<OpenSession> {
+pub(super) fn create(
+    connection: &Connection,
+    args: &CreateSession,
+    change: &mut Change,
+) -> Done<OpenSession> {
     let scope = scopes::ensure(connection, &args.scope)?;
     if let Some(found) = by_id(connection, args.id.as_str())? {
         return Ok(found.owned_by(Some(scope))?.opened(true));
@@ -133,7 +171,11 @@ pub(super) fn create(connection: &Connection, args: &CreateSession, change: &mut
     Ok(insert(connection, scope, &fresh, change.now)?.opened(true))
 }
 
-pub(super) fn resume(connection: &Connection, args: &ResumeSession, change: &mut Change) -> Done<OpenSession> {
+pub(super) fn resume(
+    connection: &Connection,
+    args: &ResumeSession,
+    change: &mut Change,
+) -> Done<OpenSession> {
     let scope = scopes::find(connection, &args.scope)?;
     if let Some(found) = select(connection, scope, &args.selector)? {
         touch(connection, found.stream, change.now)?;
@@ -169,7 +211,9 @@ pub(super) fn archive(connection: &Connection, args: &OwnedSession, change: &mut
 pub(super) fn cancel(connection: &Connection, args: &CancelSession, change: &mut Change) -> Done<Cancelled> {
     let found = owned(connection, &args.id, &args.scope)?;
     let stopped = submissions::stop(connection, found.stream, args.submission_id.as_ref(), change)?;
-    Ok(Cancelled { submission_id: stopped })
+    Ok(Cancelled {
+        submission_id: stopped,
+    })
 }
 
 /// Four lists: all sessions or those of a scope, archived or not; each has its index.
@@ -187,13 +231,22 @@ pub(super) fn list(connection: &Connection, args: &ListSessions) -> Done<Session
         },
     };
     let archived = if args.archived { "NOT NULL" } else { "NULL" };
-    let of_scope = if scope.is_some() { "s.scope = ?1 AND" } else { "?1 IS NULL AND" };
+    let of_scope = if scope.is_some() {
+        "s.scope = ?1 AND"
+    } else {
+        "?1 IS NULL AND"
+    };
     let sql = format!(
         "SELECT s.*, connector, actor, conversation, thread FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
          WHERE {of_scope} s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
          ORDER BY s.updated_at DESC, s.stream DESC LIMIT ?4"
     );
-    let found = all(connection, &sql, params![scope, at, stream, i64::from(args.limit) + 1], read_listed)?;
+    let found = all(
+        connection,
+        &sql,
+        params![scope, at, stream, i64::from(args.limit) + 1],
+        read_listed,
+    )?;
     Ok(end_of(found, args.limit, &name))
 }
 
@@ -220,7 +273,11 @@ fn end_of(mut found: Vec<(i64, Session)>, limit: u32, name: &List) -> SessionPag
     let after = last.map(|(stream, session)| name.cursor([session.updated_at.millis(), *stream]));
     SessionPage {
         sessions: found.into_iter().map(|(_, session)| session).collect(),
-        page: Page { limit, has_more, after },
+        page: Page {
+            limit,
+            has_more,
+            after,
+        },
     }
 }
 

@@ -56,17 +56,32 @@ fn held(connection: &Connection, lease: &Lease) -> Done<Submission> {
     if found.lease == lease.number && found.lease > 0 {
         return Ok(found);
     }
-    let message = format!("lease {} of submission {} is not the newest", lease.number, lease.submission_id);
-    Err(Error::conflict(message).at("/lease").hint("stop: another holder has it").into())
+    let message = format!(
+        "lease {} of submission {} is not the newest",
+        lease.number, lease.submission_id
+    );
+    Err(Error::conflict(message)
+        .at("/lease")
+        .hint("stop: another holder has it")
+        .into())
 }
 
 pub(super) fn append(connection: &Connection, args: &AppendEvents, change: &mut Change) -> Done<Appended> {
     let found = held(connection, &args.lease)?;
     if found.state.is_settled() {
-        return Err(Error::conflict(format!("submission {} is settled", found.id)).at("/lease").into());
+        return Err(Error::conflict(format!("submission {} is settled", found.id))
+            .at("/lease")
+            .into());
     }
     let mut stream = streams::by_id(connection, found.stream)?;
-    add(connection, &found, &mut stream, args.first_index, &args.events, change)?;
+    add(
+        connection,
+        &found,
+        &mut stream,
+        args.first_index,
+        &args.events,
+        change,
+    )?;
     let offset = stream.end();
     Ok(Appended { offset })
 }
@@ -82,10 +97,16 @@ fn add(
 ) -> Done<()> {
     check::events(events)?;
     let Some(known) = found.next_index.checked_sub(first_index) else {
-        let message = format!("the next event of submission {} has index {}", found.id, found.next_index);
+        let message = format!(
+            "the next event of submission {} has index {}",
+            found.id, found.next_index
+        );
         return Err(Error::invalid("/first_index", message).into());
     };
-    let fresh = usize::try_from(known).ok().and_then(|known| events.get(known..)).unwrap_or_default();
+    let fresh = usize::try_from(known)
+        .ok()
+        .and_then(|known| events.get(known..))
+        .unwrap_or_default();
     if fresh.is_empty() {
         return Ok(());
     }
@@ -97,7 +118,12 @@ fn add(
 }
 
 /// A submission waits while one of its approvals is asked for and not decided.
-fn follow_approvals(connection: &Connection, found: &Submission, fresh: &[Box<RawValue>], change: &mut Change) -> Done<()> {
+fn follow_approvals(
+    connection: &Connection,
+    found: &Submission,
+    fresh: &[Box<RawValue>],
+    change: &mut Change,
+) -> Done<()> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Approval {
@@ -119,10 +145,24 @@ fn follow_approvals(connection: &Connection, found: &Submission, fresh: &[Box<Ra
     let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4,
                  waited_ms = waited_ms + CASE WHEN ?4 IS NULL AND waiting_since IS NOT NULL THEN ?5 - waiting_since ELSE 0 END
                WHERE submission = ?1";
-    let state = if open.is_empty() { State::Running } else { State::Waiting };
+    let state = if open.is_empty() {
+        State::Running
+    } else {
+        State::Waiting
+    };
     let now = change.now.millis();
     let since = Some(now).filter(|_| !open.is_empty());
-    run(connection, sql, params![found.submission, serde_json::to_string(&open)?, state_name(state), since, now])?;
+    run(
+        connection,
+        sql,
+        params![
+            found.submission,
+            serde_json::to_string(&open)?,
+            state_name(state),
+            since,
+            now
+        ],
+    )?;
     let standing = Standing {
         submission_id: found.id.clone(),
         state,
@@ -135,13 +175,24 @@ fn follow_approvals(connection: &Connection, found: &Submission, fresh: &[Box<Ra
     Ok(())
 }
 
-pub(super) fn settle(connection: &Connection, args: &SettleSubmission, change: &mut Change) -> Done<Appended> {
+pub(super) fn settle(
+    connection: &Connection,
+    args: &SettleSubmission,
+    change: &mut Change,
+) -> Done<Appended> {
     let found = held(connection, &args.lease)?;
     if found.state.is_settled() {
         return settled_before(connection, &found);
     }
     let mut stream = streams::by_id(connection, found.stream)?;
-    add(connection, &found, &mut stream, args.first_index, &args.events, change)?;
+    add(
+        connection,
+        &found,
+        &mut stream,
+        args.first_index,
+        &args.events,
+        change,
+    )?;
     let ending = Ending {
         outcome: Some(args.outcome),
         result: args.result.as_ref(),
@@ -174,7 +225,11 @@ pub(super) fn by_store(
         v: VERSION,
         body: Body::SubmissionSettled {
             outcome: ending.outcome(),
-            error: ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed).map(|error| error.message.clone()),
+            error: ending
+                .error
+                .as_ref()
+                .filter(|_| ending.outcome() == Outcome::Failed)
+                .map(|error| error.message.clone()),
         },
         place: Place {
             event_index: found.next_index,
@@ -208,11 +263,19 @@ pub(super) fn last_timestamp(connection: &Connection, stream: &Stream) -> Done<O
         timestamp: Timestamp,
     }
     let last = streams::last(connection, stream)?;
-    Ok(last.and_then(|event| serde_json::from_str(&event).ok()).map(|Stamped { timestamp }| timestamp))
+    Ok(last
+        .and_then(|event| serde_json::from_str(&event).ok())
+        .map(|Stamped { timestamp }| timestamp))
 }
 
 /// The end of a submission whose events are all there: state, exchange, history, memory, and who is next.
-fn finish(connection: &Connection, found: &Submission, stream: &Stream, ending: &Ending<'_>, change: &mut Change) -> Done<()> {
+fn finish(
+    connection: &Connection,
+    found: &Submission,
+    stream: &Stream,
+    ending: &Ending<'_>,
+    change: &mut Change,
+) -> Done<()> {
     let state = outcome_state(ending.outcome());
     let sql = "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL WHERE submission = ?1";
     run(connection, sql, params![found.submission, state_name(state)])?;
@@ -220,7 +283,10 @@ fn finish(connection: &Connection, found: &Submission, stream: &Stream, ending: 
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
             let exchange = transcript::settled(connection, found, stream, state)?;
-            (Some(exchange.body), text.map(str::to_owned).or(exchange.answer).unwrap_or_default())
+            (
+                Some(exchange.body),
+                text.map(str::to_owned).or(exchange.answer).unwrap_or_default(),
+            )
         }
         SubmissionKind::Compact => (None, text.unwrap_or_default().to_owned()),
     };

@@ -95,7 +95,11 @@ pub(super) fn append(
     for (number, entry) in (stream.entries..).zip(entries) {
         insert.execute(params![place(stream.id, number), entry.get()])?;
     }
-    run(connection, "UPDATE streams SET entries = ?2 WHERE stream = ?1", params![stream.id, end.cast_signed()])?;
+    run(
+        connection,
+        "UPDATE streams SET entries = ?2 WHERE stream = ?1",
+        params![stream.id, end.cast_signed()],
+    )?;
     change.effects.push(Effect::Appended(Arc::new(NewEntries {
         stream: stream.name.clone(),
         first: stream.entries,
@@ -131,7 +135,9 @@ pub(super) fn last(connection: &Connection, stream: &Stream) -> Done<Option<Stri
         return Ok(None);
     };
     let sql = "SELECT body FROM entries WHERE place = ?1";
-    Ok(first(connection, sql, [place(stream.id, number)], |row| row.get(0))?)
+    Ok(first(connection, sql, [place(stream.id, number)], |row| {
+        row.get(0)
+    })?)
 }
 
 pub(super) fn read(connection: &Connection, args: &ReadStream) -> Done<StreamPage> {

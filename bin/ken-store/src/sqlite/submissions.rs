@@ -1,11 +1,11 @@
 //! Submissions on their way through an instance: first come, first served, one at a time.
 
 use ken_types::Error;
+use ken_types::Timestamp;
 use ken_types::event::Outcome;
 use ken_types::id::SubmissionId;
 use ken_types::limits::{SUBMISSION_MS, WAITING_PROMPTS};
 use ken_types::ops::store::*;
-use ken_types::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::fault::{Done, Fault};
@@ -98,7 +98,11 @@ pub(super) fn state(name: &str) -> State {
 }
 
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Submission> {
-    let kind = if row.get_ref("kind")?.as_str()? == "compact" { SubmissionKind::Compact } else { SubmissionKind::Prompt };
+    let kind = if row.get_ref("kind")?.as_str()? == "compact" {
+        SubmissionKind::Compact
+    } else {
+        SubmissionKind::Prompt
+    };
     Ok(Submission {
         submission: row.get("submission")?,
         id: SubmissionId(row.get("id")?),
@@ -124,12 +128,23 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Submission> {
 fn approvals(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
     let stored: Option<String> = row.get("approvals")?;
     // What does not read was written by nobody of ours: then nothing is known to be waited for.
-    Ok(stored.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+    Ok(stored
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default())
 }
 
 pub(super) fn find(connection: &Connection, id: &SubmissionId) -> Done<Submission> {
-    let found = first(connection, "SELECT * FROM submissions WHERE id = ?1", [id.as_str()], read)?;
-    found.ok_or_else(|| Error::not_found(format!("there is no submission {id}")).at("/submission_id").into())
+    let found = first(
+        connection,
+        "SELECT * FROM submissions WHERE id = ?1",
+        [id.as_str()],
+        read,
+    )?;
+    found.ok_or_else(|| {
+        Error::not_found(format!("there is no submission {id}"))
+            .at("/submission_id")
+            .into()
+    })
 }
 
 /// Whether anything runs or waits in an instance.
@@ -181,7 +196,11 @@ pub(super) fn admit(
         let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
         run(connection, sql, [stream.id])?;
     }
-    let place = if first && room.queued > 0 { room.first_place - 1 } else { room.last_place + 1 };
+    let place = if first && room.queued > 0 {
+        room.first_place - 1
+    } else {
+        room.last_place + 1
+    };
     let open = !room.running && (first || room.queued == 0);
     let sql = "INSERT INTO submissions (id, stream, event, kind, hidden, state, open, place, recorded_from)
                VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8)";
@@ -225,7 +244,11 @@ fn abort_running(connection: &Connection, stream: i64, change: &mut Change) -> D
     let Some(found) = running(connection, stream)? else {
         return Ok(None);
     };
-    run(connection, "UPDATE submissions SET abort = 1 WHERE submission = ?1", [found.submission])?;
+    run(
+        connection,
+        "UPDATE submissions SET abort = 1 WHERE submission = ?1",
+        [found.submission],
+    )?;
     change.effects.push(Effect::AbortWanted(found.id.clone()));
     Ok(Some(found.id))
 }
@@ -262,12 +285,20 @@ pub(super) fn stop(
 }
 
 /// Ends everything that runs or waits in an instance.
-pub(super) fn abort(connection: &Connection, args: &OfInstance, change: &mut Change) -> Done<AbortedSubmissions> {
-    let mut aborted = AbortedSubmissions { submission_ids: Vec::new() };
+pub(super) fn abort(
+    connection: &Connection,
+    args: &OfInstance,
+    change: &mut Change,
+) -> Done<AbortedSubmissions> {
+    let mut aborted = AbortedSubmissions {
+        submission_ids: Vec::new(),
+    };
     let Some(stream) = streams::find(connection, &[streams::AGENT, &args.instance].concat())? else {
         return Ok(aborted);
     };
-    aborted.submission_ids.extend(abort_running(connection, stream.id, change)?);
+    aborted
+        .submission_ids
+        .extend(abort_running(connection, stream.id, change)?);
     for waiting in queued(connection, stream.id)? {
         abort_queued(connection, &waiting, change)?;
         aborted.submission_ids.push(waiting.id);
@@ -284,7 +315,9 @@ pub(super) fn standing(connection: &Connection, id: &SubmissionId) -> Done<Stand
         Ok((state(row.get_ref("state")?.as_str()?), approvals(row)?, texts))
     })?;
     let Some((state, approvals, [result, error, context_usage])) = found else {
-        return Err(Error::not_found(format!("there is no submission {id}")).at("/submission_id").into());
+        return Err(Error::not_found(format!("there is no submission {id}"))
+            .at("/submission_id")
+            .into());
     };
     Ok(Standing {
         submission_id: id.clone(),

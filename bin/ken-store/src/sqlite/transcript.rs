@@ -18,7 +18,12 @@ pub(super) struct Settled {
 }
 
 /// What a submission that has just been settled looks like from now on.
-pub(super) fn settled(connection: &Connection, found: &Submission, stream: &Stream, state: State) -> Done<Settled> {
+pub(super) fn settled(
+    connection: &Connection,
+    found: &Submission,
+    stream: &Stream,
+    state: State,
+) -> Done<Settled> {
     let mut exchange = fold(connection, found, stream)?;
     exchange.status = state;
     exchange.close();
@@ -31,14 +36,24 @@ pub(super) fn settled(connection: &Connection, found: &Submission, stream: &Stre
 fn fold(connection: &Connection, found: &Submission, stream: &Stream) -> Done<Exchange> {
     let sql = "SELECT id, text, received_at FROM events WHERE event = ?1";
     let prompt = first(connection, sql, [found.event], |row| {
-        Ok(Prompt::visible(row.get("id")?, row.get("text")?, time(row, "received_at")?))
+        Ok(Prompt::visible(
+            row.get("id")?,
+            row.get("text")?,
+            time(row, "received_at")?,
+        ))
     })?;
     let mut fold = Fold::of(found.id.clone());
     if found.next_index > 0 {
-        streams::scan(connection, stream.id, found.recorded_from, stream.entries, |event| {
-            fold.see(event);
-            Ok(true)
-        })?;
+        streams::scan(
+            connection,
+            stream.id,
+            found.recorded_from,
+            stream.entries,
+            |event| {
+                fold.see(event);
+                Ok(true)
+            },
+        )?;
     }
     Ok(fold.exchange(found.state, prompt.filter(|_| !found.hidden)))
 }
@@ -54,7 +69,10 @@ pub(super) fn page(connection: &Connection, args: &ReadTranscript) -> Done<Box<R
     let mut found = exchanges(connection, &stream, before, args.limit + 1)?;
     let has_older = found.len() > args.limit as usize;
     found.truncate(args.limit as usize);
-    let cursor = found.last().filter(|_| has_older).map(|(oldest, _)| list.cursor([*oldest]));
+    let cursor = found
+        .last()
+        .filter(|_| has_older)
+        .map(|(oldest, _)| list.cursor([*oldest]));
     found.reverse();
     let text = render(&session, &stream, &found, args.limit, cursor.as_deref())?;
     Ok(RawValue::from_string(text)?)

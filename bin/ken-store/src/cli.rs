@@ -1,0 +1,43 @@
+//! The command line beyond what every daemon takes.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use ken_store::sqlite::Sqlite;
+
+/// The options of the store's own.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Own {
+    /// Read the whole database in FILE, say whether it is sound, and end; stands first and alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) check: Option<PathBuf>,
+}
+
+/// `--check FILE` is no daemon: it takes no socket and makes nothing.
+pub(crate) fn file_to_check() -> Option<PathBuf> {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next()?;
+    let file = if first == "--check" {
+        args.next()?
+    } else {
+        OsString::from(first.to_str()?.strip_prefix("--check=")?)
+    };
+    args.next().is_none().then(|| PathBuf::from(file))
+}
+
+/// Prints `FILE: ok` or one line on standard error that says what is wrong.
+pub(crate) fn check(file: &Path) -> ExitCode {
+    match Sqlite::check(file, true) {
+        Ok(()) => {
+            let told = writeln!(std::io::stdout(), "{}: ok", file.display());
+            told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "ken-store: {error}");
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
