@@ -1,0 +1,105 @@
+//! Every daemon under the conformance suite of the wire, and under a foreign user.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use ken_tests::{Builder, System, binary};
+use ken_wire::conformance::{Subject, check};
+use serde_json::{Value, json};
+
+/// Operations that keep a part waiting, for cancel and deadline.
+fn slow(part: &str) -> Option<(&'static str, Value)> {
+    match part {
+        "store" => Some((
+            "submissions.claim",
+            json!({"holder": "test", "max": 0, "wait_ms": 60_000}),
+        )),
+        "model" => Some((
+            "model.generate",
+            json!({"system": "", "purpose": "agent", "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "wait"}], "timestamp": 0}]}),
+        )),
+        "kend" => Some(("parts.logs", json!({"name": "kend", "follow": true}))),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_daemon_conforms() {
+    let waits = json!({"events": [{"sleep_ms": 8_000}, {"text": "late"}]});
+    let system = Builder::default().script(&[waits]).start();
+    for part in ["store", "model", "agent", "gateway", "kend"] {
+        // A call of kend that follows a log has no deadline by its own contract, so only its other checks count.
+        let slow = slow(part).filter(|_| part != "kend");
+        let failed = check(&Subject {
+            socket: system.socket(part),
+            slow,
+        });
+        assert!(failed.is_empty(), "{part}: {failed:#?}");
+    }
+}
+
+#[test]
+fn a_call_ends_when_the_part_is_killed() {
+    let system = System::start();
+    let mut call = system.command(&[
+        "call",
+        "store",
+        "submissions.claim",
+        "holder=test",
+        "max=0",
+        "wait_ms=9000",
+    ]);
+    let call = call
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("ken call");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    system.kill("store");
+    let output = call.wait_with_output().expect("ken call");
+    assert_eq!(
+        output.status.code(),
+        Some(75),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A directory that has been opened by mistake must not open the parts.
+#[test]
+fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // only root can become somebody else
+    }
+    let system = System::start();
+    let open =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(system.home(), 0o755);
+    open(&system.home().join("run"), 0o755);
+    let reachable = tempfile::tempdir().unwrap();
+    open(reachable.path(), 0o755);
+    let ken = reachable.path().join("ken");
+    std::fs::copy(binary("ken"), &ken).unwrap();
+    for part in ["store", "model", "agent", "gateway", "kend"] {
+        open(&system.socket(part), 0o666);
+        let mut call = Command::new(&ken);
+        call.env_clear()
+            .arg("--home")
+            .arg(system.home())
+            .args(["call", part, "service.ping"])
+            .uid(65534)
+            .gid(65534);
+        let output = call.output().expect("ken call");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains("forbidden"),
+            "{part}: {stderr}{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    }
+}
