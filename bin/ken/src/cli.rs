@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Restart(Change),
     /// Call an operation of a part and print what it answers
     Call(Call),
+    /// Say something and print the answer as it comes
+    Chat(Chat),
+    /// List the conversations, newest first
+    Sessions(Sessions),
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
@@ -99,6 +103,31 @@ pub(crate) struct Call {
     /// Wait at most so long: 500ms, 5s, 2m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Chat {
+    /// What to say; without it, or with -, the text on standard input
+    pub(crate) text: Vec<String>,
+    /// Go on with a session, by id or name; without it a fresh one
+    #[arg(short = 's', long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Print the turn's events, one JSON object a line, instead of its text
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Sessions {
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: u32,
+    /// Those that were archived
+    #[arg(long)]
+    pub(crate) archived: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl Cli {

@@ -1,13 +1,16 @@
 //! ken, the front command: up, down, status, logs, call, and every `ken-X` as `ken X`. See ken(1).
 
 mod call;
+mod chat;
 mod cli;
 mod client;
 mod external;
+mod gateway;
 mod logs;
 mod output;
 mod parts;
 mod program;
+mod sessions;
 mod status;
 mod up;
 
@@ -37,6 +40,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Stop(change) => parts::change(&cli.places()?, "parts.stop", change),
         Command::Restart(change) => parts::change(&cli.places()?, "parts.restart", change),
         Command::Call(call) => call::run(&cli.places()?, call),
+        Command::Chat(chat) => chat::run(&cli.places()?, chat),
+        Command::Sessions(sessions) => sessions::run(&cli.places()?, sessions),
         Command::External(words) => external::run(cli, words),
     }
 }

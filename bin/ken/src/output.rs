@@ -11,9 +11,13 @@ pub(crate) type Outcome = Result<ExitCode, Error>;
 
 /// Prints a line.
 pub(crate) fn say(line: &str) -> Result<(), Error> {
+    put(&format!("{line}\n"))
+}
+
+/// Prints a piece of text at once.
+pub(crate) fn put(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(line.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
+    out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(closed)
 }
@@ -49,4 +53,20 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
 /// A remark for a person.
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "ken: {text}");
+}
+
+/// Rows of cells as lines, with the columns aligned.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths);
+        let padded: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
 }

@@ -8,7 +8,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::cli::Status;
-use crate::output::{Outcome, fail, remark, say, say_json};
+use crate::output::{Outcome, fail, remark, say, say_json, table};
 use crate::parts::{kend, to_args, typed};
 
 /// Exit statuses as the init scripts of LSB have them.
@@ -21,7 +21,9 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             if args.json {
                 status.parts.iter().try_for_each(say_json)?;
             } else {
-                table(&status.parts).iter().try_for_each(|line| say(line))?;
+                table(&rows(&status.parts))
+                    .iter()
+                    .try_for_each(|line| say(line))?;
             }
             for error in &status.config.errors {
                 remark(&format!("the last good configuration is in force: {error}"));
@@ -51,21 +53,9 @@ fn is_as_wanted(part: &PartStatus) -> bool {
     !part.wanted || part.state == PartState::Ready
 }
 
-fn table(parts: &[PartStatus]) -> Vec<String> {
+fn rows(parts: &[PartStatus]) -> Vec<[String; 6]> {
     let head = ["NAME", "STATE", "PID", "UPTIME", "RESTARTS", "LAST-EXIT"].map(String::from);
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(parts.iter().map(row)).collect();
-    let mut widths = [0; 6];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let line = |row: &[String; 6]| {
-        let cells = row.iter().zip(widths);
-        let padded: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
-        padded.join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    std::iter::once(head).chain(parts.iter().map(row)).collect()
 }
 
 fn row(part: &PartStatus) -> [String; 6] {
