@@ -1,6 +1,7 @@
 //! The route table, and finding a path in it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -289,7 +290,7 @@ fn method_not_allowed(method: &Method, allowed: &str) -> Failure {
 /// One place in the tree of segments.
 #[derive(Default)]
 struct Node {
-    literals: Vec<(String, Node)>,
+    literals: BTreeMap<String, Node>,
     /// `:name`
     any: Option<Box<Node>>,
     /// `*name`
@@ -304,18 +305,8 @@ impl Node {
         match segment.as_bytes().first() {
             Some(b':') => self.any.get_or_insert_default(),
             Some(b'*') => self.rest.get_or_insert_default(),
-            _ => self.literal(segment),
+            _ => self.literals.entry(segment.to_owned()).or_default(),
         }
-    }
-
-    fn literal(&mut self, segment: &str) -> &mut Node {
-        let place = self.literals.iter().position(|(name, _)| name == segment);
-        let place = place.unwrap_or_else(|| {
-            self.literals.push((segment.to_owned(), Node::default()));
-            self.literals.len() - 1
-        });
-        // `place` is within the list: it was found in it, or is its last.
-        &mut self.literals[place].1
     }
 
     fn row_of(&self, method: &Method) -> Option<usize> {
@@ -334,8 +325,7 @@ impl Node {
         if segment.is_empty() {
             return Ok(self.find_empty(behind));
         }
-        let literal = self.literals.iter().find(|(name, _)| *name == segment);
-        if let Some((_, node)) = literal
+        if let Some(node) = self.literals.get(&*segment)
             && let Some(found) = node.find(behind, values)?
         {
             return Ok(Some(found));
@@ -345,8 +335,7 @@ impl Node {
 
     /// An empty segment is nowhere but in the path `/`.
     fn find_empty(&self, behind: Option<&str>) -> Option<&Node> {
-        let literal = self.literals.iter().find(|(name, _)| name.is_empty());
-        literal.map(|(_, node)| node).filter(|_| behind.is_none())
+        self.literals.get("").filter(|_| behind.is_none())
     }
 
     fn find_named(
@@ -383,7 +372,7 @@ impl Node {
         }
         names.sort_unstable();
         self.allowed = names.join(", ");
-        let literals = self.literals.iter_mut().map(|(_, node)| node);
+        let literals = self.literals.values_mut();
         let others = [&mut self.any, &mut self.rest];
         let others = others.into_iter().flatten().map(|node| &mut **node);
         literals.chain(others).for_each(Node::note_allowed);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::header::HeaderValue;
 use ken_types::{Error, Timestamp, id};
+use nix::sys::socket::{Backlog, listen};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -42,6 +43,8 @@ pub(crate) struct Listener<S> {
     pub ids: RequestIds,
 }
 
+/// Connections that wait in the kernel to be accepted.
+const BACKLOG: i32 = 1_024;
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -92,6 +95,9 @@ impl<S: Send + Sync + 'static> Server<S> {
     ) -> Result<(), Error> {
         let unusable = |error: io::Error| Error::internal(format!("the listening socket: {error}"));
         socket.set_nonblocking(true).map_err(unusable)?;
+        // Whoever made the socket may have made its queue short, and what does not fit waits a second or is refused.
+        listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
+            .map_err(|error| unusable(error.into()))?;
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
         let places = Arc::new(Semaphore::new(self.limits.connections));
         let (phase, shutdown) = Shutdown::channel();
