@@ -9,9 +9,10 @@ use hyper::server::conn::http1;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Failure;
+use crate::limits::Limits;
 use crate::server::Listener;
 use crate::service::Service;
 use crate::shutdown::{Phase, Shutdown};
@@ -22,6 +23,9 @@ use crate::socket::Socket;
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: IpAddr,
+    pub limits: Arc<Limits>,
+    pub shutdown: Shutdown,
+    pub long_responses: Arc<Semaphore>,
     pub writer: OwnedWriteHalf,
     /// Why the head was refused that hyper is given next.
     refusal: Mutex<Option<Failure>>,
@@ -45,9 +49,12 @@ pub(crate) enum BodyLeft {
 }
 
 impl Connection {
-    pub(crate) fn new(peer: IpAddr, writer: OwnedWriteHalf) -> Connection {
+    pub(crate) fn new<S>(peer: IpAddr, writer: OwnedWriteHalf, listener: &Listener<S>) -> Connection {
         Connection {
             peer,
+            limits: listener.limits.clone(),
+            shutdown: listener.shutdown.clone(),
+            long_responses: listener.long_responses.clone(),
             writer,
             refusal: Mutex::new(None),
             fault: Mutex::new(None),
@@ -133,13 +140,8 @@ pub(crate) async fn serve<S: Send + Sync + 'static>(
     // Frames and answers leave as they are written; a socket that refuses this is served all the same.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
-    let connection = Arc::new(Connection::new(peer, writer));
-    let socket = Socket::new(
-        reader,
-        connection.clone(),
-        listener.limits.clone(),
-        listener.shutdown.clone(),
-    );
+    let connection = Arc::new(Connection::new(peer, writer, &listener));
+    let socket = Socket::new(reader, connection.clone());
     let service = Service::new(listener.clone(), connection);
     let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
     if let Some(parts) = until_stopped(talk, listener.shutdown.clone()).await {

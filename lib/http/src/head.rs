@@ -72,7 +72,7 @@ impl HeadReader {
     /// The next line that is complete, without its CRLF. A line holds nothing but visible ASCII, blanks and tabs.
     fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Failure> {
         let unseen = bytes.get(self.at..).unwrap_or_default();
-        let Some(skip) = unseen.iter().position(|byte| !is_text(*byte)) else {
+        let Some(skip) = unseen.iter().position(|byte| !is(TEXT, *byte)) else {
             self.at = bytes.len();
             return Ok(None);
         };
@@ -100,10 +100,11 @@ impl HeadReader {
                 "a request line is METHOD, one blank, target, one blank, HTTP/1.1",
             ));
         };
-        if method.is_empty() || !method.iter().all(|byte| is_token(*byte)) {
+        if method.is_empty() || !method.iter().all(|byte| is(TOKEN, *byte)) {
             return Err(bad("a bad method in the request line"));
         }
-        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is_target(*byte)) {
+        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is(TARGET, *byte))
+        {
             return Err(bad("a bad target in the request line"));
         }
         self.version_1_0 = version == b"HTTP/1.0";
@@ -116,7 +117,7 @@ impl HeadReader {
     fn field(&mut self, line: &[u8]) -> Result<(), Failure> {
         let colon = line
             .iter()
-            .position(|byte| !is_token(*byte))
+            .position(|byte| !is(TOKEN, *byte))
             .unwrap_or(line.len());
         let (name, rest) = line.split_at_checked(colon).unwrap_or_default();
         let Some((b':', value)) = rest.split_first() else {
@@ -135,7 +136,7 @@ impl HeadReader {
 
     fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
         self.hosts += 1;
-        match value.trim_ascii().iter().all(|byte| is_host(*byte)) {
+        match value.trim_ascii().iter().all(|byte| is(HOST, *byte)) {
             true => Ok(()),
             false => Err(bad_at("host", "a bad Host")),
         }
@@ -222,45 +223,61 @@ fn too_large(what: String) -> Failure {
     Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Code::TooLarge, what).closing()
 }
 
-fn is_text(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~' | b'\t')
-}
-
-/// RFC 9110, section 5.6.2.
-fn is_token(byte: u8) -> bool {
-    TOKEN.get(usize::from(byte)).is_some_and(|yes| *yes)
-}
-
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let marks = b"!#$%&'*+-.^_`|~";
-    let mut index = 0;
-    while index < 256 {
-        table[index] = (index as u8).is_ascii_alphanumeric();
-        index += 1;
-    }
-    index = 0;
-    while index < marks.len() {
-        table[marks[index] as usize] = true;
-        index += 1;
-    }
-    table
-};
-
-/// What RFC 3986 allows, and `[ ] { } |`, which clients send unescaped in queries.
-fn is_target(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\\' | b'^' | b'`')
-}
-
 /// `http://host/path`, which proxies send and servers must take (RFC 9112, section 3.2.2).
 fn is_absolute(target: &[u8]) -> bool {
     let with_scheme = target.starts_with(b"http://") || target.starts_with(b"https://");
     with_scheme && Uri::try_from(target).is_ok()
 }
 
+/// What a byte may be part of, as bits.
+const TEXT: u8 = 1;
+/// RFC 9110, section 5.6.2.
+const TOKEN: u8 = 2;
+/// What RFC 3986 allows, and `[ ] { } |`, which clients send unescaped in queries.
+const TARGET: u8 = 4;
 /// A name, an address or a bracketed address, and a port (RFC 3986, section 3.2, without user information).
-fn is_host(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=:[]%".contains(&byte)
+const HOST: u8 = 8;
+
+fn is(class: u8, byte: u8) -> bool {
+    CLASSES[usize::from(byte)] & class != 0
+}
+
+const CLASSES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let byte = index as u8;
+        if byte.is_ascii_graphic() {
+            table[index] = TEXT | TARGET;
+        }
+        if byte.is_ascii_alphanumeric() {
+            table[index] |= TOKEN | HOST;
+        }
+        index += 1;
+    }
+    table[b' ' as usize] = TEXT;
+    table[b'\t' as usize] = TEXT;
+    let table = with(table, b"!#$%&'*+-.^_`|~", TOKEN);
+    let table = with(table, b"-._~!$&'()*+;=:[]%", HOST);
+    without(table, b"\"#<>\\^`", TARGET)
+};
+
+const fn with(mut table: [u8; 256], bytes: &[u8], class: u8) -> [u8; 256] {
+    let mut index = 0;
+    while index < bytes.len() {
+        table[bytes[index] as usize] |= class;
+        index += 1;
+    }
+    table
+}
+
+const fn without(mut table: [u8; 256], bytes: &[u8], class: u8) -> [u8; 256] {
+    let mut index = 0;
+    while index < bytes.len() {
+        table[bytes[index] as usize] &= !class;
+        index += 1;
+    }
+    table
 }
 
 #[cfg(test)]

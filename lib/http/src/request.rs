@@ -12,7 +12,7 @@ use ken_types::{Code, Error, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::Caller;
 use crate::body::{Body, Frames};
@@ -32,8 +32,6 @@ pub struct Request {
     pub(crate) media: Media,
     pub(crate) body_limit: u64,
     pub(crate) connection: Arc<Connection>,
-    pub(crate) shutdown: Shutdown,
-    pub(crate) long_responses: Arc<Semaphore>,
 }
 
 /// A place among the connections that may be held for long. Given back when dropped.
@@ -90,13 +88,13 @@ impl Request {
 
     /// Says when the listener begins to drain.
     pub fn shutdown(&self) -> Shutdown {
-        self.shutdown.clone()
+        self.connection.shutdown.clone()
     }
 
     /// Takes a place among the long responses: for a stream, a long poll, a prompt that waits. Hold it as long as the
     /// answer takes. 429 when all are taken.
     pub fn hold(&self) -> Result<LongResponse, Failure> {
-        let permit = self.long_responses.clone().try_acquire_owned();
+        let permit = self.connection.long_responses.clone().try_acquire_owned();
         permit.map(LongResponse).map_err(|_| {
             let message = "too many connections are held by streams and waiting requests";
             Failure::from(Error::busy(message, 1_000)).common()

@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::connection::Connection;
 use crate::failure::{Envelope, Failure, plain};
 use crate::head::is_request_id;
-use crate::rate::{Key, Quota};
+use crate::rate::{Key, Limiter, Quota};
 use crate::request::{Request, Response};
 use crate::routes::{Area, Work};
 use crate::server::Listener;
@@ -52,7 +52,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
             quota: None,
             work: Err(None),
         };
-        answer.work = answer.begin(head, body).map_err(Some);
+        answer.work = self.begin(&mut answer, head, body).map_err(Some);
         answer
     }
 }
@@ -68,43 +68,48 @@ pub(crate) struct Answer<S> {
     work: Result<Work, Option<Failure>>,
 }
 
-impl<S: Send + Sync + 'static> Answer<S> {
+impl<S: Send + Sync + 'static> Service<S> {
     /// The checks, in the order of the contract: the request itself, new work at all, identity, rate, path, method.
-    fn begin(&mut self, head: http::request::Parts, body: Incoming) -> Result<Work, Failure> {
+    fn begin(
+        &self,
+        answer: &mut Answer<S>,
+        head: http::request::Parts,
+        body: Incoming,
+    ) -> Result<Work, Failure> {
         if let Some(refusal) = self.connection.take_refusal() {
             return Err(refusal);
         }
-        if self.listener.shutdown.is_requested() {
+        if self.connection.shutdown.is_requested() {
             return Err(Failure::from(draining()).closing().common());
         }
-        let listener = self.listener.clone();
-        let area = listener.routes.area_of(head.uri.path());
-        self.envelope = area.envelope;
-        let caller = self.admit(area, &head)?;
-        let found = listener.routes.find(&head.method, head.uri.path());
+        let routes = &self.listener.routes;
+        let area = routes.area_of(head.uri.path());
+        answer.envelope = area.envelope;
+        let caller = answer.admit(area, &head)?;
+        let found = routes.find(&head.method, head.uri.path());
         let limiter = match &found {
             Ok((row, _)) => row.limiter(area),
             Err(_) => area.limiter(),
         };
         if let Some(limiter) = limiter {
-            self.count(caller, |key| limiter.take(key))?;
+            answer.count(caller, limiter)?;
         }
         let (row, values) = found?;
         let request = Request {
+            head,
+            body,
             segments: row.segments(values),
             caller,
-            id: self.id.clone(),
+            id: answer.id.clone(),
             media: area.media,
             body_limit: row.body_limit(area),
             connection: self.connection.clone(),
-            shutdown: listener.shutdown.clone(),
-            long_responses: listener.long_responses.clone(),
-            head,
-            body,
         };
-        Ok((row.function)(listener.state.clone(), request))
+        Ok((row.function)(self.listener.state.clone(), request))
     }
+}
 
+impl<S> Answer<S> {
     /// Who calls, or why that is not enough.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
         if is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
@@ -140,13 +145,13 @@ impl<S: Send + Sync + 'static> Answer<S> {
         .at("x-api-secret")
     }
 
-    fn count(&mut self, caller: Caller, take: impl FnOnce(Key) -> Quota) -> Result<(), Failure> {
+    fn count(&mut self, caller: Caller, limiter: &Limiter) -> Result<(), Failure> {
         let key = match caller {
             Caller::Local if !self.listener.limit_loopback => return Ok(()),
             Caller::Operator => Key::Secret,
             Caller::Local | Caller::Anyone => Key::Address(self.connection.peer),
         };
-        let quota = take(key);
+        let quota = limiter.take(key);
         self.quota = Some(quota);
         match quota.retry_after_ms {
             None => Ok(()),
@@ -160,7 +165,7 @@ impl<S: Send + Sync + 'static> Answer<S> {
             Err(failure) => self.failed(failure),
         };
         response.body_mut().attach(&self.connection);
-        let must_close = self.connection.body_is_open() || self.listener.shutdown.is_requested();
+        let must_close = self.connection.body_is_open() || self.connection.shutdown.is_requested();
         let headers = response.headers_mut();
         headers.reserve(4);
         headers.insert(REQUEST_ID, self.id.clone());

@@ -24,8 +24,6 @@ use crate::chunks::ChunkReader;
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
 use crate::head::{self, BodyLength, Head, HeadReader};
-use crate::limits::Limits;
-use crate::shutdown::Shutdown;
 
 /// Read at once for heads and small bodies, and for large ones.
 const SMALL_READ: usize = 4 << 10;
@@ -38,8 +36,6 @@ const FIRST_BYTE_IN_DRAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Socket {
     reader: OwnedReadHalf,
     connection: Arc<Connection>,
-    limits: Arc<Limits>,
-    shutdown: Shutdown,
     input: BytesMut,
     /// Bytes at the front of `input` that hyper may have.
     checked: usize,
@@ -64,17 +60,10 @@ enum Stage {
 }
 
 impl Socket {
-    pub(crate) fn new(
-        reader: OwnedReadHalf,
-        connection: Arc<Connection>,
-        limits: Arc<Limits>,
-        shutdown: Shutdown,
-    ) -> Socket {
+    pub(crate) fn new(reader: OwnedReadHalf, connection: Arc<Connection>) -> Socket {
         Socket {
             reader,
             connection,
-            limits,
-            shutdown,
             input: BytesMut::new(),
             checked: 0,
             stage: Stage::Head(HeadReader::default()),
@@ -94,7 +83,7 @@ impl Socket {
         if self.peer_is_done || !(known || self.more_has_come()) {
             return;
         }
-        let limit = self.limits.linger;
+        let limit = self.connection.limits.linger;
         let _ = timeout(limit, self.discard()).await;
     }
 
@@ -122,7 +111,7 @@ impl Socket {
             if self.input.is_empty() {
                 return;
             }
-            match reader.read(&self.input, &self.limits) {
+            match reader.read(&self.input, &self.connection.limits) {
                 Ok(None) => {}
                 Ok(Some(head)) => self.begin_request(head),
                 Err(failure) => self.refuse(failure),
@@ -249,33 +238,32 @@ impl Socket {
 
     /// Whether the wait is over although nothing came; the stage is then another.
     fn waited_too_long(&mut self, cx: &mut Context<'_>) -> bool {
-        let limits = self.limits.clone();
-        let (limit, late): (Duration, fn(&mut Socket)) = match self.stage {
-            Stage::Head(_) if self.input.is_empty() => (self.idle_limit(), Self::rest),
-            Stage::Head(_) => (limits.head_time, |socket| {
-                socket.refuse(Failure::too_slow("the headers took too long"));
-            }),
-            _ => (limits.body_pause, |socket| {
-                socket.fail_body(Failure::too_slow("the body paused too long"));
-            }),
+        let limit = match self.stage {
+            Stage::Head(_) if self.input.is_empty() => self.idle_limit(),
+            Stage::Head(_) => self.connection.limits.head_time,
+            _ => self.connection.limits.body_pause,
         };
         let over = self.reading.is_over(limit, cx);
         if over {
-            late(self);
+            self.give_up();
         }
         over
     }
 
-    fn idle_limit(&self) -> Duration {
-        match (self.shutdown.is_requested(), self.is_unused) {
-            (false, _) => self.limits.idle,
-            (true, true) => self.limits.idle.min(FIRST_BYTE_IN_DRAIN),
-            (true, false) => Duration::ZERO,
+    fn give_up(&mut self) {
+        match self.stage {
+            Stage::Head(_) if self.input.is_empty() => self.stage = Stage::Over,
+            Stage::Head(_) => self.refuse(Failure::too_slow("the headers took too long")),
+            _ => self.fail_body(Failure::too_slow("the body paused too long")),
         }
     }
 
-    fn rest(&mut self) {
-        self.stage = Stage::Over;
+    fn idle_limit(&self) -> Duration {
+        match (self.connection.shutdown.is_requested(), self.is_unused) {
+            (false, _) => self.connection.limits.idle,
+            (true, true) => self.connection.limits.idle.min(FIRST_BYTE_IN_DRAIN),
+            (true, false) => Duration::ZERO,
+        }
     }
 }
 
@@ -315,7 +303,7 @@ impl Write for Socket {
         loop {
             let Poll::Ready(ready) = self.stream().poll_write_ready(cx) else {
                 self.write_is_blocked = true;
-                let limit = self.limits.stalled_reader;
+                let limit = self.connection.limits.stalled_reader;
                 return match self.writing.is_over(limit, cx) {
                     true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
                     false => Poll::Pending,
