@@ -1,0 +1,337 @@
+//! The front command over the real kend, with parts that do what their arguments say (bin/kend/examples/probe.rs).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+struct Home {
+    dir: TempDir,
+}
+
+impl Home {
+    fn new(parts: &str) -> Home {
+        let bins = Path::new(env!("CARGO_BIN_EXE_ken")).parent().unwrap();
+        for file in ["kend", "examples/probe"] {
+            assert!(
+                bins.join(file).exists(),
+                "build it first: cargo build -p kend --bins --examples"
+            );
+        }
+        let home = Home {
+            dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(),
+        };
+        let parts = parts.replace("PROBE", bins.join("examples/probe").to_str().unwrap());
+        home.write("ken.toml", &format!("[kend]\nbuiltin_parts = false\n{parts}"));
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ken"));
+        command
+            .env("KEN_HOME", self.dir.path())
+            .args(args)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Standard output, standard error and exit status.
+    fn ken(&self, args: &[&str]) -> (String, String, i32) {
+        said(self.command(args).output().unwrap())
+    }
+
+    fn ken_with(&self, args: &[&str], input: &str) -> (String, String, i32) {
+        let mut command = self.command(args);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        said(child.wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.command(&["down"]).output();
+    }
+}
+
+fn said(output: Output) -> (String, String, i32) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.code().unwrap(),
+    )
+}
+
+fn until(what: &str, mut test: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !test() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const TWO: &str = "[part.a]\ncommand = [\"PROBE\", \"say:hello\", \"ready\", \"hang\"]\n\
+                   sockets = { http = { tcp = \"gateway\" }, wire = { unix = \"a.sock\" } }\n\
+                   [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nrequires = [\"a\"]\n";
+
+#[test]
+fn up_in_the_background_status_and_down() {
+    let home = Home::new(TWO);
+    let (out, err, code) = home.ken(&["up", "-d", "--port", "0"]);
+    assert_eq!((err.as_str(), code), ("", 0));
+    assert!(
+        out.starts_with("ready gateway=http://127.0.0.1:") && out.lines().count() == 1,
+        "{out}"
+    );
+
+    let (again, err, code) = home.ken(&["up", "-d", "--port", "0"]);
+    assert_eq!((again.as_str(), code), ("", 75));
+    assert!(
+        err.contains("kend already runs there, pid ") && err.contains(out["ready ".len()..].trim()),
+        "{err}"
+    );
+
+    let (table, err, code) = home.ken(&["status"]);
+    assert_eq!((err.as_str(), code), ("", 0));
+    let words: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(
+        words[0],
+        ["NAME", "STATE", "PID", "UPTIME", "RESTARTS", "LAST-EXIT"]
+    );
+    assert_eq!(
+        (words[1][0], words[1][1], words[1][4], words[1][5]),
+        ("a", "ready", "0", "-")
+    );
+    assert_eq!(words.len(), 3);
+    let columns: Vec<usize> = table
+        .lines()
+        .filter_map(|line| line.find("ready").or(line.find("STATE")))
+        .collect();
+    assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{table}");
+
+    let (json, _, code) = home.ken(&["status", "--json"]);
+    assert_eq!(code, 0);
+    let names: Vec<String> = json
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["name"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(home.ken(&["status", "b"]).2, 0);
+    let (out, err, code) = home.ken(&["status", "c"]);
+    assert_eq!((out.as_str(), code), ("", 4));
+    assert!(err.contains("there is no part named `c`"), "{err}");
+
+    assert_eq!(home.ken(&["down"]), (String::new(), String::new(), 0));
+    let (out, err, code) = home.ken(&["status"]);
+    assert_eq!((out.as_str(), code), ("", 3));
+    assert!(err.contains("kend is not running"), "{err}");
+    assert_eq!(home.ken(&["down"]).2, 0);
+    // Right after down everything is free again.
+    assert_eq!(home.ken(&["up", "-d", "--port", "0"]).2, 0);
+}
+
+#[test]
+fn up_in_the_foreground_ends_with_an_interrupt() {
+    let home = Home::new(TWO);
+    let mut command = home.command(&["up", "--port", "0"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.starts_with("ready gateway=http://127.0.0.1:"), "{line}");
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.id() as i32),
+        nix::sys::signal::Signal::SIGINT,
+    )
+    .unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(home.ken(&["status"]).2, 3);
+}
+
+#[test]
+fn up_that_fails_says_why_once_and_leaves_nothing_running() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"say:no moon\", \"exit:70\"]\n");
+    for args in [&["up"][..], &["up", "-d"]] {
+        let (out, err, code) = home.ken(args);
+        assert_eq!((out.as_str(), code), ("", 75), "{err}");
+        assert!(
+            err.starts_with("kend: a: ended (exit 70)") && err.contains("no moon"),
+            "{err}"
+        );
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    home.write("ken.toml", "[gateway]\nport = \"x\"\n");
+    let (out, err, code) = home.ken(&["up", "-d"]);
+    assert_eq!((out.as_str(), code), ("", 2));
+    assert!(err.contains("ken.toml:2: gateway.port: "), "{err}");
+    assert_eq!(home.ken(&["status"]).2, 3);
+}
+
+#[test]
+fn start_stop_restart_and_reload() {
+    let home = Home::new(TWO);
+    home.ken(&["up", "-d", "--port", "0"]);
+    assert_eq!(home.ken(&["stop", "a", "--wait", "stopped"]).0, "a stopped\n");
+    let (table, _, code) = home.ken(&["status"]);
+    assert_eq!(code, 0, "nothing is wanted, nothing is missing: {table}");
+    assert_eq!(table.matches("stopped").count(), 2);
+    assert_eq!(
+        home.ken(&["start", "b", "--wait", "ready", "--timeout", "60s"]).0,
+        "b ready\n"
+    );
+    assert_eq!(
+        home.ken(&["restart", "a", "--wait", "ready", "--timeout", "60s"])
+            .0,
+        "a ready\n"
+    );
+    assert_eq!(home.ken(&["start", "nope"]).2, 2);
+    assert_eq!(home.ken(&["stop", "a", "--wait", "ready"]).2, 2);
+    assert_eq!(home.ken(&["stop", "a", "--wait", "never"]).2, 2);
+    assert_eq!(home.ken(&["reload"]).0, "unchanged: a b\n");
+    home.write("ken.toml", "nonsense");
+    let (_, err, code) = home.ken(&["reload"]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("the last good configuration stays in force"),
+        "{err}"
+    );
+    let (_, err, code) = home.ken(&["status"]);
+    assert_eq!(code, 0);
+    assert!(err.contains("the last good configuration is in force"), "{err}");
+}
+
+#[test]
+fn status_is_three_while_a_wanted_part_is_not_up() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.b]\ncommand = [\"PROBE\", \"hang\"]\nenabled = false\n",
+    );
+    home.ken(&["up", "-d"]);
+    assert_eq!(home.ken(&["status"]).2, 0);
+    home.ken(&["start", "b"]);
+    let (table, _, code) = home.ken(&["status"]);
+    assert_eq!(code, 3, "{table}");
+    let (_, err, code) = home.ken(&["restart", "b", "--wait", "ready", "--timeout", "100ms"]);
+    assert_eq!(code, 75);
+    assert!(err.contains("\"code\":\"deadline\""), "{err}");
+}
+
+#[test]
+fn logs_to_the_end_and_beyond() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"say:one\", \"say:two\", \"ready\", \"hang\"]\n");
+    home.ken(&["up", "-d"]);
+    until("both lines", || home.ken(&["logs", "a"]).0 == "one\ntwo\n");
+    assert_eq!(home.ken(&["logs", "a", "-n", "1"]).0, "two\n");
+    assert_eq!(home.ken(&["logs", "c"]).2, 2);
+    let mut command = home.command(&["logs", "a", "-n", "1", "-f"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "two");
+    home.ken(&["restart", "a", "--wait", "ready"]);
+    assert_eq!([next(), next()], ["one", "two"]);
+    home.ken(&["down"]);
+    assert!(!child.wait().unwrap().success());
+    let (_, err, _) = home.ken(&["logs", "a"]);
+    assert!(err.contains("state/log/a.log"), "{err}");
+}
+
+#[test]
+fn call_prints_items_then_the_answer_and_errors_apart() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"say:one\", \"ready\", \"hang\"]\n");
+    home.ken(&["up", "-d"]);
+    assert_eq!(
+        home.ken(&["call", "kend", "service.ping"]),
+        ("{}\n".to_owned(), String::new(), 0)
+    );
+    until("the line", || {
+        home.ken(&["call", "kend", "parts.logs", "name=a"]).0 == "{\"line\":\"one\"}\n{}\n"
+    });
+    let typed = home.ken_with(
+        &["call", "kend", "parts.logs", "-"],
+        "{\"name\":\"a\",\"lines\":0}",
+    );
+    assert_eq!(typed, ("{}\n".to_owned(), String::new(), 0));
+    for (args, code, word) in [
+        (&["call", "kend", "no.such"][..], 2, "not_found"),
+        (&["call", "kend", "service.ping", "x=1"], 2, "/args/x"),
+        (&["call", "kend", "parts.wait_ready", "surplus"], 2, "key=value"),
+        (&["call", "nobody", "service.ping"], 75, "nobody listens on"),
+        (&["call", "../kend", "service.ping"], 2, "without slashes"),
+    ] {
+        let (out, err, found) = home.ken(args);
+        assert_eq!((out.as_str(), found), ("", code), "{err}");
+        assert!(err.contains(word), "{err}");
+        assert!(serde_json::from_str::<serde_json::Value>(&err).is_ok(), "{err}");
+    }
+    let (_, err, code) = home.ken_with(&["call", "kend", "service.ping", "-"], "[1]");
+    assert_eq!(code, 2, "{err}");
+}
+
+#[test]
+fn ken_x_is_ken_dash_x() {
+    let home = Home::new("");
+    let bin = home.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    home.write("bin/ken-greet", "#!/bin/sh\necho \"$KEN_HOME $*\"\nexit 7\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(home.path("bin/ken-greet"), mode).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = home
+        .command(&["greet", "--loud", "you"])
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let (out, _, code) = said(output);
+    assert_eq!(
+        (out, code),
+        (format!("{} --loud you\n", home.dir.path().display()), 7)
+    );
+    for name in ["nothing", "../bin/greet"] {
+        let (_, err, code) = home.ken(&[name]);
+        assert_eq!(code, 2);
+        assert!(err.contains("there is no command"), "{err}");
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:20000\", \"ready\", \"hang\"]\n");
+    home.ken(&["up", "-d"]);
+    let mut command = home.command(&["logs", "a", "-n", "10000"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stderr, b"");
+}
