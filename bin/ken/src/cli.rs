@@ -196,8 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn the_options_are_sound() {
+    fn every_command_and_option_is_in_the_manual() {
         use clap::CommandFactory;
-        Cli::command().debug_assert();
+        let manual = include_str!("../../../man/man1/ken.1");
+        let ken = Cli::command();
+        ken.clone().debug_assert();
+        for command in ken.get_subcommands().chain([&ken]) {
+            let name = command.get_name();
+            assert!(name == "ken" || manual.contains(name), "{name} is not in ken(1)");
+            for option in command.get_opts().filter_map(clap::Arg::get_long) {
+                assert!(
+                    manual.contains(&format!("Fl Fl {option}")),
+                    "{name} --{option} is not in ken(1)"
+                );
+            }
+        }
     }
 }

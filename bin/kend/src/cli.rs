@@ -28,3 +28,23 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) background: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_option_is_in_the_manual() {
+        let manual = include_str!("../../../man/man8/kend.8");
+        let kend = Cli::command();
+        kend.clone().debug_assert();
+        for option in kend.get_opts().filter_map(clap::Arg::get_long) {
+            assert!(
+                manual.contains(&format!("Fl Fl {option}")),
+                "--{option} is not in kend(8)"
+            );
+        }
+    }
+}

@@ -333,6 +333,22 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_has_every_key_with_its_default() {
+        let manual = include_str!("../../../man/man5/ken.toml.5");
+        let defaults = Table::try_from(Config::default()).unwrap();
+        let part = Table::try_from(Part::default()).unwrap();
+        let sections = defaults
+            .iter()
+            .filter(|(name, _)| *name != "part")
+            .map(|(_, keys)| keys.as_table().unwrap());
+        for (key, value) in sections.chain([&part]).flatten() {
+            let value = value.to_string().replace('"', "\\(dq");
+            let line = format!(".It Cm {key} No = {value}");
+            assert!(manual.contains(&line), "{line} is not in ken.toml(5)");
+        }
+    }
+
+    #[test]
     fn every_error_has_its_line_its_key_and_the_nearest_name() {
         let text = "[gateway]\nprot = 1\nport = 70000\n\n[part.store]\nenabled = 3\nlimit = { m = 1 }\n\n[cat]\n[chat]\nwait_ms = -1\n";
         let found = problems(text);
