@@ -52,6 +52,7 @@ fn act(name: &str, value: &str) {
         "child" => again(&["deaf", &format!("pid:{value}"), "hang"]),
         "daemon" => again(&[&format!("detach:{value}")]),
         "detach" => again(&["session", "deaf", &format!("pid:{value}"), "hang"]),
+        "watcher" => again(&["session", "deaf", &format!("pid:{value}"), "guard"]),
         "session" => drop(nix::unistd::setsid()),
         "guard" => wait_for_end(),
         "accept" => accept(),

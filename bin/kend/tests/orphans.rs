@@ -68,3 +68,14 @@ fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
     assert!(daemons.iter().all(|pid| !lives(*pid)), "two copies at once");
     drop(kend);
 }
+
+#[test]
+fn the_guard_tells_a_descendant_that_no_signal_reaches() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"watcher:DIR/watchers\", \"ready\", \"hang\"]\n");
+    let mut kend = home.start();
+    until("the watcher", || home.numbers("watchers").len() == 1);
+    let watcher = home.numbers("watchers")[0];
+    assert!(lives(watcher));
+    kend.child.kill().unwrap();
+    until("the watcher has left", || !lives(watcher));
+}
