@@ -23,8 +23,12 @@ fn main() {
 fn act(name: &str, value: &str) {
     match name {
         "ready" => tell("READY=1"),
+        "stopping" => tell("STOPPING=1"),
         "status" => tell(&format!("STATUS={value}")),
         "say" => println!("{value}"),
+        "raw" => std::io::stdout()
+            .write_all(&[b'a', 0, 0xff, b'z', b'\n'])
+            .unwrap(),
         "pid" => append(value, &format!("{}\n", std::process::id())),
         "env" => {
             let mut names: Vec<_> = std::env::vars()

@@ -88,7 +88,8 @@ impl Cursor {
             self.rest.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.rest.len() >= LONGEST_LINE {
                 let line = String::from_utf8_lossy(&self.rest);
-                lines.push(line.trim_end_matches('\n').to_owned());
+                // The wire carries no NUL either (ken-wire(5)).
+                lines.push(line.trim_end_matches('\n').replace('\0', "\u{fffd}"));
                 self.rest.clear();
             }
         }

@@ -65,11 +65,20 @@ pub(crate) struct Process {
     _guard: OwnedFd,
 }
 
-/// A process that has been told to end.
+/// A process on its way out.
 pub(crate) struct Ending {
-    /// What it did wrong; `None` when it was merely asked to.
-    pub(crate) fault: Option<String>,
+    pub(crate) why: Why,
     pub(crate) kill_at: Option<Instant>,
+}
+
+/// Why a process ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Why {
+    Asked,
+    /// It has done wrong: in words.
+    Fault(String),
+    /// It has said so itself (`STOPPING=1`).
+    OwnWill,
 }
 
 /// What a look at the clock brought.
@@ -168,6 +177,9 @@ impl Part {
         if report.alive {
             self.expect_life(now);
         }
+        if report.stopping {
+            self.leave(Why::OwnWill, now + self.patience());
+        }
         became_ready
     }
 
@@ -189,44 +201,44 @@ impl Part {
         }
     }
 
-    /// Tells its whole group to end.
-    pub(crate) fn end(&mut self, now: Instant) {
-        let patience = Duration::from_millis(self.spec.stop_timeout_ms);
-        self.end_by(Signal::SIGTERM, None, now + patience);
+    /// From TERM to KILL.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.spec.stop_timeout_ms)
     }
 
-    /// Ends it for a fault: the same for one that never got ready, ABRT for one that went silent.
+    /// Tells its whole group to end.
+    pub(crate) fn end(&mut self, now: Instant) {
+        if let Some(pid) = self.leave(Why::Asked, now + self.patience()) {
+            let _ = killpg(pid, Signal::SIGTERM);
+        }
+    }
+
+    /// Ends it for a fault: one that never got ready like any other, one that went silent with ABRT, for it alone.
     pub(crate) fn end_for(&mut self, alarm: &Alarm, now: Instant) -> String {
-        let (signal, fault, patience) = match alarm {
-            Alarm::Silent => {
-                let fault = format!("no sign of life for {} ms", self.spec.watchdog_ms);
-                (Signal::SIGABRT, fault, ABORT)
+        if *alarm == Alarm::Silent {
+            let fault = format!("no sign of life for {} ms", self.spec.watchdog_ms);
+            if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + ABORT) {
+                let _ = kill(pid, Signal::SIGABRT);
             }
-            _ => {
-                let fault = format!("not ready within {} ms", self.spec.ready_timeout_ms);
-                let patience = Duration::from_millis(self.spec.stop_timeout_ms);
-                (Signal::SIGTERM, fault, patience)
-            }
-        };
-        self.end_by(signal, Some(fault.clone()), now + patience);
+            return fault;
+        }
+        let fault = format!("not ready within {} ms", self.spec.ready_timeout_ms);
+        if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + self.patience()) {
+            let _ = killpg(pid, Signal::SIGTERM);
+        }
         fault
     }
 
-    fn end_by(&mut self, signal: Signal, fault: Option<String>, kill_at: Instant) {
-        let Some(process) = self.process_mut().filter(|process| process.ending.is_none()) else {
-            return;
-        };
+    /// Its process is on its way out: which one, unless it was before.
+    fn leave(&mut self, why: Why, kill_at: Instant) -> Option<Pid> {
+        let process = self.process_mut().filter(|process| process.ending.is_none())?;
         process.ready_by = None;
         process.alive_by = None;
         process.ending = Some(Ending {
-            fault,
+            why,
             kill_at: Some(kill_at),
         });
-        // The watchdog's ABRT is for the one that hangs; TERM is for the group.
-        let _ = match signal {
-            Signal::SIGABRT => kill(process.pid, signal),
-            _ => killpg(process.pid, signal),
-        };
+        Some(process.pid)
     }
 
     /// Its patience is over.

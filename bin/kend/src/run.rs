@@ -352,16 +352,23 @@ impl Loop {
         }
     }
 
-    /// Says once that all is ready: on standard output, to systemd, and to whoever waits for the end of our output.
+    /// Says once that all is ready: to systemd, which would end us for one bad part, when all have had their chance; on
+    /// standard output, when it is so.
     fn announce(&mut self, system: &mut System) {
-        if self.told_ready || system.stopping || system.fatal.is_some() || !system.is_ready() {
+        if system.stopping || system.fatal.is_some() {
             return;
         }
-        self.told_ready = true;
-        tell(&[NotifyState::Ready]);
-        if !std::mem::take(&mut system.announcing) {
-            return;
+        if !self.told_ready && system.is_settled() {
+            self.told_ready = true;
+            tell(&[NotifyState::Ready]);
         }
+        if system.announcing && system.is_ready() {
+            system.announcing = false;
+            self.say_ready(system);
+        }
+    }
+
+    fn say_ready(&self, system: &mut System) {
         let listeners = system.listeners();
         let mut line = String::from("ready");
         for listener in listeners {

@@ -22,7 +22,7 @@ use crate::lock::Locks;
 use crate::logs::Log;
 use crate::notify::Report;
 use crate::order;
-use crate::part::{Alarm, Part, State};
+use crate::part::{Alarm, Part, State, Why};
 use crate::policy::Next;
 use crate::reap::{self, Exit};
 use crate::sockets::Sockets;
@@ -263,8 +263,11 @@ impl System {
         let State::Up(process) = std::mem::replace(&mut part.state, State::Down) else {
             return;
         };
-        let ending = process.ending.as_ref();
-        let fault = ending.and_then(|ending| ending.fault.clone());
+        let why = process.ending.as_ref().map(|ending| &ending.why);
+        let fault = match why {
+            Some(Why::Fault(fault)) => Some(fault),
+            _ => None,
+        };
         let ready = process.ready.map(|since| now.duration_since(since));
         let death = Death {
             at: Timestamp::now(),
@@ -283,7 +286,7 @@ impl System {
             },
             ran_ms: millis(now.duration_since(process.since)),
             ready: ready.is_some(),
-            asked: ending.is_some() && fault.is_none(),
+            asked: why == Some(&Why::Asked),
         };
         // A fault is a failure however long it was ready.
         let credit = ready.filter(|_| fault.is_none());
@@ -407,6 +410,12 @@ impl System {
         self.parts.values().all(|part| !part.wanted || part.is_ready())
     }
 
+    /// Whether everything has had its chance: nothing is on its first way to ready.
+    pub(crate) fn is_settled(&self) -> bool {
+        let first = |part: &Part| !part.ever_ready && part.deaths.is_empty() && part.process().is_some();
+        !self.parts.values().any(|part| part.wanted && first(part))
+    }
+
     pub(crate) fn is_down(&self) -> bool {
         self.parts.values().all(|part| part.process().is_none())
     }
@@ -504,10 +513,16 @@ impl System {
             let Some(spec) = config.part.get(&name) else {
                 continue;
             };
-            if let Some(part) = self.parts.get_mut(&name).filter(|part| !part.removed) {
-                match part.adopt(spec, launch, &config, moved.contains(&name)) {
-                    true => done.restarted.push(name),
-                    false => done.unchanged.push(name),
+            if let Some(part) = self.parts.get_mut(&name) {
+                let changed = part.adopt(spec, launch, &config, moved.contains(&name));
+                // One that was removed, and whose process has not ended yet, is back.
+                if std::mem::take(&mut part.removed) {
+                    part.wanted = part.spec.enabled;
+                    done.added.push(name);
+                } else if changed {
+                    done.restarted.push(name);
+                } else {
+                    done.unchanged.push(name);
                 }
             } else {
                 let log = self.new_log(&name)?;
@@ -556,6 +571,11 @@ impl Part {
             true if self.spec.enabled => self.wanted = true,
             true => self.stop_wanting(),
             false => {}
+        }
+        if changed && self.process().is_none() {
+            // What made it fail may be gone.
+            self.policy.reset();
+            self.state = State::Down;
         }
         self.again |= changed && self.wanted && self.process().is_some();
         changed

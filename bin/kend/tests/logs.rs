@@ -83,3 +83,10 @@ fn a_flood_delays_nobody_else_and_its_own_end() {
     assert!(size("") <= 10 * 1024 * 1024 && size(".6") == 0);
     assert!(kend.stop().status.success());
 }
+
+#[test]
+fn bytes_that_are_no_text_are_shown_as_such() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"raw\", \"ready\", \"hang\"]\n");
+    let kend = home.start();
+    until("the line", || kend.logs("a") == ["a\u{fffd}\u{fffd}z"]);
+}

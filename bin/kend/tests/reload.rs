@@ -127,3 +127,39 @@ fn a_disabled_part_is_stopped_and_an_enabled_one_started() {
     kend.call("kend.reload", json!({})).unwrap();
     until("ready", || kend.part("x")["state"] == "ready");
 }
+
+#[test]
+fn a_part_that_is_removed_and_put_back_while_it_ends_is_one_part() {
+    let entry = with(
+        "[part.x]\ncommand = [\"PROBE\", \"deaf\", \"pid:DIR/pid\", \"ready\", \"hang\"]\nstop_timeout_ms = 500\n",
+    );
+    let home = Home::new(&entry);
+    let kend = home.start();
+    home.configure(KEPT);
+    kend.call("kend.reload", json!({})).unwrap();
+    until("ending", || kend.part("x")["state"] == "stopping");
+    home.configure(&entry);
+    assert_eq!(
+        kend.call("kend.reload", json!({})).unwrap()["added"],
+        json!(["x"])
+    );
+    until("the next process", || {
+        kend.part("x")["state"] == "ready" && home.numbers("pid").len() == 2
+    });
+    assert!(!common::lives(home.numbers("pid")[0]));
+}
+
+#[test]
+fn a_corrected_entry_is_tried_at_once() {
+    let home = Home::new(&with(
+        "[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nlimit = { n = 1, within_ms = 600000 }\n",
+    ));
+    let kend = home.start();
+    common::kill9(kend.part_pid("x"));
+    until("failed", || kend.part("x")["state"] == "failed");
+    home.configure(&with(
+        "[part.x]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n",
+    ));
+    kend.call("kend.reload", json!({})).unwrap();
+    until("ready", || kend.part("x")["state"] == "ready");
+}

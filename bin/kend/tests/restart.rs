@@ -242,3 +242,44 @@ fn an_idle_system_does_not_wake_kend() {
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(switches(), before);
 }
+
+#[test]
+fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"pid:DIR/pid\", \"sleep:1100\", \"stopping\", \"deaf\", \"hang\"]\nstop_timeout_ms = 300\n",
+    );
+    let kend = home.start();
+    until("stopping", || kend.part("a")["state"] == "stopping");
+    until("killed and started again", || home.numbers("pid").len() == 2);
+    let part = kend.part("a");
+    assert_eq!(part["deaths"][0]["signal"], 9);
+    assert_eq!(part["deaths"][0]["asked"], false);
+}
+
+#[test]
+fn systemd_hears_ready_when_all_have_had_their_chance() {
+    let home = Home::new(
+        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.bad]\ncommand = [\"PROBE\", \"exit:1\"]\n\
+         [part.blocked]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nrequires = [\"bad\"]\n",
+    );
+    let socket = std::os::unix::net::UnixDatagram::bind(home.path("systemd")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let heard = || {
+        let mut text = [0; 256];
+        let length = socket.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut command = home.command(&[]);
+    let mut child = command
+        .env("NOTIFY_SOCKET", home.path("systemd"))
+        .spawn()
+        .unwrap();
+    assert_eq!(heard(), "READY=1\n");
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();
+    assert!(heard().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(heard(), "READY=1\n");
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(heard(), "STOPPING=1\n");
+    assert!(child.wait().unwrap().success());
+}
