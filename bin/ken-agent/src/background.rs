@@ -1,0 +1,261 @@
+//! What a turn starts from: the governing rules, the history of its instance, and what knowledge and memory hold about it.
+
+use ken_text::head;
+use ken_types::Error;
+use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
+use ken_types::ops::model::{Generate, Source, SourceKind};
+use ken_types::ops::store::{
+    Claim, Found, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
+};
+use serde_json::Value;
+
+use crate::budget::{Budget, history_tokens};
+use crate::course::{Course, Planned};
+use crate::passage::passage;
+use crate::seams::{Seams, TASK};
+use crate::store::Store;
+
+/// The newest exchanges that a prompt is shown, and those that a compaction can sum up.
+const SHOWN: u32 = 100;
+const COMPACTED: u32 = 1_000;
+/// Of each kind.
+const SOURCES: u32 = 5;
+/// A long prompt is searched for by its beginning.
+const QUERY_BYTES: usize = 2_048;
+/// The internal prompt of a fresh terminal session.
+const PREFLIGHT: &str = "tui.startup-preflight";
+
+#[derive(Debug)]
+pub(crate) struct Background {
+    pub(crate) history: History,
+    sources: Vec<Source>,
+    system: String,
+}
+
+impl Background {
+    /// Loads all of it at once.
+    pub(crate) async fn load(store: &impl Store, seams: &Seams, claim: &Claim) -> Result<Background, Error> {
+        let limit = match claim.kind {
+            SubmissionKind::Prompt => SHOWN,
+            SubmissionKind::Compact => COMPACTED,
+        };
+        let history = ReadHistory {
+            instance: claim.instance.clone(),
+            before: claim.lease.submission_id.clone(),
+            limit,
+        };
+        let greets = is_preflight(claim);
+        let (history, sources) = match claim.kind {
+            SubmissionKind::Prompt if !greets => {
+                tokio::try_join!(store.history(history), search(store, claim))?
+            }
+            _ => (store.history(history).await?, Vec::new()),
+        };
+        let mut system = seams.rules.text().to_owned();
+        if greets {
+            system.push('\n');
+            system.push_str(include_str!("../../../share/skills/greeting.md"));
+        }
+        Ok(Background {
+            history,
+            sources,
+            system,
+        })
+    }
+
+    /// The compaction that is due, if one is.
+    pub(crate) fn compaction(&self, claim: &Claim, budget: &Budget) -> Option<Planned> {
+        let estimated_tokens =
+            self.fixed_tokens() + estimated_tokens(&claim.text) + history_tokens(&self.history);
+        let exchanges = self.history.exchanges.len() as u64;
+        let messages = match exchanges {
+            0 => 0,
+            some => 2 * some + u64::from(self.history.summary.is_some()),
+        };
+        let reason = match claim.kind {
+            SubmissionKind::Compact => "manual",
+            SubmissionKind::Prompt if messages > 0 && estimated_tokens >= budget.compaction() => "threshold",
+            SubmissionKind::Prompt => return None,
+        };
+        Some(Planned {
+            reason,
+            estimated_tokens,
+            messages,
+        })
+    }
+
+    /// What stands in every request of this submission.
+    pub(crate) fn fixed_tokens(&self) -> u64 {
+        let sources = self
+            .sources
+            .iter()
+            .map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
+        estimated_tokens(&self.system) + sources.sum::<u64>()
+    }
+
+    /// The request that the open turn of a course makes.
+    pub(crate) fn request(&self, claim: &Claim, course: &Course, seams: &Seams, budget: &Budget) -> Generate {
+        match course.turn.as_ref().map(|turn| turn.purpose) {
+            Some(Purpose::Compaction | Purpose::CompactionPrefix) => self.compaction_request(budget),
+            _ => self.prompt_request(claim, course, seams, budget),
+        }
+    }
+
+    fn prompt_request(&self, claim: &Claim, course: &Course, seams: &Seams, budget: &Budget) -> Generate {
+        let mut system = self.system.clone();
+        let summary = course.summary.as_ref().or(self.history.summary.as_ref());
+        if let Some(summary) = summary {
+            system.push_str("\n# Earlier in this conversation\n\n");
+            system.push_str(summary);
+        }
+        let asked = user(claim);
+        let taken = self.fixed_tokens() + estimated_tokens(&claim.text);
+        let mut messages = match course.summary {
+            Some(_) => Vec::new(),
+            None => self.exchanges(budget.usable().saturating_sub(taken)),
+        };
+        messages.push(asked);
+        messages.extend(course.messages.iter().cloned());
+        let mut tools = seams.tools.list();
+        tools.extend(task_tool(&seams.workers.names()));
+        Generate {
+            model: None,
+            system,
+            sources: self.sources.clone(),
+            messages,
+            tools,
+            prefix: course.cut_text.clone(),
+            purpose: Purpose::Agent,
+        }
+    }
+
+    fn compaction_request(&self, budget: &Budget) -> Generate {
+        let earlier = self.history.summary.iter().map(|summary| Message::Signal {
+            content: vec![Block::text(summary)],
+            timestamp: 0,
+        });
+        Generate {
+            model: None,
+            system: SUM_UP.to_owned(),
+            sources: Vec::new(),
+            messages: earlier.chain(self.exchanges(budget.usable())).collect(),
+            tools: Vec::new(),
+            prefix: String::new(),
+            purpose: Purpose::Compaction,
+        }
+    }
+
+    /// The newest exchanges that so many tokens hold, oldest first.
+    fn exchanges(&self, mut tokens: u64) -> Vec<Message> {
+        let newest = self.history.exchanges.iter().rev();
+        let fitting = newest.take_while(|exchange| {
+            let needed = estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer);
+            let fits = needed <= tokens;
+            tokens = tokens.saturating_sub(needed);
+            fits
+        });
+        let fitting: Vec<&PastExchange> = fitting.collect();
+        fitting.into_iter().rev().flat_map(messages).collect()
+    }
+}
+
+const SUM_UP: &str = "Sum up the conversation so that it can be gone on with: what was asked, what was answered and from which \
+                      entries, what was decided, what is open. Keep names, numbers and ids exact.";
+
+fn is_preflight(claim: &Claim) -> bool {
+    let workflow = claim.context.as_ref().and_then(|context| context.get("workflow"));
+    workflow.and_then(Value::as_str) == Some(PREFLIGHT)
+}
+
+async fn search(store: &impl Store, claim: &Claim) -> Result<Vec<Source>, Error> {
+    let query = head(&claim.text, QUERY_BYTES);
+    if query.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let search = Search {
+        query: query.to_owned(),
+        scope: claim.scope.clone(),
+        limit: SOURCES,
+    };
+    if claim.scope.is_none() {
+        return Ok(sources(store.knowledge(search).await?, query, of_knowledge)); // without an actor there is no memory
+    }
+    let (known, past) = tokio::try_join!(store.knowledge(search.clone()), store.memory(search))?;
+    let mut all = sources(known, query, of_knowledge);
+    all.extend(sources(past, query, of_memory));
+    Ok(all)
+}
+
+fn sources<T>(found: Found<T>, query: &str, source: fn(Match<T>, &str) -> Source) -> Vec<Source> {
+    found
+        .found
+        .into_iter()
+        .map(|found| source(found, query))
+        .collect()
+}
+
+fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
+    Source {
+        kind: SourceKind::Knowledge,
+        text: passage(&found.entry.content, query).into_owned(),
+        id: found.entry.id,
+        title: found.entry.title,
+        score: found.score,
+    }
+}
+
+fn of_memory(found: Match<PastExchange>, query: &str) -> Source {
+    Source {
+        kind: SourceKind::Memory,
+        title: passage(&found.entry.prompt, query).into_owned(),
+        text: passage(&found.entry.answer, query).into_owned(),
+        id: found.entry.id.0,
+        score: found.score,
+    }
+}
+
+fn user(claim: &Claim) -> Message {
+    let images = claim.images.iter().map(|image| Block::Image {
+        data: image.data.clone(),
+        mime_type: image.mime_type.clone(),
+    });
+    Message::User {
+        content: std::iter::once(Block::text(&claim.text)).chain(images).collect(),
+        timestamp: 0,
+    }
+}
+
+/// A past exchange as a conversation. Which model answered is not kept there.
+fn messages(exchange: &PastExchange) -> [Message; 2] {
+    let timestamp = exchange.at.millis();
+    let asked = Message::User {
+        content: vec![Block::text(&exchange.prompt)],
+        timestamp,
+    };
+    let answered = Message::Assistant {
+        content: vec![Block::text(&exchange.answer)],
+        api: String::new(),
+        provider: String::new(),
+        model: String::new(),
+        usage: Usage::default(),
+        stop_reason: Some(ken_types::event::StopReason::Stop),
+        error: None,
+        timestamp,
+    };
+    [asked, answered]
+}
+
+fn task_tool(workers: &[String]) -> Option<ken_types::ops::model::ToolSpec> {
+    (!workers.is_empty()).then(|| ken_types::ops::model::ToolSpec {
+        name: TASK.to_owned(),
+        description: "Gives a task to a worker and returns its result.".to_owned(),
+        parameters: serde_json::json!({
+            "type": "object",
+            "required": ["agent", "prompt"],
+            "properties": {
+                "agent": { "type": "string", "enum": workers },
+                "prompt": { "type": "string" },
+            },
+        }),
+    })
+}

@@ -1,0 +1,138 @@
+//! How much of the model's window a conversation takes. All figures are tokens, estimated (`estimated_tokens`) until a
+//! model has counted them.
+
+use ken_types::ops::model::ModelState;
+use ken_types::ops::store::History;
+use serde_json::{Value, json};
+
+use ken_types::event::estimated_tokens;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Budget {
+    /// `provider/model`
+    model: String,
+    window: u64,
+    reserve: u64,
+}
+
+impl Budget {
+    pub(crate) fn of(state: &ModelState) -> Budget {
+        Budget {
+            model: state.models.first().cloned().unwrap_or_default(),
+            window: state.context_window,
+            reserve: state.output_reserve,
+        }
+    }
+
+    /// What a request may hold.
+    pub(crate) fn usable(&self) -> u64 {
+        self.window.saturating_sub(self.reserve)
+    }
+
+    fn share(&self, percent: u64) -> u64 {
+        self.usable() * percent / 100
+    }
+
+    fn warning(&self) -> u64 {
+        self.share(70)
+    }
+
+    /// From here on the history is compacted before the next prompt.
+    pub(crate) fn compaction(&self) -> u64 {
+        self.share(80)
+    }
+
+    fn hard_stop(&self) -> u64 {
+        self.share(95)
+    }
+
+    fn status(&self, used: u64) -> &'static str {
+        match used {
+            used if used >= self.hard_stop() => "stop",
+            used if used >= self.compaction() => "compact",
+            used if used >= self.warning() => "warn",
+            _ => "normal",
+        }
+    }
+
+    /// `contextUsage` of an answer.
+    pub(crate) fn usage(&self, used: u64) -> Value {
+        json!({
+            "available": true,
+            "source": "session-budget",
+            "modelSpecifier": self.model,
+            "usedTokens": used.min(self.window),
+            "capacityTokens": self.window,
+        })
+    }
+
+    /// `contextBudget` of `/compact`. `fixed`: what stands in every request; `summary`: what stands for the history now,
+    /// if it was compacted.
+    pub(crate) fn report(&self, history: &History, fixed: u64, summary: Option<&str>) -> Value {
+        let before = fixed + history_tokens(history);
+        let after_history = summary.map_or_else(|| history_tokens(history), estimated_tokens);
+        let used = fixed + after_history;
+        let last = history
+            .exchanges
+            .last()
+            .map_or(0, |exchange| estimated_tokens(&exchange.prompt));
+        json!({
+            "modelSpecifier": self.model,
+            "enforcedContextWindow": self.window,
+            "outputReserveTokens": self.reserve,
+            "usableInputTokens": self.usable(),
+            "warningTokens": self.warning(),
+            "compactionTokens": self.compaction(),
+            "hardStopTokens": self.hard_stop(),
+            "estimatedHistoryTokens": after_history,
+            "estimatedPromptTokens": fixed,
+            "estimatedUsedTokens": used,
+            "remainingInputTokens": self.usable().saturating_sub(used),
+            "overageTokens": used.saturating_sub(self.usable()),
+            "status": self.status(used),
+            "shouldCompactBeforePrompt": used >= self.compaction(),
+            "turns": history.turns,
+            "compactions": history.compactions + u64::from(summary.is_some()),
+            "compactedBeforePrompt": summary.is_some(),
+            "prePromptStatus": self.status(before),
+            "prePromptEstimatedUsedTokens": before,
+            "lastPromptEstimateTokens": last,
+        })
+    }
+}
+
+pub(crate) fn history_tokens(history: &History) -> u64 {
+    let exchanges = history.exchanges.iter();
+    let exchanges =
+        exchanges.map(|exchange| estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer));
+    history.summary.as_deref().map_or(0, estimated_tokens) + exchanges.sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget() -> Budget {
+        Budget::of(&ModelState {
+            models: vec!["rules/rules-1".into()],
+            context_window: 98_304,
+            output_reserve: 8_192,
+        })
+    }
+
+    #[test]
+    fn used_tokens_never_exceed_the_capacity() {
+        assert_eq!(budget().usage(1_000_000)["usedTokens"], 98_304);
+        assert_eq!(budget().usage(649)["usedTokens"], 649);
+    }
+
+    #[test]
+    fn the_status_follows_the_marks_in_order() {
+        let budget = budget();
+        let marks = [0, budget.warning(), budget.compaction(), budget.hard_stop()];
+        assert_eq!(
+            marks.map(|used| budget.status(used)),
+            ["normal", "warn", "compact", "stop"]
+        );
+    }
+}

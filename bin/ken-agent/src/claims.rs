@@ -1,0 +1,178 @@
+//! Where submissions come from: one connection to the store on which a claim is always open. Leases belong to it, and
+//! aborts are told on it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::Error;
+use ken_types::limits::LEASE_RENEW_MS;
+use ken_types::ops::store::{
+    Claim, ClaimSubmissions, Claims, Lease, RenewLeases, SubmissionsClaim, SubmissionsRenew,
+};
+use ken_wire::Connection;
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+
+use crate::leases::Leases;
+use crate::model::Model;
+use crate::store::Store;
+use crate::submission::Agent;
+
+/// Submissions at a time.
+const AT_ONCE: usize = 64;
+/// How long a claim stays open, and with all places taken, when it is repeated as soon as one may be free.
+const OPEN: Duration = Duration::from_secs(20);
+const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
+/// Over what the claim itself waits.
+const CALL: Duration = Duration::from_secs(10);
+/// Between two tries to reach the store.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often it looks whether all is done, when stopping.
+const DRAIN_STEP: Duration = Duration::from_millis(10);
+
+/// What this agent has done and does.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    leases: Mutex<Leases>,
+    pub(crate) claimed: AtomicU64,
+    pub(crate) settled: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+impl Work {
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.leases().len()
+    }
+}
+
+pub(crate) struct Claiming<S, M> {
+    pub(crate) agent: Agent<S, M>,
+    pub(crate) work: Arc<Work>,
+    /// Of the store.
+    pub(crate) socket: PathBuf,
+    pub(crate) holder: String,
+}
+
+impl<S: Store, M: Model> Claiming<S, M> {
+    /// Claims and works until told to stop; then until what has begun is done.
+    pub(crate) async fn run(self, mut stop: Stop) {
+        let mut is_away = false;
+        while let Err(error) = self.hold_connection(&mut stop, &mut is_away).await {
+            if stop.is_stopped() {
+                return;
+            }
+            // At once the first time: the store's socket is held by kend and waits for it.
+            if std::mem::replace(&mut is_away, true) {
+                sleep(PAUSE).await;
+            } else {
+                tracing::warn!(%error, "the store is away");
+            }
+        }
+    }
+
+    /// One connection's life.
+    async fn hold_connection(&self, stop: &mut Stop, is_away: &mut bool) -> Result<(), Error> {
+        let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
+        self.renew(&connection).await?;
+        *is_away = false;
+        let mut renewing = interval_at(
+            Instant::now() + Duration::from_millis(LEASE_RENEW_MS),
+            Duration::from_millis(LEASE_RENEW_MS),
+        );
+        renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut claim = Box::pin(self.claim(&connection, AT_ONCE));
+        loop {
+            tokio::select! {
+                biased;
+                claims = &mut claim => {
+                    self.take(claims?);
+                    claim.set(self.claim(&connection, AT_ONCE));
+                }
+                _ = renewing.tick() => self.renew(&connection).await?,
+                () = stop.stopped() => break,
+            }
+        }
+        drop(claim);
+        self.drain(&connection).await
+    }
+
+    /// Takes nothing new, and goes on telling aborts and holding leases until all is done.
+    async fn drain(&self, connection: &Connection) -> Result<(), Error> {
+        while self.work.running() > 0 {
+            self.take(self.claim(connection, 0).await?);
+            sleep(DRAIN_STEP).await;
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, connection: &Connection, at_once: usize) -> Result<Claims, Error> {
+        let free = at_once.saturating_sub(self.work.running());
+        let wait = if free == 0 { OPEN_WHEN_FULL } else { OPEN };
+        let args = ClaimSubmissions {
+            holder: self.holder.clone(),
+            max: u32::try_from(free).unwrap_or_default(),
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
+        };
+        connection.call::<SubmissionsClaim>(&args, wait + CALL).await
+    }
+
+    async fn renew(&self, connection: &Connection) -> Result<(), Error> {
+        let leases = self.work.leases().all();
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let args = RenewLeases {
+            holder: self.holder.clone(),
+            leases,
+        };
+        let lost = connection.call::<SubmissionsRenew>(&args, CALL).await?.lost;
+        let mut held = self.work.leases();
+        for lease in &lost {
+            tracing::warn!(submission = %lease.submission_id, lease = lease.number, "lease lost");
+            self.work.lost.fetch_add(1, Ordering::Relaxed);
+            held.lose(lease);
+        }
+        Ok(())
+    }
+
+    fn take(&self, claims: Claims) {
+        for claim in claims.claims {
+            self.begin(claim);
+        }
+        for lease in &claims.aborts {
+            self.work.leases().abort(lease);
+        }
+    }
+
+    fn begin(&self, claim: Claim) {
+        self.work.claimed.fetch_add(1, Ordering::Relaxed);
+        let (abort, aborted) = watch::channel(false);
+        let lease = claim.lease.clone();
+        let task = tokio::spawn(work(self.agent.clone(), claim, aborted, self.work.clone()));
+        self.work.leases().hold(lease, abort, task.abort_handle());
+    }
+}
+
+async fn work<S: Store, M: Model>(
+    agent: Agent<S, M>,
+    claim: Claim,
+    aborted: watch::Receiver<bool>,
+    work: Arc<Work>,
+) {
+    let lease: Lease = claim.lease.clone();
+    match agent.run(claim, aborted).await {
+        Ok(_) => _ = work.settled.fetch_add(1, Ordering::Relaxed),
+        Err(error) => {
+            work.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(submission = %lease.submission_id, lease = lease.number, %error, "stopped without an end");
+        }
+    }
+    work.leases().release(&lease);
+}

@@ -1,0 +1,364 @@
+//! The events that a course itself brings forth.
+
+use ken_types::Timestamp;
+use ken_types::event::{
+    Block, Body, Failure, Message, ModelName, OperationKind, Outcome, StopReason, ToolResult, TurnResult,
+    Usage,
+};
+use ken_types::ops::store::SubmissionKind;
+use serde_json::Value;
+
+use super::next::{Ending, Plan};
+use super::turn::{Call, Draft, Stage, Turn};
+use super::{Compacting, Course, Operation};
+
+impl Plan {
+    pub(super) fn operation_kind(&self) -> OperationKind {
+        match self.kind {
+            SubmissionKind::Prompt => OperationKind::Prompt,
+            SubmissionKind::Compact => OperationKind::Compact,
+        }
+    }
+
+    /// Provider and model that are asked first, or have been asked last.
+    fn model(&self, index: usize) -> ModelName {
+        let name = self.models.get(index).or(self.models.last()).map(String::as_str);
+        let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
+        ModelName {
+            provider: provider.to_owned(),
+            id: id.to_owned(),
+        }
+    }
+
+    /// How a message is closed that cannot be finished.
+    fn cut(&self) -> StopReason {
+        match self.ending {
+            Some(Ending::Aborted) => StopReason::Aborted,
+            _ => StopReason::Interrupted,
+        }
+    }
+}
+
+impl Ending {
+    fn failure(&self) -> Failure {
+        let (name, message) = match self {
+            Ending::Aborted => ("aborted", "The submission was aborted."),
+            Ending::Timeout => ("timeout", "The submission has passed its time limit."),
+            Ending::RetryExhausted => ("retry_exhausted", "The submission was given up after 10 claims."),
+            Ending::Defect(message) => ("defect", message.as_str()),
+        };
+        Failure {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// How a submission has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Settlement {
+    pub(crate) outcome: Outcome,
+    pub(crate) result: Option<TurnResult>,
+    pub(crate) error: Option<Failure>,
+    pub(crate) summary: Option<String>,
+}
+
+impl Settlement {
+    pub(crate) fn event(&self) -> Body {
+        Body::SubmissionSettled {
+            outcome: self.outcome,
+            error: self.error.as_ref().map(|error| error.message.clone()),
+        }
+    }
+}
+
+impl Course {
+    /// Outcome and result, when all else is recorded.
+    pub(crate) fn settlement(&self, plan: &Plan) -> Settlement {
+        let error = self.error(plan);
+        let outcome = match &error {
+            None => Outcome::Completed,
+            Some(error) if error.name == "aborted" => Outcome::Aborted,
+            Some(_) => Outcome::Failed,
+        };
+        let has_result = error.is_none() || !self.text.is_empty();
+        Settlement {
+            outcome,
+            result: has_result.then(|| self.result(plan)),
+            summary: self.summary.clone().filter(|summary| !summary.is_empty()),
+            error,
+        }
+    }
+
+    /// Why it did not complete. What `operation` has said stands.
+    fn error(&self, plan: &Plan) -> Option<Failure> {
+        if let Some(Operation {
+            ended: true, error, ..
+        }) = &self.operation
+        {
+            return error.clone();
+        }
+        if let Some(ending) = &plan.ending {
+            return Some(ending.failure());
+        }
+        let compaction_failed = self.compacting == Compacting::Done { failed: true };
+        let is_failed = match plan.kind {
+            SubmissionKind::Prompt => !self.has_answer(),
+            SubmissionKind::Compact => compaction_failed,
+        };
+        is_failed.then(|| self.provider_failure())
+    }
+
+    fn provider_failure(&self) -> Failure {
+        let message = self.failure.as_ref().map(|failure| failure.message.clone());
+        Failure {
+            name: "provider".to_owned(),
+            message: message.unwrap_or_else(|| "No model is configured.".to_owned()),
+        }
+    }
+
+    fn result(&self, plan: &Plan) -> TurnResult {
+        let text = match plan.kind {
+            SubmissionKind::Prompt => self.text.clone(),
+            SubmissionKind::Compact => self.compaction_result(plan),
+        };
+        TurnResult {
+            text,
+            usage: self.usage,
+            model: self
+                .model
+                .clone()
+                .unwrap_or_else(|| plan.model(self.retry.provider)),
+            context_budget: None,
+        }
+    }
+
+    fn compaction_result(&self, plan: &Plan) -> String {
+        let before = plan.compaction.map_or(0, |planned| planned.messages);
+        match (before, &self.summary) {
+            (0, _) => "There is nothing to compact yet.".to_owned(),
+            (_, None) => "Nothing was compacted: the summary came back empty.".to_owned(),
+            (before, Some(summary)) => format!(
+                "Compacted {before} messages into a summary of about {} tokens.",
+                ken_types::event::estimated_tokens(summary)
+            ),
+        }
+    }
+
+    /// The start of a message that will hold nothing: its call has failed before it said anything.
+    pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
+        let model = plan.model(self.retry.provider);
+        let draft = Draft {
+            api: model.provider.clone(),
+            provider: model.provider,
+            model: model.id,
+            ..Draft::default()
+        };
+        Body::MessageStart {
+            message: draft.message(Vec::new(), None, self.last_timestamp),
+        }
+    }
+
+    pub(super) fn cut_message_end(&self, draft: &Draft, plan: &Plan) -> Body {
+        let stop_reason = match self.failing {
+            Some(_) => StopReason::Error,
+            None => plan.cut(),
+        };
+        let ended = Ended {
+            stop_reason,
+            usage: Usage::default(),
+            error: self.failing.clone(),
+        };
+        Body::MessageEnd {
+            message: draft.message(draft.blocks(), Some(ended), self.last_timestamp),
+        }
+    }
+
+    pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Body {
+        let Message::Assistant {
+            content,
+            api,
+            provider,
+            model,
+            usage,
+            stop_reason,
+            error,
+            ..
+        } = message
+        else {
+            return Body::Idle; // not reached: the speech of a turn is the assistant's
+        };
+        Body::Turn {
+            purpose: turn.purpose,
+            duration_ms: since(turn.started, self.last_timestamp),
+            model: model.clone(),
+            provider: provider.clone(),
+            api: api.clone(),
+            output: content.clone(),
+            usage: *usage,
+            stop_reason: stop_reason.unwrap_or(StopReason::Interrupted),
+            is_error: error.is_some(),
+            error: error.clone(),
+        }
+    }
+
+    /// The end of a compaction's turn that has brought nothing.
+    pub(super) fn turn_without_message(&self, turn: &Turn, plan: &Plan) -> Body {
+        let model = plan.model(self.retry.provider);
+        Body::Turn {
+            purpose: turn.purpose,
+            duration_ms: since(turn.started, self.last_timestamp),
+            model: model.id,
+            api: model.provider.clone(),
+            provider: model.provider,
+            output: Vec::new(),
+            usage: Usage::default(),
+            stop_reason: if self.failing.is_some() {
+                StopReason::Error
+            } else {
+                plan.cut()
+            },
+            is_error: self.failing.is_some(),
+            error: self.failing.clone(),
+        }
+    }
+
+    pub(super) fn compaction(&self, plan: &Plan) -> Body {
+        let before = plan.compaction.map_or(0, |planned| planned.messages);
+        let error = match (&plan.ending, &self.failure) {
+            _ if self.has_answer() || before == 0 => None,
+            (Some(ending), _) => Some(ending.failure()),
+            (None, Some(failure)) => Some(failure.clone()),
+            (None, None) => Some(self.provider_failure()),
+        };
+        let started = match self.compacting {
+            Compacting::Since(started) => started,
+            _ => self.last_timestamp,
+        };
+        Body::Compaction {
+            messages_before: before,
+            messages_after: if error.is_some() { before } else { before.min(1) },
+            duration_ms: since(started, self.last_timestamp),
+            is_error: error.is_some(),
+            error,
+            usage: Some(self.usage),
+        }
+    }
+
+    pub(super) fn operation_ended(&self, operation: &Operation, plan: &Plan) -> Body {
+        let error = self.error(plan);
+        let result = self.result(plan);
+        Body::Operation {
+            operation_kind: operation.kind,
+            duration_ms: since(operation.started, self.last_timestamp),
+            is_error: error.is_some(),
+            result: error
+                .is_none()
+                .then(|| serde_json::json!({ "text": result.text, "model": result.model })),
+            usage: Some(self.usage),
+            error,
+        }
+    }
+}
+
+/// How the model has ended a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) stop_reason: StopReason,
+    pub(crate) usage: Usage,
+    pub(crate) error: Option<Failure>,
+}
+
+impl Draft {
+    /// The whole text first, then the thoughts.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let thoughts = self.thoughts.iter().map(|thought| Block::Thinking {
+            thinking: thought.clone(),
+            opaque: None,
+        });
+        std::iter::once(Block::text(&self.text)).chain(thoughts).collect()
+    }
+
+    pub(crate) fn message(&self, content: Vec<Block>, ended: Option<Ended>, at: Timestamp) -> Message {
+        let (stop_reason, usage, error) = match ended {
+            Some(ended) => (Some(ended.stop_reason), ended.usage, ended.error),
+            None => (None, Usage::default(), None),
+        };
+        Message::Assistant {
+            content,
+            api: self.api.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            usage,
+            stop_reason,
+            error,
+            timestamp: at.millis(),
+        }
+    }
+}
+
+pub(super) fn turn_messages(turn: &Turn, message: &Message) -> Body {
+    Body::TurnMessages {
+        purpose: turn.purpose,
+        message: message.clone(),
+        tool_results: turn.results(),
+    }
+}
+
+pub(super) fn tool_start(call: &Call) -> Body {
+    Body::ToolStart {
+        tool_name: call.name.clone(),
+        tool_call_id: call.id.clone(),
+        args: call.arguments.clone(),
+    }
+}
+
+/// The end of a call that nobody can finish; of its task first, if a worker had it.
+pub(super) fn interrupted(call: &Call) -> (Body, Option<String>) {
+    let text = "The tool was interrupted. Whether it took effect is unknown.";
+    if let Some((agent, _)) = &call.task {
+        let body = Body::Task {
+            agent: agent.clone(),
+            task_name: agent.clone(),
+            is_error: true,
+            result: Value::String("The task was interrupted.".to_owned()),
+            duration_ms: 0,
+        };
+        return (body, Some(call.id.clone()));
+    }
+    let body = Body::Tool {
+        tool_name: call.name.clone(),
+        tool_call_id: call.id.clone(),
+        is_error: true,
+        result: ToolResult {
+            content: vec![Block::text(text)],
+            details: Value::Null,
+        },
+        duration_ms: 0,
+        interrupted: true,
+    };
+    (body, None)
+}
+
+impl Stage {
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        match self {
+            Stage::Running { since, .. } => Some(*since),
+            _ => None,
+        }
+    }
+}
+
+/// The text of the blocks, joined.
+pub(super) fn joined(blocks: &[Block]) -> String {
+    let texts = blocks.iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Milliseconds, never negative.
+pub(crate) fn since(start: Timestamp, end: Timestamp) -> u64 {
+    u64::try_from(end.millis() - start.millis()).unwrap_or_default()
+}

@@ -1,0 +1,219 @@
+//! What every event of a submission carries besides its own fields, and its form on disk.
+
+use ken_text::head;
+use ken_types::event::{Body, Event, Place, VERSION};
+use ken_types::id::{Mint, SubmissionId};
+use ken_types::limits::EVENT_BYTES;
+use ken_types::ops::store::Claim;
+use ken_types::{Error, Timestamp};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::course::Course;
+
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    instance_id: String,
+    submission_id: SubmissionId,
+    dispatch_id: Option<SubmissionId>,
+    mint: Mint,
+}
+
+impl Envelope {
+    pub(crate) fn of(claim: &Claim, mint: Mint) -> Envelope {
+        let connector = claim.scope.as_ref().map(|scope| scope.connector.as_str());
+        let is_dispatched = connector == Some("messenger") || claim.instance.starts_with("schedule:");
+        let submission_id = claim.lease.submission_id.clone();
+        Envelope {
+            instance_id: claim.instance.clone(),
+            dispatch_id: is_dispatched.then(|| submission_id.clone()),
+            submission_id,
+            mint,
+        }
+    }
+
+    /// The next event of a course. An operation and a turn get their ids with their start.
+    pub(crate) fn wrap(
+        &mut self,
+        course: &Course,
+        body: Body,
+        task_id: Option<String>,
+        now: Timestamp,
+    ) -> Event {
+        let operation_id = match &body {
+            Body::OperationStart { .. } => Some(self.mint.prefixed("op_")),
+            _ => course
+                .operation
+                .as_ref()
+                .filter(|operation| !operation.ended)
+                .map(|operation| operation.id.clone()),
+        };
+        let turn_id = match &body {
+            Body::TurnStart { .. } => Some(self.mint.prefixed("turn_")),
+            _ => course.turn.as_ref().map(|turn| turn.id.clone()),
+        };
+        Event {
+            v: VERSION,
+            body,
+            place: Place {
+                event_index: course.next_index,
+                timestamp: now.max(course.last_timestamp),
+                instance_id: self.instance_id.clone(),
+                submission_id: self.submission_id.clone(),
+                dispatch_id: self.dispatch_id.clone(),
+                session: "default".to_owned(),
+                harness: "default".to_owned(),
+                operation_id,
+                turn_id,
+                task_id,
+                parent_session: None,
+            },
+        }
+    }
+}
+
+/// The event as it is written. One over the limit has its longest texts cut, which say so.
+pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
+    let unwritable = |error| Error::internal(format!("an event could not be written as JSON: {error}"));
+    let raw = serde_json::value::to_raw_value(event).map_err(unwritable)?;
+    if raw.get().len() <= EVENT_BYTES {
+        return Ok(raw);
+    }
+    cut(event)
+        .and_then(|value| serde_json::value::to_raw_value(&value))
+        .map_err(unwritable)
+}
+
+/// An event with its longest texts halved until it fits. Its own fields and ids are short and stay whole.
+fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
+    let mut fields = serde_json::to_value(&event.body)?;
+    let kind = fields
+        .as_object_mut()
+        .and_then(|fields| fields.remove("type"))
+        .unwrap_or_default();
+    loop {
+        let length = serde_json::to_string(&fields)?.len();
+        if length + ENVELOPE_BYTES <= EVENT_BYTES || !shorten(&mut fields) {
+            break;
+        }
+    }
+    Ok(Shortened {
+        v: event.v,
+        kind,
+        fields,
+        place: event.place.clone(),
+    })
+}
+
+/// More than the fields of a place take, with the longest instance id escaped.
+const ENVELOPE_BYTES: usize = 16 * 1024;
+
+#[derive(serde::Serialize)]
+struct Shortened {
+    v: u8,
+    #[serde(rename = "type")]
+    kind: Value,
+    #[serde(flatten)]
+    fields: Value,
+    #[serde(flatten)]
+    place: Place,
+}
+
+/// Halves the longest text, or drops the older half of the longest list when all texts are short.
+fn shorten(value: &mut Value) -> bool {
+    const SHORT: usize = 1_024;
+    if let Some(text) = longest_text(value).filter(|text| text.len() > SHORT) {
+        let half = head(text, text.len() / 2).len();
+        text.truncate(half);
+        text.push_str(" […cut: more than an event may hold]");
+        return true;
+    }
+    match longest_list(value) {
+        Some(list) if list.len() > 1 => {
+            list.drain(..list.len() / 2);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn longest_text(value: &mut Value) -> Option<&mut String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Array(items) => items
+            .iter_mut()
+            .filter_map(longest_text)
+            .max_by_key(|text| text.len()),
+        Value::Object(fields) => fields
+            .values_mut()
+            .filter_map(longest_text)
+            .max_by_key(|text| text.len()),
+        _ => None,
+    }
+}
+
+fn longest_list(value: &mut Value) -> Option<&mut Vec<Value>> {
+    match value {
+        Value::Array(items) => Some(items),
+        Value::Object(fields) => fields
+            .values_mut()
+            .filter_map(longest_list)
+            .max_by_key(|list| list.len()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::claim;
+    use ken_types::event::Block;
+
+    fn wrapped(body: Body) -> Event {
+        let mint = Mint::of(Timestamp::from_millis(0), &[1; 16]);
+        Envelope::of(&claim("hello"), mint).wrap(&Course::default(), body, None, Timestamp::from_millis(5))
+    }
+
+    #[test]
+    fn an_event_over_the_limit_is_cut_and_says_so() {
+        let long = Body::Turn {
+            purpose: ken_types::event::Purpose::Agent,
+            duration_ms: 1,
+            model: "m".into(),
+            provider: "p".into(),
+            api: "a".into(),
+            output: vec![Block::text("é\"".repeat(200_000)), Block::text("short")],
+            usage: ken_types::event::Usage::default(),
+            stop_reason: ken_types::event::StopReason::Stop,
+            is_error: false,
+            error: None,
+        };
+        let written = written(&wrapped(long)).unwrap();
+        assert!(written.get().len() <= EVENT_BYTES, "{}", written.get().len());
+        assert!(
+            written.get().starts_with(r#"{"v":1,"type":"turn","#),
+            "{}",
+            &written.get()[..40]
+        );
+        let event: Event = serde_json::from_str(written.get()).unwrap();
+        let Body::Turn { output, .. } = event.body else {
+            panic!()
+        };
+        assert!(serde_json::to_string(&output).unwrap().contains("[…cut"));
+        assert_eq!(output.get(1), Some(&Block::text("short")));
+    }
+
+    #[test]
+    fn many_small_messages_are_cut_to_the_newest() {
+        let message = |number: i64| ken_types::event::Message::User {
+            content: vec![Block::text("x".repeat(900))],
+            timestamp: number,
+        };
+        let written = written(&wrapped(Body::AgentEnd {
+            messages: (0..1_000).map(message).collect(),
+        }))
+        .unwrap();
+        assert!(written.get().len() <= EVENT_BYTES);
+        assert!(written.get().contains(r#""timestamp":999"#) && !written.get().contains(r#""timestamp":0,"#));
+    }
+}

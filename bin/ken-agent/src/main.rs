@@ -1,0 +1,85 @@
+//! ken-agent: claims submissions, runs turns, records every step, goes on after a crash. ken-agent(8).
+
+mod answer;
+mod background;
+mod budget;
+mod claims;
+mod course;
+mod envelope;
+mod leases;
+mod model;
+mod passage;
+mod record;
+mod retry;
+mod seams;
+mod store;
+mod submission;
+#[cfg(test)]
+mod testing;
+mod tools;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ken_service::{NoOptions, Program, Start};
+use ken_types::Error;
+use ken_wire::{Daemon, Pool, Table};
+use serde_json::{Map, Value, json};
+
+use crate::claims::{Claiming, Work};
+use crate::model::WireModel;
+use crate::seams::{ListedMayRun, NoTools, NoWorkers, Seams, ShippedRules};
+use crate::store::WireStore;
+use crate::submission::Agent;
+
+fn main() -> ExitCode {
+    let program = Program {
+        name: "ken-agent",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "Run turns: claim submissions, ask the model, record every step",
+        drain: Duration::from_secs(5),
+    };
+    ken_service::run(program, start)
+}
+
+struct Numbers(Arc<Work>);
+
+impl Daemon for Numbers {
+    fn stats(&self) -> Map<String, Value> {
+        let work = &self.0;
+        let count = |counter: &std::sync::atomic::AtomicU64| json!(counter.load(Ordering::Relaxed));
+        Map::from_iter([
+            ("claimed".to_owned(), count(&work.claimed)),
+            ("settled".to_owned(), count(&work.settled)),
+            ("lost".to_owned(), count(&work.lost)),
+            ("running".to_owned(), json!(work.running())),
+        ])
+    }
+}
+
+async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numbers>), Error> {
+    let store = start.places.socket("store");
+    let work = Arc::new(Work::default());
+    let claiming = Claiming {
+        agent: Agent {
+            store: WireStore::new(Pool::new(store.clone())),
+            model: WireModel::new(start.places.socket("model")),
+            seams: Seams {
+                rules: Arc::new(ShippedRules),
+                tools: Arc::new(NoTools),
+                policy: Arc::new(ListedMayRun),
+                workers: Arc::new(NoWorkers),
+            },
+        },
+        work: work.clone(),
+        socket: store,
+        holder: format!("ken-agent {}", std::process::id()),
+    };
+    start.tasks.spawn(claiming.run(start.stop.clone()));
+    Ok((
+        Table::new("agent", env!("CARGO_PKG_VERSION")),
+        Arc::new(Numbers(work)),
+    ))
+}

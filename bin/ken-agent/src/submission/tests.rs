@@ -1,0 +1,605 @@
+//! Whole submissions in memory: the order of events of every kind of turn, and going on after a cut at every event.
+
+use std::collections::HashMap;
+
+use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
+use ken_types::{Error, Timestamp};
+use proptest::prelude::*;
+use tokio::sync::watch;
+
+use super::Agent;
+use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, seams};
+
+/// A submission to be run, once or after a cut.
+#[derive(Clone)]
+struct Case {
+    claim: Claim,
+    model: MemoryModel,
+    history: History,
+}
+
+/// What a run has left.
+struct Left {
+    events: Vec<Event>,
+    settled: SettleSubmission,
+    ran: Vec<String>,
+    appends: usize,
+}
+
+impl Case {
+    fn of(answers: Vec<Vec<Act>>) -> Case {
+        Case {
+            claim: claim("hello"),
+            model: MemoryModel::new(answers),
+            history: History::default(),
+        }
+    }
+
+    fn compact(answers: Vec<Vec<Act>>) -> Case {
+        let mut case = Case::of(answers);
+        case.claim.kind = SubmissionKind::Compact;
+        case.history = history(2, "short");
+        case
+    }
+
+    fn run(&self) -> Left {
+        self.resume(&[], 1, None)
+    }
+
+    /// Goes on after these events, as the holder of a later claim.
+    fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> Left {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let store = MemoryStore::holding(recorded, self.history.clone());
+        let tools = TestTools::default();
+        let agent = Agent {
+            store: store.clone(),
+            model: self.model.clone(),
+            seams: seams(&tools, true),
+        };
+        let mut claim = self.claim.clone();
+        claim.attempt = attempt;
+        claim.next_event_index = recorded.len() as u64;
+        claim.last_timestamp = recorded.last().map(|event| event.place.timestamp);
+        claim.verdict = verdict;
+        let (_abort, aborted) = watch::channel(false);
+        runtime.block_on(agent.run(claim, aborted)).unwrap();
+        let mut kept = store.kept.lock().unwrap();
+        let settled = kept.settled.take().expect("it is settled");
+        let appends = kept.appends;
+        drop(kept);
+        let ran = tools.ran.lock().unwrap().clone();
+        Left {
+            events: store.events(),
+            settled,
+            ran,
+            appends,
+        }
+    }
+}
+
+fn history(exchanges: usize, text: &str) -> History {
+    let exchange = |number: usize| PastExchange {
+        id: ken_types::id::SubmissionId(number.to_string()),
+        instance: "tui-1".into(),
+        prompt: format!("{text} {number}?"),
+        answer: format!("{text} {number}."),
+        at: Timestamp::from_millis(0),
+    };
+    History {
+        summary: None,
+        exchanges: (0..exchanges).map(exchange).collect(),
+        turns: exchanges as u64,
+        compactions: 0,
+    }
+}
+
+fn text(text: &str) -> Act {
+    Act::Text(text.into())
+}
+
+fn call(id: &str, name: &str) -> Act {
+    Act::Call {
+        id: id.into(),
+        name: name.into(),
+    }
+}
+
+fn types(events: &[Event]) -> Vec<String> {
+    let name = |event: &Event| {
+        serde_json::to_value(event).unwrap()["type"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    events.iter().map(name).collect()
+}
+
+fn line(events: &[Event]) -> String {
+    types(events).join(" ")
+}
+
+const PLAIN: &str = "operation_start agent_start turn_start message_start text_delta text_delta message_end turn_messages \
+                     turn agent_end operation idle submission_settled";
+
+#[test]
+fn a_plain_prompt_is_told_in_order() {
+    let left = Case::of(vec![vec![text("Hello "), text("there.")]]).run();
+    assert_eq!(line(&left.events), PLAIN);
+    assert_eq!(left.settled.outcome, Outcome::Completed);
+    let result = left.settled.result.clone().unwrap();
+    assert_eq!(
+        (result.text.as_str(), result.usage.total_tokens),
+        ("Hello there.", 12)
+    );
+    assert_eq!(left.settled.context_usage.clone().unwrap()["usedTokens"], 12);
+    check(&left.events);
+    assert!(left.appends <= 3, "{} appends", left.appends);
+    let start = &left.events[2].place;
+    assert!(start.operation_id.as_ref().unwrap().starts_with("op_"));
+    assert!(start.turn_id.as_ref().unwrap().starts_with("turn_"));
+    let idle = &left.events[11].place;
+    assert_eq!((&idle.operation_id, &idle.turn_id), (&None, &None));
+}
+
+#[test]
+fn thinking_stands_before_the_text_and_closed() {
+    let left = Case::of(vec![vec![
+        Act::Think("a".into()),
+        Act::Think("b".into()),
+        text("Yes."),
+    ]])
+    .run();
+    assert!(line(&left.events).contains(
+        "message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end"
+    ));
+    check(&left.events);
+}
+
+#[test]
+fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
+    let calls = vec![
+        text("Let me see."),
+        call("c1", "fine"),
+        call("c2", "broken"),
+        call("c3", "nonesuch"),
+    ];
+    let left = Case::of(vec![calls, vec![text("Done.")]]).run();
+    let wanted = "operation_start agent_start turn_start message_start text_delta message_end tool_start tool_start \
+                  tool_start tool tool tool message_start message_end message_start message_end message_start message_end \
+                  turn_messages turn turn_start message_start text_delta message_end turn_messages turn agent_end operation \
+                  idle submission_settled";
+    assert_eq!(line(&left.events), wanted);
+    assert_eq!(left.ran, ["c1", "c2"]);
+    let failed = left
+        .events
+        .iter()
+        .filter(|event| matches!(&event.body, Body::Tool { is_error: true, .. }))
+        .count();
+    assert_eq!(failed, 2);
+    assert_eq!(left.settled.outcome, Outcome::Completed);
+    assert_eq!(left.settled.result.clone().unwrap().text, "Done.");
+    check(&left.events);
+}
+
+#[test]
+fn a_task_is_told_within_its_call() {
+    let left = Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]).run();
+    assert!(
+        line(&left.events).contains("tool_start task_start task tool message_start"),
+        "{}",
+        line(&left.events)
+    );
+    check(&left.events);
+}
+
+#[test]
+fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
+    let case = Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]);
+    let left = case.run();
+    let turn = "turn_start message_start text_delta message_end turn_messages turn ";
+    let wanted = format!(
+        "operation_start agent_start {}agent_end operation idle submission_settled",
+        turn.repeat(4)
+    );
+    assert_eq!(line(&left.events), wanted);
+    assert_eq!(left.settled.outcome, Outcome::Failed);
+    assert_eq!(left.settled.error.clone().unwrap().name, "provider");
+    check(&left.events);
+}
+
+#[test]
+fn a_wrong_key_goes_to_the_next_model_at_once() {
+    let mut case = Case::of(vec![vec![Act::Fail(Error::new(
+        ken_types::Code::Unauthenticated,
+        "wrong key",
+    ))]]);
+    case.model.models = vec!["test/one".into(), "test/two".into()];
+    let left = case.run();
+    let asked: Vec<_> = case
+        .model
+        .asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|request| request.model.clone().unwrap())
+        .collect();
+    assert_eq!(asked, ["test/one", "test/two"]);
+    assert_eq!(left.settled.outcome, Outcome::Failed);
+    check(&left.events);
+}
+
+#[test]
+fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
+    let case = Case::of(vec![vec![text("Hello "), Act::Die, text("there.")]]);
+    *case.model.deaths.lock().unwrap() = 1;
+    let left = case.run();
+    assert_eq!(line(&left.events), PLAIN);
+    assert_eq!(case.model.asked.lock().unwrap()[1].prefix, "Hello ");
+    assert_eq!(left.settled.result.clone().unwrap().text, "Hello there.");
+}
+
+#[test]
+fn a_compaction_shows_no_message_and_leaves_a_summary() {
+    let left = Case::compact(vec![vec![], vec![text("A summary.")]]).run();
+    let wanted =
+        "operation_start compaction_start turn_start turn compaction operation idle submission_settled";
+    assert_eq!(line(&left.events), wanted);
+    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
+    let budget = left.settled.result.clone().unwrap().context_budget.unwrap();
+    assert_eq!((&budget["compactions"], &budget["turns"]), (&1.into(), &2.into()));
+    check(&left.events);
+}
+
+#[test]
+fn with_nothing_to_compact_no_model_is_asked() {
+    let mut case = Case::compact(vec![]);
+    case.history = History::default();
+    let left = case.run();
+    let wanted = "operation_start compaction_start compaction operation idle submission_settled";
+    assert_eq!(line(&left.events), wanted);
+    assert_eq!(
+        (left.settled.outcome, left.settled.summary),
+        (Outcome::Completed, None)
+    );
+    assert!(case.model.asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_full_window_is_compacted_before_the_prompt() {
+    let mut case = Case::of(vec![vec![text("Hello.")]]);
+    case.history = history(60, &"long ".repeat(500));
+    // The summary's request ends with an answer of the history, so its place is the next one.
+    case.model.answers = std::sync::Arc::new(vec![vec![text("Hello.")], vec![text("A summary.")]]);
+    let left = case.run();
+    assert!(
+        line(&left.events).starts_with(
+            "operation_start agent_start compaction_start turn_start turn compaction turn_start message_start"
+        ),
+        "{}",
+        line(&left.events)
+    );
+    let asked = case.model.asked.lock().unwrap();
+    assert!(asked[1].system.contains("A summary.") && asked[1].messages.len() == 1);
+    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
+    check(&left.events);
+}
+
+#[test]
+fn a_lost_lease_stops_the_writing() {
+    let store = MemoryStore::default();
+    store.kept.lock().unwrap().lease_lost = true;
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![vec![text("Hello.")]]),
+        seams: seams(&TestTools::default(), false),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let (_abort, aborted) = watch::channel(false);
+    let error = runtime.block_on(agent.run(claim("hello"), aborted)).unwrap_err();
+    assert_eq!(error.code, ken_types::Code::Conflict);
+    assert!(store.events().is_empty());
+}
+
+/// Aborts while the model hangs or a tool runs, and after the time is over.
+#[test]
+fn an_abort_closes_everything_and_keeps_the_partial_text() {
+    for (answers, stop) in [
+        (
+            vec![vec![Act::Think("hm".into()), text("Half"), Act::Hang]],
+            StopReason::Aborted,
+        ),
+        (
+            vec![vec![text("Half"), call("c1", "slow"), call("c2", "fine")]],
+            StopReason::ToolUse,
+        ),
+    ] {
+        let case = Case::of(answers);
+        for name in ["aborted", "timeout"] {
+            let left = case.end_by(name);
+            check(&left.events);
+            assert_eq!(left.settled.error.clone().unwrap().name, name);
+            assert_eq!(left.settled.result.clone().unwrap().text, "Half");
+            let stops = left.events.iter().filter_map(|event| match &event.body {
+                Body::Turn { stop_reason, .. } => Some(*stop_reason),
+                _ => None,
+            });
+            let stop = match (stop, name) {
+                (StopReason::Aborted, "timeout") => StopReason::Interrupted,
+                (stop, _) => stop,
+            };
+            assert_eq!(stops.collect::<Vec<_>>(), [stop]);
+        }
+    }
+}
+
+impl Case {
+    fn end_by(&self, name: &str) -> Left {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let store = MemoryStore::default();
+        let tools = TestTools::default();
+        let agent = Agent {
+            store: store.clone(),
+            model: self.model.clone(),
+            seams: seams(&tools, true),
+        };
+        let mut claim = self.claim.clone();
+        let (abort, aborted) = watch::channel(false);
+        if name == "timeout" {
+            claim.time_left_ms = 1_000;
+        }
+        runtime.block_on(async {
+            let run = agent.run(claim, aborted);
+            let later = async {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                abort.send_replace(name == "aborted");
+            };
+            tokio::join!(run, later).0.unwrap()
+        });
+        let settled = store.kept.lock().unwrap().settled.take().unwrap();
+        Left {
+            events: store.events(),
+            settled,
+            ran: Vec::new(),
+            appends: 0,
+        }
+    }
+}
+
+/// Cuts a whole run after every event but the last, goes on, and cuts that again: the log stays valid and the end the same.
+fn check_every_cut(case: &Case) {
+    let whole = case.run();
+    check(&whole.events);
+    for cut in 0..whole.events.len() {
+        let recorded = &whole.events[..cut];
+        let left = case.resume(recorded, 2, None);
+        check_resumed(&whole, recorded, &left);
+        for again in [cut + 1, cut + (left.events.len() - cut) / 2] {
+            if again < left.events.len() {
+                let recorded = &left.events[..again];
+                check_resumed(&whole, recorded, &case.resume(recorded, 3, None));
+            }
+        }
+        for verdict in [Verdict::Abort, Verdict::RetryExhausted, Verdict::Timeout] {
+            let closed = case.resume(recorded, 2, Some(verdict));
+            check(&closed.events);
+            assert!(closed.ran.is_empty(), "a closed submission ran a tool");
+        }
+    }
+}
+
+fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
+    check(&left.events);
+    assert_eq!(left.events[..recorded.len()], *recorded);
+    let interrupted = left.events.iter().any(|event| {
+        matches!(
+            &event.body,
+            Body::Tool {
+                interrupted: true,
+                ..
+            }
+        )
+    });
+    assert_eq!(left.settled.outcome, whole.settled.outcome);
+    if !interrupted && whole.settled.outcome == Outcome::Completed {
+        let text = |left: &Left| left.settled.result.clone().unwrap().text;
+        assert_eq!(text(left), text(whole));
+    }
+    for event in recorded {
+        // What is recorded as done was not done again.
+        if let Body::Tool { tool_call_id, .. } = &event.body {
+            assert!(!left.ran.contains(tool_call_id), "{tool_call_id} ran twice");
+        }
+        if let Body::ToolStart {
+            tool_call_id,
+            tool_name,
+            ..
+        } = &event.body
+        {
+            assert!(
+                tool_name == "again" || !left.ran.contains(tool_call_id),
+                "{tool_call_id} may have run twice"
+            );
+        }
+    }
+    if recorded
+        .iter()
+        .any(|event| matches!(event.body, Body::OperationStart { .. }))
+    {
+        let resumed = &left.events[recorded.len()].body;
+        assert!(matches!(resumed, Body::SubmissionResumed { .. }), "{resumed:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_turn_goes_on_after_a_cut_at_every_event() {
+    for case in [
+        Case::of(vec![vec![text("Hello "), text("there.")]]),
+        Case::of(vec![vec![Act::Think("hm".into()), text("Yes.")]]),
+        Case::of(vec![
+            vec![
+                text("See."),
+                call("c1", "fine"),
+                call("c2", "broken"),
+                call("c3", "again"),
+            ],
+            vec![text("Done.")],
+        ]),
+        Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]),
+        Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]),
+        Case::of(vec![vec![Act::Fail(Error::invalid("", "bad"))]]),
+        Case::compact(vec![vec![], vec![text("A summary.")]]),
+        Case::compact(vec![vec![], vec![Act::Fail(Error::unavailable("away"))]]),
+    ] {
+        check_every_cut(&case);
+    }
+}
+
+/// What holds for every log: the marks and the nesting of ken-stream(5).
+fn check(events: &[Event]) {
+    let shown = line(events);
+    for (index, event) in events.iter().enumerate() {
+        assert_eq!(event.place.event_index, index as u64, "{shown}");
+    }
+    assert!(
+        events
+            .windows(2)
+            .all(|pair| pair[0].place.timestamp <= pair[1].place.timestamp)
+    );
+    let settled = types(events)
+        .iter()
+        .filter(|name| *name == "submission_settled")
+        .count();
+    assert_eq!(settled, 1, "{shown}");
+    assert!(
+        matches!(events.last().unwrap().body, Body::SubmissionSettled { .. }),
+        "{shown}"
+    );
+    check_starts_and_ends(events);
+    check_messages(events);
+}
+
+/// Every start has one end, after it; nothing ends that has not started; an outer thing ends after its inner ones.
+fn check_starts_and_ends(events: &[Event]) {
+    let shown = line(events);
+    let mut open: Vec<String> = Vec::new();
+    let mut tools: HashMap<&str, u32> = HashMap::new();
+    for event in events {
+        let ends =
+            |open: &mut Vec<String>, name: &str| assert_eq!(open.pop().as_deref(), Some(name), "{shown}");
+        match &event.body {
+            Body::OperationStart { .. } => open.push("operation".into()),
+            Body::AgentStart => open.push("agent".into()),
+            Body::CompactionStart { .. } => open.push("compaction".into()),
+            Body::TurnStart { .. } => open.push("turn".into()),
+            Body::MessageStart { .. } => open.push("message".into()),
+            Body::ThinkingStart => open.push("thinking".into()),
+            Body::ThinkingEnd { .. } => ends(&mut open, "thinking"),
+            Body::MessageEnd { .. } => ends(&mut open, "message"),
+            Body::Turn { .. } => ends(&mut open, "turn"),
+            Body::Compaction { .. } => ends(&mut open, "compaction"),
+            Body::AgentEnd { .. } => ends(&mut open, "agent"),
+            Body::Operation { .. } => ends(&mut open, "operation"),
+            Body::TextDelta { .. } => assert_eq!(open.last().map(String::as_str), Some("message"), "{shown}"),
+            Body::ThinkingDelta { .. } => {
+                assert_eq!(open.last().map(String::as_str), Some("thinking"), "{shown}")
+            }
+            Body::ToolStart { tool_call_id, .. } => {
+                assert_eq!(tools.insert(tool_call_id, 1), None, "{shown}")
+            }
+            Body::Tool { tool_call_id, .. } => {
+                assert_eq!(tools.insert(tool_call_id, 0), Some(1), "{shown}");
+            }
+            Body::TaskStart { .. } => *tools.entry("task").or_default() += 1,
+            Body::Task { .. } => *tools.get_mut("task").unwrap() -= 1,
+            Body::TurnMessages { .. } => {
+                assert!(tools.values().all(|open| *open == 0), "{shown}");
+                assert_eq!(open.last().map(String::as_str), Some("turn"), "{shown}");
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_empty(), "still open: {open:?} in {shown}");
+    assert!(
+        tools.values().all(|open| *open == 0),
+        "a tool has no end: {shown}"
+    );
+}
+
+/// The deltas of a message are its text; a final answer comes once and nothing is asked after it.
+fn check_messages(events: &[Event]) {
+    let shown = line(events);
+    let (mut said, mut finals) = (String::new(), 0);
+    for event in events {
+        match &event.body {
+            Body::MessageStart {
+                message: Message::Assistant { content, .. },
+            } => {
+                assert!(content.is_empty());
+                said.clear();
+            }
+            Body::TextDelta { text } => said.push_str(text),
+            Body::MessageEnd {
+                message: message @ Message::Assistant { stop_reason, .. },
+            } => {
+                assert_eq!(message.text(), said, "{shown}");
+                finals += u32::from(stop_reason.is_some_and(StopReason::is_final));
+            }
+            Body::TurnStart { .. } => assert_eq!(finals, 0, "asked after the answer: {shown}"),
+            _ => {}
+        }
+    }
+    assert!(finals <= 1, "{shown}");
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => "[a-zé🦀 ]{1,12}".prop_map(Act::Text),
+        1 => "[a-z ]{1,8}".prop_map(Act::Think),
+    ]
+}
+
+fn answers() -> impl Strategy<Value = Vec<Vec<Act>>> {
+    let tools = prop::sample::select(vec!["fine", "again", "broken", "nonesuch", "task"]);
+    let with_calls = (
+        prop::collection::vec(act(), 0..4),
+        prop::collection::vec(tools, 1..4),
+    );
+    let last = (
+        prop::collection::vec(act(), 0..4),
+        prop::option::weighted(0.2, Just("fails")),
+    );
+    (prop::collection::vec(with_calls, 0..3), last).prop_map(|(turns, (mut last, fails))| {
+        let mut answers = Vec::new();
+        for (turn, (mut acts, names)) in turns.into_iter().enumerate() {
+            let calls = names.into_iter().enumerate();
+            acts.extend(calls.map(|(index, name)| call(&format!("c{turn}_{index}"), name)));
+            answers.push(acts);
+        }
+        if fails.is_some() {
+            last.push(Act::Fail(Error::new(ken_types::Code::Forbidden, "no")));
+        }
+        answers.push(last);
+        answers
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn any_turn_goes_on_after_a_cut_at_any_event(answers in answers()) {
+        check_every_cut(&Case::of(answers));
+    }
+}

@@ -1,0 +1,118 @@
+//! Which providers there are, in which order: `KEN_MODEL`, else `[model] use` of ken.toml.
+
+use std::path::PathBuf;
+
+use ken_types::Error;
+use ken_types::ops::model::ModelState;
+
+use crate::provider::Provider;
+use crate::rules::Rules;
+use crate::script::Script;
+
+/// Tokens of the window of the engines that need no model, and what of it is kept for the answer.
+const CONTEXT_WINDOW: u64 = 98_304;
+const OUTPUT_RESERVE: u64 = 8_192;
+
+/// The configured providers, first choice first; at least one.
+pub(crate) struct Choice {
+    providers: Vec<Box<dyn Provider>>,
+}
+
+impl Choice {
+    /// Reads a list like `rules` or `script,rules`. `script` names the file of that engine.
+    pub(crate) fn read(list: &str, script: Option<&str>) -> Result<Choice, Error> {
+        let names: Vec<&str> = list.split(',').map(str::trim).collect();
+        let alone = names.iter().all(|name| split(name).0 == "rules");
+        let providers = names.iter().map(|name| provider(name, script, alone));
+        Ok(Choice {
+            providers: providers.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The named provider (`provider/model`), or the first.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<&dyn Provider, Error> {
+        let mut all = self.providers.iter();
+        let found = match name {
+            None => all.next(),
+            Some(name) => all.find(|provider| full_name(provider.as_ref()) == name),
+        };
+        let missing = || {
+            let message = format!("no model `{}` is configured", name.unwrap_or_default());
+            Error::not_found(message)
+                .at("/args/model")
+                .hint("model.info lists them")
+        };
+        found.map(AsRef::as_ref).ok_or_else(missing)
+    }
+
+    pub(crate) fn state(&self) -> ModelState {
+        ModelState {
+            models: self
+                .providers
+                .iter()
+                .map(|provider| full_name(provider.as_ref()))
+                .collect(),
+            context_window: CONTEXT_WINDOW,
+            output_reserve: OUTPUT_RESERVE,
+        }
+    }
+}
+
+fn full_name(provider: &dyn Provider) -> String {
+    let name = provider.name();
+    format!("{}/{}", name.provider, name.id)
+}
+
+fn split(name: &str) -> (&str, Option<&str>) {
+    match name.split_once('/') {
+        Some((provider, model)) => (provider, Some(model)),
+        None => (name, None),
+    }
+}
+
+/// One entry of the list. `alone`: no entry is a language model.
+fn provider(entry: &str, script: Option<&str>, alone: bool) -> Result<Box<dyn Provider>, Error> {
+    let wrong = |message: String| Error::invalid("KEN_MODEL", message);
+    match split(entry) {
+        ("rules", None | Some("rules-1")) => Ok(Box::new(Rules::new(alone))),
+        ("rules", Some(model)) => Err(wrong(format!("`rules` has no model `{model}`, only rules-1"))),
+        ("script", model) => {
+            let file = script.map(PathBuf::from).ok_or_else(|| {
+                wrong("the engine `script` needs KEN_SCRIPT, the file that it replays".into())
+            })?;
+            Ok(Box::new(Script::open(model.unwrap_or("script-1"), file)?))
+        }
+        ("", _) => Err(wrong("an entry of the list of models is empty".into()).hint(KNOWN)),
+        (unknown, _) => Err(wrong(format!("there is no model provider `{unknown}`")).hint(KNOWN)),
+    }
+}
+
+const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: rules, script";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_in_order() {
+        let choice = Choice::read("rules", None).unwrap();
+        assert_eq!(choice.state().models, ["rules/rules-1"]);
+        assert!(choice.find(None).is_ok() && choice.find(Some("rules/rules-1")).is_ok());
+        assert!(choice.find(Some("openai/x")).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (list, part) in [
+            ("opnai/x", "opnai"),
+            ("rules/rules-9", "rules-9"),
+            ("", "empty"),
+            ("rules,,rules", "empty"),
+            ("script", "KEN_SCRIPT"),
+        ] {
+            let error = Choice::read(list, None).err().unwrap();
+            assert!(error.message.contains(part), "{list}: {error}");
+        }
+        assert!(Choice::read("script", Some("/nonexistent")).is_err());
+    }
+}

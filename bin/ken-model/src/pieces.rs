@@ -1,0 +1,71 @@
+//! A finished text as the few pieces in which it is said. Each becomes a durable event, so there are not many.
+
+/// At most about so many pieces an answer, none shorter than this many bytes except the last.
+const PIECES: usize = 6;
+const SHORTEST: usize = 64;
+
+/// Cuts between words; the blank stays with the word before it. The pieces joined are the text.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let size = text.len().div_ceil(PIECES).max(SHORTEST);
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (piece, after) = rest.split_at(cut(rest, size));
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// The end of the word that holds byte `size`, with the blanks after it; a text without blanks is cut at a character.
+fn cut(text: &str, size: usize) -> usize {
+    let from = (size.min(text.len())..)
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default();
+    let (near, far) = (text.get(from..).unwrap_or_default(), size.saturating_mul(2));
+    let blank = near.find(char::is_whitespace).map(|at| from + at);
+    let word_end = blank.filter(|at| *at <= far);
+    let Some(end) = word_end else {
+        let end = if text.len() <= far { text.len() } else { from };
+        return end.max(1);
+    };
+    let blanks = text.get(end..).unwrap_or_default();
+    end + (blanks.len() - blanks.trim_start().len())
+}
+
+/// What is still to be said after `prefix`. A text that goes another way (the knowledge has changed since) is told as
+/// a new paragraph: what was said cannot be taken back.
+pub(crate) fn after<'a>(text: &'a str, prefix: &str) -> std::borrow::Cow<'a, str> {
+    match text.strip_prefix(prefix) {
+        Some(rest) => rest.into(),
+        None => format!("\n\n{text}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_few_pieces_and_a_short_one_has_one() {
+        assert_eq!(pieces("Hello there.").collect::<Vec<_>>(), ["Hello there."]);
+        let long = "word ".repeat(2_000);
+        assert!(pieces(&long).count() <= PIECES + 1);
+        assert!(pieces(&long).all(|piece| piece.ends_with(' ')));
+    }
+
+    #[test]
+    fn what_has_been_said_is_not_said_again() {
+        assert_eq!(after("one two", "one "), "two");
+        assert_eq!(after("one two", ""), "one two");
+        assert_eq!(after("one two", "eins"), "\n\none two");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn joined_they_are_the_text(text in "\\PC{0,400}") {
+            proptest::prop_assert_eq!(pieces(&text).collect::<String>(), text);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The answer to a question: the sentences that were found, each with the id of its source; or that none was.
+
+use std::fmt::Write;
+
+use ken_types::ops::model::Generate;
+
+use super::search::{Hit, Origin, search};
+
+pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
+    let hits = search(request, asked);
+    if !hits.is_empty() {
+        return format!(
+            "{}\n\n{no_model}; this is what matches by its words.",
+            quote(&hits)
+        );
+    }
+    if is_statement(asked) {
+        return format!(
+            "I keep that as a turn of this conversation and find it again by its words. {no_model}, so I cannot say \
+             more about it."
+        );
+    }
+    format!(
+        "I found nothing about that in the knowledge entries or in past turns. {no_model}, so I have nothing else to \
+         answer from. An entry can be added with POST /api/knowledge."
+    )
+}
+
+/// Sentences of one source stand together and name it once.
+fn quote(hits: &[Hit<'_>]) -> String {
+    let mut text = String::new();
+    for (index, hit) in hits.iter().enumerate() {
+        let goes_on = index > 0 && hits.get(index - 1).is_some_and(|last| last.origin == hit.origin);
+        let before = match (index, goes_on) {
+            (0, _) => "",
+            (_, true) => " ",
+            (_, false) => "\n",
+        };
+        let ends = hits.get(index + 1).is_none_or(|next| next.origin != hit.origin);
+        // Writing to a String cannot fail.
+        _ = write!(text, "{before}{}", said(hit, goes_on));
+        if let (true, Origin::Source(source) | Origin::Told(source)) = (ends, hit.origin) {
+            _ = write!(text, " [{}]", source.id);
+        }
+    }
+    text
+}
+
+fn said(hit: &Hit<'_>, goes_on: bool) -> String {
+    let text = &hit.text;
+    match hit.origin {
+        Origin::Source(_) => text.clone(),
+        _ if goes_on => format!("“{text}”"),
+        Origin::Told(_) => format!("You told me in a past turn: “{text}”"),
+        Origin::Here => format!("You said earlier in this conversation: “{text}”"),
+    }
+}
+
+/// Neither a question nor a request.
+fn is_statement(asked: &str) -> bool {
+    let first = asked.split_whitespace().next().unwrap_or_default();
+    let first = first
+        .trim_matches(|char: char| !char.is_alphanumeric())
+        .to_lowercase();
+    !first.is_empty() && !asked.trim_end().ends_with('?') && STATES.contains(&first.as_str())
+}
+
+/// How statements begin. Anything else is taken for a request, to which "nothing found" is an answer.
+const STATES: [&str; 20] = [
+    "i",
+    "my",
+    "our",
+    "we",
+    "the",
+    "this",
+    "these",
+    "those",
+    "it",
+    "he",
+    "she",
+    "they",
+    "his",
+    "her",
+    "their",
+    "there",
+    "today",
+    "yesterday",
+    "tomorrow",
+    "i'm",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{knowledge, memory, request};
+    use super::*;
+
+    const NONE: &str = super::super::NO_MODEL;
+
+    #[test]
+    fn the_matching_sentence_is_told_with_its_id() {
+        let mut asked = request("When does the canteen close?");
+        asked.sources = vec![
+            knowledge(
+                "kb-1",
+                "Canteen",
+                "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free.",
+            ),
+            knowledge("kb-2", "Parking", "The parking deck never closes."),
+        ];
+        let text = of(&asked, "When does the canteen close?", NONE);
+        assert!(text.contains("It closes at 18:30 on weekdays. [kb-1]"), "{text}");
+        assert!(text.contains(NONE) && !text.contains("Soup"), "{text}");
+    }
+
+    #[test]
+    fn what_does_not_match_is_not_told() {
+        let mut asked = request("What is the capital of the Mars colony?");
+        asked.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];
+        let text = of(&asked, "What is the capital of the Mars colony?", NONE);
+        assert!(
+            text.starts_with("I found nothing") && !text.contains("kb-1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_the_user_said_before_is_found_there_and_here() {
+        let mut asked = request("What is my dog called?");
+        asked.sources = vec![memory(
+            "sub-1",
+            "My dog is called Rex.",
+            "I keep that. No language model is configured.",
+        )];
+        let text = of(&asked, "What is my dog called?", NONE);
+        assert!(
+            text.contains("past turn: “My dog is called Rex.” [sub-1]"),
+            "{text}"
+        );
+        let mut here = request("My dog is called Rex.");
+        here.messages.extend(request("What is my dog called?").messages);
+        let text = of(&here, "What is my dog called?", NONE);
+        assert!(
+            text.contains("earlier in this conversation: “My dog is called Rex.”"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_earlier_answer_that_cites_is_not_a_source_of_its_own() {
+        let mut asked = request("What is the door code?");
+        asked.sources = vec![memory(
+            "sub-1",
+            "What is the door code?",
+            "The door code is 77. [kb-9]",
+        )];
+        assert!(!of(&asked, "What is the door code?", NONE).contains("77"));
+    }
+
+    #[test]
+    fn a_list_answers_by_its_item() {
+        let mut asked = request("Which port does staging use?");
+        asked.sources = vec![knowledge(
+            "kb-3",
+            "Ports",
+            "Ports:\n- production: 80\n- staging: 8080\n- test: 9090",
+        )];
+        let text = of(&asked, "Which port does staging use?", NONE);
+        assert!(
+            text.contains("staging: 8080 [kb-3]") && !text.contains("9090"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_statement_is_acknowledged_honestly() {
+        let text = of(&request("My dog is called Rex."), "My dog is called Rex.", NONE);
+        assert!(text.starts_with("I keep that"), "{text}");
+    }
+}

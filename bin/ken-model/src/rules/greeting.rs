@@ -1,0 +1,74 @@
+//! The first words of a fresh session: the built-in skill `greeting`.
+
+use ken_types::ops::model::Generate;
+
+/// Whether the agent has added the skill, or the prompt itself asks for it.
+pub(super) fn is_wanted(request: &Generate, asked: &str) -> bool {
+    request.system.contains("# Skill: greeting") || asked.contains("greeting skill")
+}
+
+/// Says who is there, what the preflight found wrong, and where to begin.
+pub(super) fn of(preflight: &str, no_model: &str) -> String {
+    let mut text = format!(
+        "Hello, I am ken. {no_model}: I answer from your knowledge entries and our past turns, and name the entry that an \
+         answer rests on."
+    );
+    let troubles: Vec<&str> = preflight
+        .lines()
+        .map(str::trim)
+        .filter(|line| is_trouble(line))
+        .collect();
+    if !troubles.is_empty() {
+        text.push_str("\n\nThe preflight reports:\n");
+        text.push_str(&troubles.join("\n"));
+    }
+    text.push_str(
+        "\n\nAdd knowledge with POST /api/knowledge, ask me about it, or type /help for the commands.",
+    );
+    text
+}
+
+/// A line of the report that names something wrong.
+fn is_trouble(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    let said = |word: &&str| {
+        lower
+            .split(|char: char| !char.is_alphanumeric())
+            .any(|part| part == *word)
+    };
+    TROUBLES.iter().any(said) && !HARMLESS.iter().any(|word| lower.contains(word))
+}
+
+const TROUBLES: [&str; 9] = [
+    "fail",
+    "failed",
+    "failing",
+    "error",
+    "down",
+    "missing",
+    "unavailable",
+    "unreachable",
+    "warning",
+];
+/// The instruction of the prompt, and lines that say that nothing is wrong.
+const HARMLESS: [&str; 5] = ["skill", "0 failed", "no error", "none missing", "if "];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_preflight_found_wrong_is_told_and_nothing_else() {
+        let text = of(
+            "Use the greeting skill.\ngateway: ok\nscheduler: down since 10:00",
+            "No language model is configured",
+        );
+        assert!(text.contains("scheduler: down since 10:00"), "{text}");
+        assert!(
+            !text.contains("gateway: ok") && !text.contains("greeting skill"),
+            "{text}"
+        );
+        assert!(text.contains("No language model is configured:"));
+        assert!(!of("all ok", "No language model is configured").contains("preflight"));
+    }
+}

@@ -1,0 +1,150 @@
+//! What it says about itself: simple questions, greetings, thanks, and "remember that …".
+
+/// Longer texts are about something else, whatever words they hold.
+const WORDS: usize = 9;
+
+/// The answer, if the text is of that kind.
+pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
+    let plain = plain(asked);
+    if let Some(what) = to_remember(asked, &plain) {
+        return Some(remember(what));
+    }
+    if plain.split(' ').count() > WORDS {
+        return None;
+    }
+    let about = |patterns: &[&str]| patterns.iter().any(|pattern| plain == *pattern);
+    let begins = |patterns: &[&str]| patterns.iter().any(|pattern| plain.starts_with(pattern));
+    if about(&HELLO) {
+        return Some(format!(
+            "Hello. {no_model}, but I can look things up in your knowledge entries and our past turns."
+        ));
+    }
+    if about(&THANKS) {
+        return Some("You are welcome.".to_owned());
+    }
+    if begins(&WHO) || begins(&WHAT) || about(&HELP) {
+        return Some(abilities(no_model));
+    }
+    None
+}
+
+const HELLO: [&str; 8] = [
+    "hi",
+    "hello",
+    "hey",
+    "hello there",
+    "hi there",
+    "good morning",
+    "good evening",
+    "hello ken",
+];
+const THANKS: [&str; 4] = ["thanks", "thank you", "thank you very much", "thanks a lot"];
+const WHO: [&str; 6] = [
+    "who are you",
+    "what are you",
+    "what is your name",
+    "what s your name",
+    "introduce yourself",
+    "tell me about yourself",
+];
+const WHAT: [&str; 6] = [
+    "what can you do",
+    "what do you do",
+    "how can you help",
+    "how do you work",
+    "what can i ask",
+    "what model are you",
+];
+const HELP: [&str; 3] = ["help", "help me", "can you help me"];
+
+fn abilities(no_model: &str) -> String {
+    format!(
+        "I am ken, an agent that runs on your own machine. {no_model}, so my rules engine answers: it finds the sentences \
+         of your knowledge entries and of our past turns that match your question, and names the entry each one comes \
+         from. It does not make anything up. Add entries with POST /api/knowledge; type /help for the commands."
+    )
+}
+
+/// Lower case, words only, one blank between them.
+fn plain(text: &str) -> String {
+    // What it could answer is short; a long text need not be looked at whole.
+    let head = ken_text::head(text, 400).to_lowercase();
+    let words = head
+        .split(|char: char| !char.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What follows "remember that", as it was written.
+fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
+    let begins = [
+        "remember that ",
+        "please remember that ",
+        "remember this ",
+        "please remember ",
+    ];
+    if !begins.iter().any(|begin| plain.starts_with(begin)) {
+        return None;
+    }
+    let from = ["that", "this", "remember"]
+        .iter()
+        .find_map(|word| find_word(asked, word))?;
+    let what = asked
+        .get(from..)?
+        .trim_start_matches([':', ',', ' ', '\n'])
+        .trim_end();
+    Some(what).filter(|what| !what.is_empty())
+}
+
+/// The end of the first occurrence of a word, case ignored.
+fn find_word(text: &str, word: &str) -> Option<usize> {
+    let mut parts = text
+        .split_inclusive(|char: char| !char.is_alphanumeric())
+        .scan(0, |at, part| {
+            let start = *at;
+            *at += part.len();
+            Some((start, part.trim_end_matches(|char: char| !char.is_alphanumeric())))
+        });
+    parts
+        .find(|(_, part)| part.eq_ignore_ascii_case(word))
+        .map(|(start, part)| start + part.len())
+}
+
+fn remember(what: &str) -> String {
+    let title: String = what.chars().take(60).collect();
+    let entry = serde_json::json!({ "title": title, "content": what });
+    format!(
+        "I cannot write knowledge entries myself. What you said stays a turn of this conversation, which I can find again. \
+         To make it an entry that every answer may rest on, send it to POST /api/knowledge:\n\n{entry}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simple_questions_about_itself() {
+        for asked in ["Who are you?", "what can you do", "Help!", "Hi", "Thanks a lot!"] {
+            assert!(
+                answer(asked, "No language model is configured").is_some(),
+                "{asked}"
+            );
+        }
+        for asked in [
+            "What can the pump do?",
+            "Help me find the door code of the lab in the old house over there",
+            "",
+            "?",
+        ] {
+            assert_eq!(answer(asked, ""), None, "{asked}");
+        }
+    }
+
+    #[test]
+    fn to_remember_is_answered_with_the_way_to_do_it() {
+        let text = answer("Please remember that the door code is \"77\".", "").unwrap();
+        assert!(text.contains(r#""content":"the door code is \"77\".""#), "{text}");
+        assert!(text.starts_with("I cannot write knowledge entries myself."));
+    }
+}

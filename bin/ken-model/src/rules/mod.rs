@@ -1,0 +1,164 @@
+//! The engine `rules`: answers without a language model, from what the request brings. A pure function: equal requests
+//! have equal answers, byte for byte. Its text says honestly what it rests on and what it cannot do.
+
+mod answer;
+mod greeting;
+mod itself;
+mod report;
+mod search;
+mod stem;
+mod summary;
+
+use ken_types::Error;
+use ken_types::event::{Message, ModelName, Purpose, StopReason, estimated_tokens};
+use ken_types::ops::model::{Delta, Generate};
+
+use crate::pieces::{after, pieces};
+use crate::provider::{Ear, Pending, Provider, Said};
+use crate::question;
+use crate::usage::estimate;
+
+#[derive(Debug)]
+pub(crate) struct Rules {
+    name: ModelName,
+    alone: bool,
+}
+
+impl Rules {
+    /// `alone`: no language model is configured beside it.
+    pub(crate) fn new(alone: bool) -> Rules {
+        let name = ModelName {
+            provider: "rules".into(),
+            id: "rules-1".into(),
+        };
+        Rules { name, alone }
+    }
+
+    /// Why no language model answers, as the beginning of a sentence.
+    fn no_model(&self) -> &'static str {
+        if self.alone { NO_MODEL } else { MODEL_DOWN }
+    }
+
+    /// The whole answer, whatever of it has been said already.
+    fn text(&self, request: &Generate) -> String {
+        if request.purpose != Purpose::Agent {
+            return summary::of(request);
+        }
+        let asked = question::last(request);
+        if let Some(Message::ToolResult { .. }) = request.messages.last() {
+            return report::of(&request.messages);
+        }
+        if greeting::is_wanted(request, &asked) {
+            return greeting::of(&asked, self.no_model());
+        }
+        itself::answer(&asked, self.no_model())
+            .unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
+    }
+
+    async fn say(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+        let text = self.text(request);
+        let rest = after(&text, &request.prefix);
+        for piece in pieces(&rest) {
+            let delta = piece.to_owned();
+            ear.hear(Delta::Text { delta }).await?;
+        }
+        Ok(Said {
+            stop_reason: StopReason::Stop,
+            usage: estimate(request, estimated_tokens(&rest)),
+        })
+    }
+}
+
+/// These begin sentences of the engine about itself; [`search`] takes none of them for knowledge.
+const NO_MODEL: &str = "No language model is configured";
+const MODEL_DOWN: &str = "No language model can be reached just now";
+
+impl Provider for Rules {
+    fn api(&self) -> &'static str {
+        "rules"
+    }
+
+    fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
+        Box::pin(self.say(request, ear))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::event::Block;
+    use ken_types::ops::model::{Source, SourceKind};
+
+    pub(super) fn request(text: &str) -> Generate {
+        let content = vec![Block::text(text)];
+        Generate {
+            model: None,
+            system: String::new(),
+            sources: Vec::new(),
+            messages: vec![Message::User {
+                content,
+                timestamp: 0,
+            }],
+            tools: Vec::new(),
+            prefix: String::new(),
+            purpose: Purpose::Agent,
+        }
+    }
+
+    pub(super) fn knowledge(id: &str, title: &str, text: &str) -> Source {
+        Source {
+            id: id.into(),
+            kind: SourceKind::Knowledge,
+            title: title.into(),
+            text: text.into(),
+            score: 1.0,
+        }
+    }
+
+    pub(super) fn memory(id: &str, prompt: &str, answer: &str) -> Source {
+        Source {
+            kind: SourceKind::Memory,
+            ..knowledge(id, prompt, answer)
+        }
+    }
+
+    #[test]
+    fn a_summary_holds_the_first_sentences_and_the_newest_exchanges() {
+        let mut compaction = request("Which port? And why?");
+        compaction.purpose = Purpose::Compaction;
+        assert_eq!(Rules::new(true).text(&compaction), "- User: Which port?");
+        compaction.messages = (0..1_000)
+            .flat_map(|number| request(&format!("Number {number} {}", "word ".repeat(20))).messages)
+            .collect();
+        let text = Rules::new(true).text(&compaction);
+        assert!(text.len() <= 16 * 1024 && text.contains("Number 999 ") && !text.contains("Number 1 "));
+    }
+
+    #[test]
+    fn a_tools_result_is_told() {
+        let mut asked = request("Add them");
+        for (name, is_error) in [("sum", false), ("product", true)] {
+            asked.messages.push(Message::ToolResult {
+                tool_call_id: name.into(),
+                tool_name: name.into(),
+                content: vec![Block::text("7")],
+                details: serde_json::Value::Null,
+                is_error,
+                timestamp: 0,
+            });
+        }
+        let text = Rules::new(true).text(&asked);
+        assert_eq!(text, "The tool sum answered: 7\nThe tool product failed: 7");
+    }
+
+    #[test]
+    fn beside_a_language_model_it_does_not_say_that_none_is_configured() {
+        let asked = request("What is the door code?");
+        assert!(Rules::new(true).text(&asked).contains(NO_MODEL));
+        assert!(Rules::new(false).text(&asked).contains(MODEL_DOWN));
+    }
+}

@@ -1,0 +1,263 @@
+//! The engine `script`, for tests: replays the file that `KEN_SCRIPT` names. ken-model(8) has the format.
+//!
+//! It keeps no state: which line answers depends on the request alone, so that a killed ken-model answers the same
+//! again. The file is read at every call; a test may change it between two.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ken_types::event::{Message, ModelName, Purpose, StopReason, Usage, estimated_tokens};
+use ken_types::ops::model::{Delta, Generate};
+use ken_types::{Code, Error};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::provider::{Ear, Pending, Provider, Said};
+use crate::question;
+use crate::usage::estimate;
+
+#[derive(Debug)]
+pub(crate) struct Script {
+    name: ModelName,
+    file: PathBuf,
+}
+
+impl Script {
+    /// Fails when the file cannot be read or has a wrong line, so that a bad script is seen at start-up.
+    pub(crate) fn open(model: &str, file: PathBuf) -> Result<Script, Error> {
+        read(&file)?;
+        let name = ModelName {
+            provider: "script".into(),
+            id: model.into(),
+        };
+        Ok(Script { name, file })
+    }
+
+    async fn replay(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+        let asked = Asked::of(request, &self.name.id);
+        let line = read(&self.file)?.into_iter().find(|line| line.fits(&asked));
+        let line = line.ok_or_else(|| {
+            let message = format!("no line of {} fits this request", self.file.display());
+            Error::invalid("KEN_SCRIPT", message)
+        })?;
+        let mut stage = Stage {
+            ear,
+            to_skip: &request.prefix,
+            calls: asked.after_tools,
+            output: 0,
+            stop: None,
+        };
+        for step in line.events {
+            stage.play(step).await?;
+        }
+        let usage = line.usage.unwrap_or_else(|| estimate(request, stage.output));
+        Ok(Said {
+            stop_reason: stage.stop.unwrap_or(StopReason::Stop),
+            usage,
+        })
+    }
+}
+
+impl Provider for Script {
+    fn api(&self) -> &'static str {
+        "script"
+    }
+
+    fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
+        Box::pin(self.replay(request, ear))
+    }
+}
+
+/// What a line is matched against.
+struct Asked<'a> {
+    text: String,
+    purpose: Purpose,
+    model: &'a str,
+    after_tools: usize,
+}
+
+impl<'a> Asked<'a> {
+    fn of(request: &Generate, model: &'a str) -> Asked<'a> {
+        let from_user = |message: &&Message| matches!(message, Message::User { .. } | Message::Signal { .. });
+        let since = request
+            .messages
+            .iter()
+            .rev()
+            .take_while(|message| !from_user(message));
+        Asked {
+            text: question::last(request),
+            purpose: request.purpose,
+            model,
+            after_tools: since
+                .filter(|message| matches!(message, Message::ToolResult { .. }))
+                .count(),
+        }
+    }
+}
+
+/// One line of the file: what it answers, and how.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(default)]
+    when: Option<String>,
+    #[serde(default)]
+    purpose: Option<Purpose>,
+    #[serde(default)]
+    after_tools: Option<usize>,
+    #[serde(default)]
+    model: Option<String>,
+    events: Vec<Step>,
+    #[serde(default)]
+    usage: Option<Usage>,
+}
+
+impl Line {
+    fn fits(&self, asked: &Asked<'_>) -> bool {
+        self.when
+            .as_ref()
+            .is_none_or(|part| asked.text.contains(part.as_str()))
+            && self.purpose.is_none_or(|purpose| purpose == asked.purpose)
+            && self.after_tools.is_none_or(|count| count == asked.after_tools)
+            && self.model.as_ref().is_none_or(|model| model == asked.model)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Step {
+    Text(String),
+    Think(String),
+    SleepMs(u64),
+    Tool {
+        name: String,
+        #[serde(default)]
+        arguments: Value,
+        #[serde(default)]
+        id: Option<String>,
+    },
+    Error {
+        class: Class,
+        message: String,
+    },
+    Stop(Stop),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Stop {
+    Stop,
+    Length,
+}
+
+/// How providers fail (man page), and the code that it is on the wire.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Class {
+    Overloaded,
+    Network,
+    Auth,
+    Invalid,
+    ContextOverflow,
+    Internal,
+}
+
+impl Class {
+    fn code(self) -> Code {
+        match self {
+            Class::Overloaded => Code::Busy,
+            Class::Network => Code::Unavailable,
+            Class::Auth => Code::Unauthenticated,
+            Class::Invalid => Code::Invalid,
+            Class::ContextOverflow => Code::TooLarge,
+            Class::Internal => Code::Internal,
+        }
+    }
+}
+
+/// A line being played.
+struct Stage<'a> {
+    ear: &'a dyn Ear,
+    /// What has been said in an earlier life: not said again, not waited for again.
+    to_skip: &'a str,
+    calls: usize,
+    output: u64,
+    stop: Option<StopReason>,
+}
+
+impl Stage<'_> {
+    async fn play(&mut self, step: Step) -> Result<(), Error> {
+        match step {
+            Step::Text(text) => self.say(&text).await,
+            Step::Think(delta) if self.to_skip.is_empty() => {
+                self.output += estimated_tokens(&delta);
+                self.ear.hear(Delta::Think { delta, opaque: None }).await
+            }
+            Step::SleepMs(ms) if self.to_skip.is_empty() => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(())
+            }
+            Step::Think(_) | Step::SleepMs(_) => Ok(()),
+            Step::Tool { name, arguments, id } => self.call(name, arguments, id).await,
+            Step::Error { class, message } => Err(Error::new(class.code(), message)),
+            Step::Stop(stop) => {
+                self.stop = Some(match stop {
+                    Stop::Stop => StopReason::Stop,
+                    Stop::Length => StopReason::Length,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    async fn say(&mut self, text: &str) -> Result<(), Error> {
+        let common = text
+            .bytes()
+            .zip(self.to_skip.bytes())
+            .take_while(|(a, b)| a == b)
+            .count();
+        let skipped = ken_text::head(text, common).len();
+        self.to_skip = self.to_skip.get(skipped..).unwrap_or_default();
+        let delta = text.get(skipped..).unwrap_or_default();
+        self.output += estimated_tokens(delta);
+        match delta.is_empty() {
+            true => Ok(()),
+            false => {
+                self.ear
+                    .hear(Delta::Text {
+                        delta: delta.to_owned(),
+                    })
+                    .await
+            }
+        }
+    }
+
+    async fn call(&mut self, name: String, arguments: Value, id: Option<String>) -> Result<(), Error> {
+        self.calls += 1;
+        let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
+        self.stop = Some(StopReason::ToolUse);
+        self.ear.hear(Delta::ToolCall { id, name, arguments }).await
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Line>, Error> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let message = format!("the script {} cannot be read: {error}", file.display());
+        Error::invalid("KEN_SCRIPT", message)
+    })?;
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
+    let parsed = lines.map(|(index, line)| {
+        serde_json::from_str(line).map_err(|error| {
+            let message = format!("{}:{}: {error}", file.display(), index + 1);
+            Error::invalid("KEN_SCRIPT", message).hint("ken-model(8), SCRIPT, has the format")
+        })
+    });
+    parsed.collect()
+}
