@@ -1,0 +1,140 @@
+use std::ops::Range;
+
+use crate::theory::{Literal, RuleId};
+
+/// How a step follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inference {
+    /// A rule without premises.
+    Axiom,
+    /// The premises hold, so the conclusion does.
+    ModusPonens,
+    /// The conclusion does not hold, all premises but one do: so that one does not.
+    ModusTollens,
+}
+
+/// One derivation: the first, and so a shallowest, of its conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    pub inference: Inference,
+    pub rule: RuleId,
+    pub conclusion: Literal,
+    /// The most steps on a path from a given statement to this conclusion.
+    pub depth: u32,
+    /// Where [`Closure::premises`] are.
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+/// What follows from what was given, with a proof for everything.
+#[derive(Debug, Default)]
+pub struct Closure {
+    /// One step for each derived literal, premises before conclusions. A given literal has none.
+    pub steps: Vec<Step>,
+    pub(crate) premises: Vec<Literal>,
+    /// By literal: `UNKNOWN`, `GIVEN`, or the number of its step.
+    pub(crate) reasons: Vec<u32>,
+    /// Every literal that holds, in the order it came to hold.
+    pub(crate) order: Vec<Literal>,
+}
+
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+pub(crate) const GIVEN: u32 = u32::MAX - 1;
+
+/// A statement that holds together with its negation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The one that came to hold first.
+    pub first: Literal,
+    pub second: Literal,
+}
+
+impl Closure {
+    pub fn holds(&self, literal: Literal) -> bool {
+        self.reason(literal) != UNKNOWN
+    }
+
+    pub fn is_given(&self, literal: Literal) -> bool {
+        self.reason(literal) == GIVEN
+    }
+
+    /// The number of the step that derives the literal.
+    pub fn step_of(&self, literal: Literal) -> Option<usize> {
+        let reason = self.reason(literal);
+        (reason < GIVEN).then_some(reason as usize)
+    }
+
+    fn reason(&self, literal: Literal) -> u32 {
+        self.reasons.get(literal.index()).copied().unwrap_or(UNKNOWN)
+    }
+
+    /// What a step follows from: given literals or conclusions of earlier steps.
+    pub fn premises(&self, step: &Step) -> &[Literal] {
+        self.premises.get(range(step)).unwrap_or_default()
+    }
+
+    /// The depth of a literal that holds: 0 when it is given or an axiom.
+    pub fn depth(&self, literal: Literal) -> u32 {
+        self.step_of(literal)
+            .and_then(|step| self.steps.get(step))
+            .map_or(0, |step| step.depth)
+    }
+
+    /// The numbers of all steps that the literal rests on, in order, its own last. Empty for a given literal.
+    /// `None` when there are more than `most`.
+    pub fn proof(&self, literal: Literal, most: usize) -> Option<Vec<usize>> {
+        let mut proof: Vec<usize> = self.step_of(literal).into_iter().collect();
+        let mut known: std::collections::HashSet<usize> = proof.iter().copied().collect();
+        let mut next = 0;
+        while let Some(&number) = proof.get(next) {
+            let premises = self.steps.get(number).map_or(&[][..], |step| self.premises(step));
+            for step in premises.iter().filter_map(|&premise| self.step_of(premise)) {
+                if known.insert(step) {
+                    proof.push(step);
+                }
+            }
+            if proof.len() > most {
+                return None;
+            }
+            next += 1;
+        }
+        proof.sort_unstable();
+        Some(proof)
+    }
+
+    /// The given literals that a proof rests on, in the order they are used.
+    pub fn grounds(&self, proof: &[usize]) -> Vec<Literal> {
+        let steps = proof.iter().filter_map(|&number| self.steps.get(number));
+        let premises = steps.flat_map(|step| self.premises(step));
+        let mut grounds: Vec<Literal> = Vec::new();
+        let mut known = std::collections::HashSet::new();
+        grounds.extend(
+            premises
+                .copied()
+                .filter(|&literal| self.is_given(literal) && known.insert(literal)),
+        );
+        grounds
+    }
+
+    /// Every statement that holds together with its negation, in the order in which the second of the two came to hold.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let mut contradictions = Vec::new();
+        let mut held = vec![false; self.reasons.len() + 1];
+        for &literal in &self.order {
+            if let Some(place) = held.get_mut(literal.index()) {
+                *place = true;
+            }
+            if held.get(literal.negation().index()) == Some(&true) {
+                contradictions.push(Contradiction {
+                    first: literal.negation(),
+                    second: literal,
+                });
+            }
+        }
+        contradictions
+    }
+}
+
+fn range(step: &Step) -> Range<usize> {
+    step.start as usize..step.end as usize
+}

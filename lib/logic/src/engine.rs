@@ -1,0 +1,319 @@
+//! The least fixed point, in rounds.
+
+use crate::closure::{Closure, GIVEN, Inference, Step, UNKNOWN};
+use crate::join::Joins;
+use crate::theory::{Exhausted, Literal, Rule, RuleId, Theory};
+
+pub(crate) struct Engine<'t, 'a> {
+    theory: &'t mut Theory<'a>,
+    closure: Closure,
+    watches: Watches,
+    /// By rule: how many of its triggers hold and have been looked at.
+    held: Vec<u32>,
+    /// By literal: whether it has been looked at.
+    looked_at: Vec<bool>,
+    joins: Option<Joins>,
+    /// Whether every instance of a rule is wanted, in place of the closure.
+    only_instances: bool,
+    instances: Vec<Step>,
+}
+
+impl<'t, 'a> Engine<'t, 'a> {
+    pub(crate) fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
+        let literals = theory.atoms.len() * 2;
+        let mut closure = Closure {
+            reasons: vec![UNKNOWN; literals],
+            ..Closure::default()
+        };
+        for &literal in given {
+            if let Some(reason @ &mut UNKNOWN) = closure.reasons.get_mut(literal.index()) {
+                *reason = GIVEN;
+                closure.order.push(literal);
+            }
+        }
+        Engine {
+            watches: Watches::of(theory, literals),
+            held: vec![0; theory.rules.len()],
+            looked_at: vec![false; literals],
+            joins: Joins::of(theory),
+            theory,
+            closure,
+            only_instances: false,
+            instances: Vec::new(),
+        }
+    }
+
+    pub(crate) fn close(mut self) -> Result<Closure, Exhausted> {
+        self.axioms();
+        let mut start = 0;
+        let mut depth = 0;
+        while start < self.closure.order.len() {
+            depth += 1;
+            let end = self.closure.order.len();
+            self.round(start, end, depth)?;
+            start = end;
+        }
+        Ok(self.closure)
+    }
+
+    pub(crate) fn instances(mut self) -> Result<Closure, Exhausted> {
+        self.only_instances = true;
+        let end = self.closure.order.len();
+        self.round(0, end, 1)?;
+        Ok(Closure {
+            steps: self.instances,
+            ..self.closure
+        })
+    }
+
+    /// All that follows at once from `order[start..end]` and what was before; it is `depth` steps deep.
+    fn round(&mut self, start: usize, end: usize, depth: u32) -> Result<(), Exhausted> {
+        for place in start..end {
+            if let Some(&literal) = self.closure.order.get(place) {
+                self.look_at(literal, depth);
+            }
+        }
+        let Some(mut joins) = self.joins.take() else {
+            return Ok(());
+        };
+        joins.absorb(
+            self.theory,
+            self.closure.order.get(start..end).unwrap_or_default(),
+        )?;
+        let with_negations = !self.only_instances;
+        let found = joins.join(with_negations)?;
+        for firing in &found {
+            let (wording, negated) = joins.head(firing);
+            joins.spend(wording.len())?;
+            if let Some(conclusion) = self.theory.made(wording, negated) {
+                let inference = if firing.is_tollens() {
+                    Inference::ModusTollens
+                } else {
+                    Inference::ModusPonens
+                };
+                self.conclude(conclusion, inference, firing.rule, depth, |premises| {
+                    premises.extend(&firing.premises)
+                });
+            }
+            if self.closure.steps.len() > crate::MAX_DERIVED {
+                return Err(Exhausted);
+            }
+        }
+        self.joins = Some(joins);
+        Ok(())
+    }
+
+    fn axioms(&mut self) {
+        for rule in 0..self.theory.rules.len() as RuleId {
+            if let &[not_conclusion] = self.theory.triggers_of(rule) {
+                self.conclude(not_conclusion.negation(), Inference::Axiom, rule, 0, |_| ());
+            }
+        }
+    }
+
+    /// Counts the literal in every rule that it triggers.
+    fn look_at(&mut self, literal: Literal, depth: u32) {
+        set(&mut self.looked_at, literal);
+        for place in self.watches.places(literal) {
+            let Some(&rule) = self.watches.rules.get(place) else {
+                continue;
+            };
+            let Some(held) = self.held.get_mut(rule as usize) else {
+                continue;
+            };
+            *held += 1;
+            let (held, all) = (*held as usize, self.theory.triggers_of(rule).len());
+            if held + 1 == all {
+                self.fire_the_rest(rule, depth);
+            } else if held == all {
+                self.fire_each(rule, literal, depth);
+            }
+        }
+    }
+
+    /// All triggers but one hold: the negation of that one follows.
+    fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
+        let triggers = self.theory.triggers_of(rule);
+        let is_left = |&literal: &Literal| self.looked_at.get(literal.index()) != Some(&true);
+        if let Some(left) = triggers.iter().position(is_left) {
+            self.fire(rule, left, depth);
+        }
+    }
+
+    /// The rule and what holds contradict each other: each trigger is refuted by the others. `last` came to hold last.
+    fn fire_each(&mut self, rule: RuleId, last: Literal, depth: u32) {
+        let triggers = self.theory.triggers_of(rule);
+        let count = triggers.len();
+        if self.only_instances && triggers.last() == Some(&last) {
+            return; // the instance was found when the premises were complete
+        }
+        for left in (0..count).rev() {
+            self.fire(rule, left, depth);
+        }
+    }
+
+    /// Concludes the negation of the trigger at `left` from the others, which all hold.
+    fn fire(&mut self, rule: RuleId, left: usize, depth: u32) {
+        let theory = &*self.theory;
+        let triggers = theory.triggers_of(rule);
+        let (Some(&refuted), last) = (triggers.get(left), triggers.len() - 1) else {
+            return;
+        };
+        let tollens = left != last;
+        if tollens && self.only_instances {
+            return;
+        }
+        let inference = if tollens {
+            Inference::ModusTollens
+        } else {
+            Inference::ModusPonens
+        };
+        let closure = &mut self.closure;
+        let into = if self.only_instances {
+            Some(&mut self.instances)
+        } else {
+            None
+        };
+        conclude(
+            closure,
+            into,
+            refuted.negation(),
+            inference,
+            rule,
+            depth,
+            |premises| {
+                // What refutes comes first, then what holds.
+                premises.extend(triggers.last().filter(|_| tollens));
+                let others = triggers
+                    .iter()
+                    .take(last)
+                    .enumerate()
+                    .filter(|&(place, _)| place != left);
+                premises.extend(others.map(|(_, literal)| *literal));
+            },
+        );
+    }
+
+    fn conclude(
+        &mut self,
+        conclusion: Literal,
+        inference: Inference,
+        rule: RuleId,
+        depth: u32,
+        premises: impl FnOnce(&mut Vec<Literal>),
+    ) {
+        let into = if self.only_instances {
+            Some(&mut self.instances)
+        } else {
+            None
+        };
+        conclude(
+            &mut self.closure,
+            into,
+            conclusion,
+            inference,
+            rule,
+            depth,
+            premises,
+        );
+    }
+}
+
+/// Records a step, if its conclusion is new; into `instances`, if there is one, in any case.
+fn conclude(
+    closure: &mut Closure,
+    instances: Option<&mut Vec<Step>>,
+    conclusion: Literal,
+    inference: Inference,
+    rule: RuleId,
+    depth: u32,
+    premises: impl FnOnce(&mut Vec<Literal>),
+) {
+    if closure.reasons.len() <= conclusion.index() {
+        closure.reasons.resize((conclusion.index() | 1) + 1, UNKNOWN);
+    }
+    let Some(reason) = closure.reasons.get_mut(conclusion.index()) else {
+        return;
+    };
+    if instances.is_none() && *reason != UNKNOWN {
+        return;
+    }
+    let start = closure.premises.len() as u32;
+    premises(&mut closure.premises);
+    let end = closure.premises.len() as u32;
+    let step = Step {
+        inference,
+        rule,
+        conclusion,
+        depth,
+        start,
+        end,
+    };
+    match instances {
+        Some(instances) => instances.push(step),
+        None => {
+            *reason = closure.steps.len() as u32;
+            closure.steps.push(step);
+            closure.order.push(conclusion);
+        }
+    }
+}
+
+fn set(flags: &mut Vec<bool>, literal: Literal) {
+    if flags.len() <= literal.index() {
+        flags.resize((literal.index() | 1) + 1, false);
+    }
+    if let Some(flag) = flags.get_mut(literal.index()) {
+        *flag = true;
+    }
+}
+
+/// By literal: the ground rules that it triggers, in order, in one array.
+struct Watches {
+    starts: Vec<u32>,
+    rules: Vec<RuleId>,
+}
+
+impl Watches {
+    fn of(theory: &Theory<'_>, literals: usize) -> Watches {
+        // A counting sort of all triggers by literal; `starts` is shifted by one place while it counts.
+        let mut starts = vec![0u32; literals + 2];
+        for trigger in &theory.triggers {
+            if let Some(count) = starts.get_mut(trigger.index() + 2) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut rules = vec![0; theory.triggers.len()];
+        for (number, rule) in theory.rules.iter().enumerate() {
+            let &Rule::Ground { start, end } = rule else {
+                continue;
+            };
+            for trigger in theory
+                .triggers
+                .get(start as usize..end as usize)
+                .unwrap_or_default()
+            {
+                let Some(next) = starts.get_mut(trigger.index() + 1) else {
+                    continue;
+                };
+                if let Some(place) = rules.get_mut(*next as usize) {
+                    *place = number as RuleId;
+                }
+                *next += 1;
+            }
+        }
+        Watches { starts, rules }
+    }
+
+    fn places(&self, literal: Literal) -> std::ops::Range<usize> {
+        match self.starts.get(literal.index()..literal.index() + 2) {
+            Some(&[start, end]) => start as usize..end as usize,
+            _ => 0..0,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+
+/// Texts and their numbers, in order of first appearance. Open addressing over one array of 64-bit slots: the hash's upper
+/// half beside the number, so that a text is compared only when it very likely is the one.
+pub(crate) struct Interner<'a> {
+    texts: Vec<Cow<'a, str>>,
+    /// `0` is free; else the upper half of the hash and the number plus one. The length is a power of two.
+    slots: Vec<u64>,
+    seed: u64,
+}
+
+const UPPER: u64 = !0 << 32;
+
+impl<'a> Interner<'a> {
+    /// The seed is random, so that no input can be made to collide; nothing that is visible depends on it.
+    pub(crate) fn new() -> Interner<'a> {
+        Interner {
+            texts: Vec::new(),
+            slots: vec![0; 64],
+            seed: RandomState::new().hash_one(0) | 1,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// The text of a number that this interner gave.
+    pub(crate) fn text(&self, number: u32) -> &str {
+        self.texts.get(number as usize).map_or("", Cow::as_ref)
+    }
+
+    pub(crate) fn get(&self, text: &str) -> Option<u32> {
+        self.find(text).ok()
+    }
+
+    /// The text's number, and whether it is new.
+    pub(crate) fn intern(&mut self, text: Cow<'a, str>) -> (u32, bool) {
+        let (slot, upper) = match self.find(&text) {
+            Ok(number) => return (number, false),
+            Err(place) => place,
+        };
+        let number = self.texts.len() as u32; // an input of 8 MiB holds fewer texts than that
+        self.texts.push(text);
+        if let Some(free) = self.slots.get_mut(slot) {
+            *free = upper | u64::from(number + 1);
+        }
+        if self.texts.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        (number, true)
+    }
+
+    /// The number of the text, or the slot where it belongs and the upper half of its hash.
+    fn find(&self, text: &str) -> Result<u32, (usize, u64)> {
+        let hash = self.hash(text.as_bytes());
+        let mask = self.slots.len() - 1;
+        let mut slot = hash as usize & mask;
+        loop {
+            match self.slots.get(slot).copied().unwrap_or(0) {
+                0 => return Err((slot, hash & UPPER)),
+                used if used & UPPER == hash & UPPER && self.text(used as u32 - 1) == text => {
+                    return Ok(used as u32 - 1);
+                }
+                _ => slot = (slot + 1) & mask,
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let mask = self.slots.len() * 4 - 1;
+        let mut slots = vec![0u64; mask + 1];
+        for (number, text) in self.texts.iter().enumerate() {
+            let hash = self.hash(text.as_bytes());
+            let mut slot = hash as usize & mask;
+            while slots.get(slot).is_some_and(|used| *used != 0) {
+                slot = (slot + 1) & mask;
+            }
+            if let Some(free) = slots.get_mut(slot) {
+                *free = hash & UPPER | (number as u64 + 1);
+            }
+        }
+        self.slots = slots;
+    }
+
+    /// Folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let (blocks, rest) = bytes.as_chunks::<8>();
+        let mut state = self.seed ^ bytes.len() as u64;
+        for block in blocks {
+            state = fold(state ^ u64::from_le_bytes(*block), MULTIPLIER);
+        }
+        let mut last = [0u8; 8];
+        for (to, from) in last.iter_mut().zip(rest) {
+            *to = *from;
+        }
+        fold(state ^ u64::from_le_bytes(last), MULTIPLIER ^ self.seed)
+    }
+}
+
+/// An odd constant with as many ones as zeros (the fractional part of pi).
+const MULTIPLIER: u64 = 0x243f_6a88_85a3_08d3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_follow_first_appearance() {
+        let mut interner = Interner::new();
+        let texts: Vec<String> = (0..10_000).map(|n| format!("text {}", n % 5_000)).collect();
+        for (n, text) in texts.iter().enumerate() {
+            assert_eq!(
+                interner.intern(Cow::Borrowed(text)),
+                (n as u32 % 5_000, n < 5_000)
+            );
+        }
+        assert_eq!(interner.len(), 5_000);
+        assert_eq!(interner.get("text 4999"), Some(4_999));
+        assert_eq!(interner.get("text 5000"), None);
+        assert_eq!(interner.text(17), "text 17");
+    }
+}

@@ -1,0 +1,615 @@
+//! Rules with variables: every premise pattern is a relation of the phrases that its variables were bound to, and a rule is a
+//! join of relations. Semi-naive: each round joins only combinations with something new in them.
+
+use std::collections::HashMap;
+
+use crate::interner::Interner;
+use crate::pattern::{Matcher, Pattern, UNKNOWN_WORD, Words, instantiate, worded};
+use crate::statement::normalise;
+use crate::theory::{Exhausted, Literal, Rule, RuleId, Theory};
+
+/// The most premises of a rule with variables.
+pub const MAX_VARIABLE_PREMISES: usize = 16;
+
+/// What a firing costs of [`crate::MAX_WORK`], next to a look at a tuple: it takes memory until the round ends.
+const FIRING_WORK: usize = 30;
+
+pub(crate) struct Joins {
+    words: Interner<'static>,
+    phrases: Interner<'static>,
+    /// By phrase: as the user wrote it first.
+    wordings: Vec<String>,
+    relations: Vec<Relation>,
+    by_pattern: HashMap<Pattern, usize>,
+    /// By word: the patterns to try on a statement that has it. Each pattern waits at its rarest word.
+    by_word: HashMap<u32, Vec<usize>>,
+    /// Patterns of variables alone.
+    wordless: Vec<usize>,
+    rules: Vec<JoinRule>,
+    plans: HashMap<(usize, usize, usize), Plan>,
+    work: usize,
+}
+
+/// The statements that a pattern matches.
+struct Relation {
+    pattern: Pattern,
+    columns: usize,
+    /// Phrase numbers, `columns` for each tuple.
+    cells: Vec<u32>,
+    /// The statement of each tuple.
+    literals: Vec<Literal>,
+    /// Tuples from here on are new in this round.
+    new_from: usize,
+    indexes: Vec<Index>,
+}
+
+/// Tuples by the values of some columns.
+struct Index {
+    key: Vec<usize>,
+    tuples: HashMap<Vec<u32>, Vec<u32>>,
+}
+
+/// A rule as its parts: the premises, then the negation of the conclusion. Any one part is refuted by all the others.
+struct JoinRule {
+    id: RuleId,
+    parts: Vec<Part>,
+    variables: usize,
+    names: Vec<String>,
+}
+
+struct Part {
+    relation: usize,
+    /// By column of the relation: the rule's variable.
+    variables: Vec<usize>,
+    wording: String,
+    /// What is affirmed, when the wording denies it: its negation is worded so.
+    affirmed: Option<String>,
+}
+
+/// How to join the parts of a rule but `head`, starting from the new tuples of one.
+struct Plan {
+    lookups: Vec<Lookup>,
+}
+
+struct Lookup {
+    part: usize,
+    index: usize,
+    /// Variables that are bound before, in the order of the index's key.
+    key: Vec<usize>,
+}
+
+/// One application of a rule.
+pub(crate) struct Firing {
+    pub(crate) rule: RuleId,
+    pub(crate) premises: Vec<Literal>,
+    join_rule: usize,
+    /// The part whose negation follows.
+    head: usize,
+    tollens: bool,
+    /// By variable of the rule: its phrase.
+    binding: Vec<u32>,
+}
+
+impl Firing {
+    pub(crate) fn is_tollens(&self) -> bool {
+        self.tollens
+    }
+}
+
+impl Joins {
+    /// `None` when no rule has variables.
+    pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
+        let has_some = theory
+            .rules
+            .iter()
+            .any(|rule| matches!(rule, Rule::Variable { .. }));
+        if !has_some {
+            return None;
+        }
+        let mut joins = Joins {
+            words: Interner::new(),
+            phrases: Interner::new(),
+            wordings: Vec::new(),
+            relations: Vec::new(),
+            by_pattern: HashMap::new(),
+            by_word: HashMap::new(),
+            wordless: Vec::new(),
+            rules: Vec::new(),
+            plans: HashMap::new(),
+            work: 0,
+        };
+        for (id, rule) in theory.rules.iter().enumerate() {
+            if let Rule::Variable { premises, conclusion } = rule {
+                joins.add(id as RuleId, premises, conclusion);
+            }
+        }
+        joins.index_patterns();
+        Some(joins)
+    }
+
+    fn add(&mut self, id: RuleId, premises: &[&str], conclusion: &str) {
+        let mut rule = JoinRule {
+            id,
+            parts: Vec::new(),
+            variables: 0,
+            names: Vec::new(),
+        };
+        for premise in premises {
+            let part = self.part(premise, false, &mut rule.names);
+            let known = |other: &Part| other.relation == part.relation && other.variables == part.variables;
+            if !rule.parts.iter().any(known) {
+                rule.parts.push(part);
+            }
+        }
+        let conclusion = self.part(conclusion, true, &mut rule.names);
+        rule.parts.push(conclusion);
+        rule.variables = rule.names.len();
+        self.rules.push(rule);
+    }
+
+    fn part(&mut self, wording: &str, deny: bool, names: &mut Vec<String>) -> Part {
+        let (mut pattern, own) = Pattern::of(wording, &mut self.words);
+        pattern.negated ^= deny;
+        let variables = own.into_iter().map(|name| {
+            let known = names.iter().position(|known| *known == name);
+            known.unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            })
+        });
+        let variables = variables.collect();
+        let statement = normalise(wording);
+        Part {
+            relation: self.relation(pattern),
+            variables,
+            wording: wording.to_owned(),
+            affirmed: statement.negated.then(|| statement.atom.into_owned()),
+        }
+    }
+
+    fn relation(&mut self, pattern: Pattern) -> usize {
+        let next = self.relations.len();
+        let number = *self.by_pattern.entry(pattern.clone()).or_insert(next);
+        if number == next {
+            let columns = pattern.columns();
+            let (cells, literals, indexes) = (Vec::new(), Vec::new(), Vec::new());
+            self.relations.push(Relation {
+                pattern,
+                columns,
+                cells,
+                literals,
+                new_from: 0,
+                indexes,
+            });
+        }
+        number
+    }
+
+    fn index_patterns(&mut self) {
+        let mut uses: HashMap<u32, usize> = HashMap::new();
+        for word in self
+            .relations
+            .iter()
+            .flat_map(|relation| relation.pattern.words())
+        {
+            *uses.entry(word).or_default() += 1;
+        }
+        for (number, relation) in self.relations.iter().enumerate() {
+            match relation
+                .pattern
+                .words()
+                .min_by_key(|word| uses.get(word).copied())
+            {
+                Some(rarest) => self.by_word.entry(rarest).or_default().push(number),
+                None => self.wordless.push(number),
+            }
+        }
+    }
+
+    /// Counts work against the limit.
+    pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
+        self.work = self.work.saturating_add(work);
+        if self.work > crate::MAX_WORK {
+            Err(Exhausted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes in the literals that are new in this round.
+    pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
+        for relation in &mut self.relations {
+            relation.new_from = relation.literals.len();
+        }
+        for &literal in literals {
+            let text = theory.atoms.text(literal.atom());
+            let words = Words::of(text, &self.words);
+            self.spend(words.words.len() + self.wordless.len())?;
+            for number in self.candidates(&words) {
+                self.match_one(theory, literal, &words, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The relations whose pattern may match, each once, in order.
+    fn candidates(&self, words: &Words<'_>) -> Vec<usize> {
+        let known = words.words.iter().filter(|(word, _, _)| *word != UNKNOWN_WORD);
+        let listed = known.filter_map(|(word, _, _)| self.by_word.get(word)).flatten();
+        let mut candidates: Vec<usize> = listed.chain(&self.wordless).copied().collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
+    }
+
+    fn match_one(
+        &mut self,
+        theory: &Theory<'_>,
+        literal: Literal,
+        words: &Words<'_>,
+        number: usize,
+    ) -> Result<(), Exhausted> {
+        let Some(relation) = self.relations.get_mut(number) else {
+            return Ok(());
+        };
+        if relation.pattern.negated != literal.is_negated() {
+            return Ok(());
+        }
+        let left = crate::MAX_WORK - self.work.min(crate::MAX_WORK);
+        let found = Matcher::run(&relation.pattern, words, left);
+        let (matches, work) = (found.matches, found.work);
+        for phrases in &matches {
+            let mut tuple = Vec::with_capacity(phrases.len());
+            for &phrase in phrases {
+                let (number, new) = self.phrases.intern(phrase.to_owned().into());
+                if new {
+                    self.wordings.push(worded(phrase, &theory.wording(literal)));
+                }
+                tuple.push(number);
+            }
+            relation.push(&tuple, literal);
+        }
+        self.spend(work)
+    }
+
+    /// Every application of a rule that uses something new; those that refute a premise only `with_negations`.
+    pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
+        let mut found = Vec::new();
+        for rule in 0..self.rules.len() {
+            let parts = self.rules.get(rule).map_or(0, |rule| rule.parts.len());
+            let first = if with_negations { 0 } else { parts - 1 };
+            for head in (first..parts).rev() {
+                for start in (0..parts).filter(|&start| start != head) {
+                    self.join_from(rule, head, start, &mut found)?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn join_from(
+        &mut self,
+        rule: usize,
+        head: usize,
+        start: usize,
+        found: &mut Vec<Firing>,
+    ) -> Result<(), Exhausted> {
+        self.spend(1)?;
+        if !self.is_worth_a_join(rule, head, start) {
+            return Ok(());
+        }
+        let key = (rule, head, start);
+        if !self.plans.contains_key(&key) {
+            let plan = self.plan(rule, head, start);
+            self.plans.insert(key, plan);
+        }
+        let (Some(plan), Some(join_rule)) = (self.plans.get(&key), self.rules.get(rule)) else {
+            return Ok(());
+        };
+        let mut search = Search {
+            relations: &self.relations,
+            rule: join_rule,
+            plan,
+            start,
+            binding: vec![None; join_rule.variables],
+            chosen: vec![0; join_rule.parts.len()],
+            found: Vec::new(),
+            work: 0,
+            most: crate::MAX_WORK - self.work.min(crate::MAX_WORK),
+        };
+        search.begin();
+        let (work, choices) = (search.work, search.found);
+        self.spend(work)?;
+        found.extend(
+            choices
+                .into_iter()
+                .filter_map(|choice| self.firing(rule, head, choice)),
+        );
+        Ok(())
+    }
+
+    /// Whether the start has new tuples, the other parts have any, and the head's variables are all bound by them.
+    fn is_worth_a_join(&self, rule: usize, head: usize, start: usize) -> bool {
+        let Some(rule) = self.rules.get(rule) else {
+            return false;
+        };
+        let relation = |part: &Part| self.relations.get(part.relation);
+        let has_new = rule
+            .parts
+            .get(start)
+            .and_then(relation)
+            .is_some_and(Relation::has_new);
+        let body = || {
+            rule.parts
+                .iter()
+                .enumerate()
+                .filter(|&(place, _)| place != head)
+                .map(|(_, part)| part)
+        };
+        let head = rule.parts.get(head).map_or(&[][..], |part| &part.variables);
+        has_new
+            && body()
+                .filter_map(relation)
+                .all(|relation| !relation.literals.is_empty())
+            && head
+                .iter()
+                .all(|variable| body().any(|part| part.variables.contains(variable)))
+    }
+
+    /// The other parts in the order that binds most: next always the part with the most bound columns.
+    fn plan(&mut self, rule: usize, head: usize, start: usize) -> Plan {
+        let Some(rule) = self.rules.get(rule) else {
+            return Plan { lookups: Vec::new() };
+        };
+        let mut left: Vec<usize> = (0..rule.parts.len())
+            .filter(|&part| part != head && part != start)
+            .collect();
+        let mut bound: Vec<usize> = rule
+            .parts
+            .get(start)
+            .map_or(Vec::new(), |part| part.variables.clone());
+        let mut lookups = Vec::new();
+        while let Some(part) = most_bound(rule, &left, &bound) {
+            left.retain(|&other| other != part);
+            let Some(next) = rule.parts.get(part) else {
+                continue;
+            };
+            let columns: Vec<usize> = (0..next.variables.len())
+                .filter(|&column| is_bound(next, column, &bound))
+                .collect();
+            let key = columns
+                .iter()
+                .filter_map(|&column| next.variables.get(column).copied())
+                .collect();
+            let index = self
+                .relations
+                .get_mut(next.relation)
+                .map_or(0, |relation| relation.index(columns));
+            lookups.push(Lookup { part, index, key });
+            bound.extend(&next.variables);
+        }
+        Plan { lookups }
+    }
+
+    fn firing(&self, join_rule: usize, head: usize, choice: Choice) -> Option<Firing> {
+        let rule = self.rules.get(join_rule)?;
+        let last = rule.parts.len() - 1;
+        let literal = |part: usize| {
+            let relation = self.relations.get(rule.parts.get(part)?.relation)?;
+            relation.literals.get(*choice.chosen.get(part)? as usize).copied()
+        };
+        // As for ground rules: what refutes comes first, then what holds.
+        let refuting = (head != last).then_some(last);
+        let others = (0..last).filter(|&part| part != head);
+        let premises = refuting.into_iter().chain(others).filter_map(literal).collect();
+        let tollens = head != last;
+        Some(Firing {
+            rule: rule.id,
+            premises,
+            join_rule,
+            head,
+            tollens,
+            binding: choice.binding,
+        })
+    }
+
+    /// The wording of what a firing concludes, and whether its negation is meant.
+    pub(crate) fn head(&self, firing: &Firing) -> (String, bool) {
+        let Some(rule) = self.rules.get(firing.join_rule) else {
+            return (String::new(), false);
+        };
+        let value = |name: &str| {
+            let variable = rule.names.iter().position(|known| known == name)?;
+            self.wordings
+                .get(*firing.binding.get(variable)? as usize)
+                .map(String::as_str)
+        };
+        let Some(part) = rule.parts.get(firing.head) else {
+            return (String::new(), false);
+        };
+        match &part.affirmed {
+            Some(affirmed) if firing.tollens => (instantiate(affirmed, value), false),
+            _ => (instantiate(&part.wording, value), firing.tollens),
+        }
+    }
+}
+
+fn is_bound(part: &Part, column: usize, bound: &[usize]) -> bool {
+    part.variables
+        .get(column)
+        .is_some_and(|variable| bound.contains(variable))
+}
+
+fn most_bound(rule: &JoinRule, left: &[usize], bound: &[usize]) -> Option<usize> {
+    let count = |part: &usize| {
+        let part = rule.parts.get(*part);
+        part.map_or(0, |part| {
+            (0..part.variables.len())
+                .filter(|&column| is_bound(part, column, bound))
+                .count()
+        })
+    };
+    // max_by_key takes the last of equals; the first is wanted.
+    left.iter().rev().copied().max_by_key(count)
+}
+
+impl Relation {
+    fn has_new(&self) -> bool {
+        self.new_from < self.literals.len()
+    }
+
+    fn push(&mut self, tuple: &[u32], literal: Literal) {
+        let number = self.literals.len() as u32;
+        self.cells.extend_from_slice(tuple);
+        self.literals.push(literal);
+        for index in &mut self.indexes {
+            index.insert(tuple, number);
+        }
+    }
+
+    fn tuple(&self, number: u32) -> &[u32] {
+        let start = number as usize * self.columns;
+        self.cells.get(start..start + self.columns).unwrap_or_default()
+    }
+
+    /// The number of the index over these columns, which is made when there is none.
+    fn index(&mut self, key: Vec<usize>) -> usize {
+        if let Some(known) = self.indexes.iter().position(|index| index.key == key) {
+            return known;
+        }
+        let mut index = Index {
+            key,
+            tuples: HashMap::new(),
+        };
+        for number in 0..self.literals.len() as u32 {
+            index.insert(self.tuple(number), number);
+        }
+        self.indexes.push(index);
+        self.indexes.len() - 1
+    }
+}
+
+impl Index {
+    fn insert(&mut self, tuple: &[u32], number: u32) {
+        let key = self
+            .key
+            .iter()
+            .filter_map(|&column| tuple.get(column).copied())
+            .collect();
+        self.tuples.entry(key).or_default().push(number);
+    }
+}
+
+/// By part: the chosen tuple; and what the variables are bound to.
+struct Choice {
+    chosen: Vec<u32>,
+    binding: Vec<u32>,
+}
+
+/// One join, depth first.
+struct Search<'s> {
+    relations: &'s [Relation],
+    rule: &'s JoinRule,
+    plan: &'s Plan,
+    start: usize,
+    binding: Vec<Option<u32>>,
+    chosen: Vec<u32>,
+    found: Vec<Choice>,
+    work: usize,
+    most: usize,
+}
+
+impl Search<'_> {
+    fn begin(&mut self) {
+        let Some(relation) = self.relation(self.start) else {
+            return;
+        };
+        for number in relation.new_from as u32..relation.literals.len() as u32 {
+            self.choose(self.start, number, 0);
+        }
+    }
+
+    fn relation(&self, part: usize) -> Option<&'_ Relation> {
+        self.relations.get(self.rule.parts.get(part)?.relation)
+    }
+
+    /// Binds the part's variables to the tuple, goes on with the lookup after it, and unbinds.
+    fn choose(&mut self, part: usize, number: u32, next: usize) {
+        self.work += 1;
+        if self.work > self.most {
+            return;
+        }
+        let before = self.binding.clone();
+        if self.bind(part, number) {
+            if let Some(chosen) = self.chosen.get_mut(part) {
+                *chosen = number;
+            }
+            self.go(next);
+        }
+        self.binding = before;
+    }
+
+    fn bind(&mut self, part: usize, number: u32) -> bool {
+        let (relations, rule) = (self.relations, self.rule);
+        let Some(part) = rule.parts.get(part) else {
+            return false;
+        };
+        let tuple = relations
+            .get(part.relation)
+            .map_or(&[][..], |relation| relation.tuple(number));
+        part.variables
+            .iter()
+            .zip(tuple)
+            .all(|(&variable, &phrase)| match self.binding.get_mut(variable) {
+                Some(bound @ None) => {
+                    *bound = Some(phrase);
+                    true
+                }
+                Some(Some(bound)) => *bound == phrase,
+                None => false,
+            })
+    }
+
+    fn go(&mut self, next: usize) {
+        let (relations, rule, plan) = (self.relations, self.rule, self.plan);
+        let Some(lookup) = plan.lookups.get(next) else {
+            let binding = self.binding.iter().map(|bound| bound.unwrap_or(0)).collect();
+            self.work += FIRING_WORK;
+            self.found.push(Choice {
+                chosen: self.chosen.clone(),
+                binding,
+            });
+            return;
+        };
+        let Some(relation) = rule
+            .parts
+            .get(lookup.part)
+            .and_then(|part| relations.get(part.relation))
+        else {
+            return;
+        };
+        let key: Vec<u32> = lookup
+            .key
+            .iter()
+            .filter_map(|&variable| self.binding.get(variable).copied().flatten())
+            .collect();
+        self.work += 1;
+        let tuples = relation
+            .indexes
+            .get(lookup.index)
+            .and_then(|index| index.tuples.get(&key));
+        // Parts before the start take only old tuples: what is new in two parts is found from the first of them.
+        let end = if lookup.part < self.start {
+            relation.new_from
+        } else {
+            relation.literals.len()
+        };
+        for &number in tuples
+            .into_iter()
+            .flatten()
+            .take_while(|&&number| (number as usize) < end)
+        {
+            self.choose(lookup.part, number, next + 1);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Statements and rules: normalise, negate, derive, prove, contradict. Pure; no I/O, no clock, no hidden state, so equal
+//! theories give equal closures, step by step.
+//!
+//! A [`Theory`] holds rules over statements. [`Theory::derive`] closes a set of given statements under modus ponens and modus
+//! tollens: for each rule `p1 … pn -> c` also `not c, all p but pi -> not pi`. Rules without variables take time linear in their
+//! size (Dowling and Gallier, "Linear-time algorithms for testing the satisfiability of propositional Horn formulae", 1984);
+//! rules with variables (`?x`) are joined by index, semi-naively. The closure is computed in rounds, so that the first
+//! derivation of a statement is a shallowest one: with any decay of confidence per step the best there is.
+
+mod closure;
+mod engine;
+mod interner;
+mod join;
+mod pattern;
+mod statement;
+mod theory;
+
+pub use closure::{Closure, Contradiction, Inference, Step};
+pub use join::MAX_VARIABLE_PREMISES;
+pub use pattern::MAX_VARIABLES;
+pub use statement::{Statement, normalise};
+pub use theory::{Exhausted, Invalid, Literal, RuleId, Theory};
+
+/// The most statements that [`Theory::derive`] derives with rules that hold variables.
+pub const MAX_DERIVED: usize = 1_000_000;
+
+/// The most work of joins: tuples looked at, and words and bytes of statements made.
+pub const MAX_WORK: usize = 30_000_000;

@@ -1,0 +1,288 @@
+//! Statements with variables.
+
+use crate::interner::Interner;
+use crate::statement::normalise;
+use crate::theory::Invalid;
+
+/// A premise or a conclusion with variables: its words, in normal form.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Pattern {
+    pub(crate) negated: bool,
+    pub(crate) tokens: Vec<Token>,
+}
+
+/// A variable is its number in [`Pattern`]: 0 for the first that occurs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Token {
+    Word(u32),
+    /// Binds one or more words where words stand around it; next to another variable it binds exactly one, since nothing
+    /// would tell where the one ends and the other begins.
+    Variable {
+        column: u32,
+        wide: bool,
+    },
+}
+
+/// Whether a word of a statement is a variable: `?` and a name.
+fn is_variable(word: &str) -> bool {
+    word.strip_prefix('?')
+        .and_then(|name| name.chars().next())
+        .is_some_and(|first| first.is_alphanumeric() || first == '_')
+}
+
+/// Whether any word of a wording is a variable.
+pub(crate) fn has_variable(wording: &str) -> bool {
+    wording.as_bytes().contains(&b'?') && wording.split_whitespace().any(is_variable)
+}
+
+/// The variable that a word of a wording holds, without punctuation after it ("?x." is "?x").
+fn variable(word: &str) -> Option<&str> {
+    is_variable(word).then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
+}
+
+impl Pattern {
+    /// The pattern of a wording, and the names of its variables by column.
+    pub(crate) fn of(wording: &str, words: &mut Interner<'static>) -> (Pattern, Vec<String>) {
+        let statement = normalise(wording);
+        let mut names: Vec<String> = Vec::new();
+        let mut tokens = Vec::new();
+        for word in statement.atom.split(' ') {
+            tokens.push(match variable(word) {
+                Some(name) => Token::Variable {
+                    column: column(&mut names, name),
+                    wide: true,
+                },
+                None => Token::Word(words.intern(word.to_owned().into()).0),
+            });
+        }
+        narrow(&mut tokens);
+        (
+            Pattern {
+                negated: statement.negated,
+                tokens,
+            },
+            names,
+        )
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        let columns = self.tokens.iter().filter_map(|token| match token {
+            Token::Variable { column, .. } => Some(*column as usize + 1),
+            Token::Word(_) => None,
+        });
+        columns.max().unwrap_or(0)
+    }
+
+    pub(crate) fn words(&self) -> impl Iterator<Item = u32> {
+        self.tokens.iter().filter_map(|token| match token {
+            Token::Word(word) => Some(*word),
+            Token::Variable { .. } => None,
+        })
+    }
+}
+
+fn column(names: &mut Vec<String>, name: &str) -> u32 {
+    let known = names.iter().position(|known| known == name);
+    known.unwrap_or_else(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    }) as u32
+}
+
+fn narrow(tokens: &mut [Token]) {
+    let is_variable: Vec<bool> = tokens
+        .iter()
+        .map(|token| matches!(token, Token::Variable { .. }))
+        .collect();
+    let beside = |place: Option<usize>| place.and_then(|place| is_variable.get(place)) == Some(&true);
+    for (place, token) in tokens.iter_mut().enumerate() {
+        if let Token::Variable { wide, .. } = token {
+            *wide = !beside(place.checked_sub(1)) && !beside(place.checked_add(1));
+        }
+    }
+}
+
+/// The most variables of one statement, counted as often as they occur.
+pub const MAX_VARIABLES: usize = 64;
+
+/// Every variable of the conclusion must be in a premise, and no statement may have too many.
+pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
+    let count = |wording: &str| {
+        wording
+            .split_whitespace()
+            .filter(|word| is_variable(word))
+            .count()
+    };
+    if premises
+        .iter()
+        .chain([&conclusion])
+        .any(|wording| count(wording) > MAX_VARIABLES)
+    {
+        return Err(Invalid::TooManyVariables);
+    }
+    let mut words = Interner::new();
+    let mut bound: Vec<String> = Vec::new();
+    for premise in premises {
+        bound.extend(Pattern::of(premise, &mut words).1);
+    }
+    match Pattern::of(conclusion, &mut words)
+        .1
+        .into_iter()
+        .find(|name| !bound.contains(name))
+    {
+        Some(name) => Err(Invalid::Unbound(name)),
+        None => Ok(()),
+    }
+}
+
+/// A statement cut into words, each a number and the end of its text, so that any run of words is a slice.
+pub(crate) struct Words<'t> {
+    pub(crate) text: &'t str,
+    /// Of each word: its number (`UNKNOWN_WORD` when no pattern has it), start and end.
+    pub(crate) words: Vec<(u32, usize, usize)>,
+}
+
+pub(crate) const UNKNOWN_WORD: u32 = u32::MAX;
+
+impl<'t> Words<'t> {
+    pub(crate) fn of(text: &'t str, numbers: &Interner<'static>) -> Words<'t> {
+        let mut words = Vec::new();
+        let mut start = 0;
+        for word in text.split(' ') {
+            let end = start + word.len();
+            words.push((numbers.get(word).unwrap_or(UNKNOWN_WORD), start, end));
+            start = end + 1;
+        }
+        Words { text, words }
+    }
+
+    /// The text of `words[from..to]`.
+    pub(crate) fn phrase(&self, from: usize, to: usize) -> &'t str {
+        match (
+            self.words.get(from),
+            to.checked_sub(1).and_then(|last| self.words.get(last)),
+        ) {
+            (Some(&(_, start, _)), Some(&(_, _, end))) => self.text.get(start..end).unwrap_or_default(),
+            _ => "",
+        }
+    }
+}
+
+/// Finds every way to read a statement as a pattern.
+pub(crate) struct Matcher<'m, 't> {
+    pattern: &'m Pattern,
+    words: &'m Words<'t>,
+    /// By column: the words that it is bound to.
+    bound: Vec<Option<(usize, usize)>>,
+    pub(crate) matches: Vec<Vec<&'t str>>,
+    /// How many places were tried.
+    pub(crate) work: usize,
+    most: usize,
+}
+
+impl<'m, 't> Matcher<'m, 't> {
+    /// Gives up, with what was found, when more than `most` places were tried; `work` then exceeds it.
+    pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, most: usize) -> Matcher<'m, 't> {
+        let bound = vec![None; pattern.columns()];
+        let mut matcher = Matcher {
+            pattern,
+            words,
+            bound,
+            matches: Vec::new(),
+            work: 0,
+            most,
+        };
+        if pattern.tokens.len() <= words.words.len() {
+            matcher.go(0, 0);
+        }
+        matcher
+    }
+
+    /// Recurses at variables alone, of which there are at most [`MAX_VARIABLES`].
+    fn go(&mut self, mut token: usize, mut at: usize) {
+        while let Some(&Token::Word(word)) = self.pattern.tokens.get(token) {
+            if self.words.words.get(at).is_none_or(|known| known.0 != word) {
+                return;
+            }
+            (token, at) = (token + 1, at + 1);
+        }
+        self.work += 1;
+        if self.work > self.most {
+            return;
+        }
+        match self.pattern.tokens.get(token) {
+            None if at == self.words.words.len() => self.found(),
+            Some(&Token::Variable { column, wide }) => self.bind(token, at, column as usize, wide),
+            _ => {}
+        }
+    }
+
+    fn bind(&mut self, token: usize, at: usize, column: usize, wide: bool) {
+        // Every token that follows takes at least one word.
+        let left = self.pattern.tokens.len() - token - 1;
+        let longest = self.words.words.len().saturating_sub(left);
+        let longest = if wide { longest } else { longest.min(at + 1) };
+        let before = self.bound.get(column).copied().flatten();
+        for to in at + 1..=longest {
+            let same = |(from, until)| self.words.phrase(from, until) == self.words.phrase(at, to);
+            if before.is_some_and(|bound| !same(bound)) {
+                continue;
+            }
+            self.set(column, Some(before.unwrap_or((at, to))));
+            self.go(token + 1, to);
+        }
+        self.set(column, before);
+    }
+
+    fn set(&mut self, column: usize, to: Option<(usize, usize)>) {
+        if let Some(bound) = self.bound.get_mut(column) {
+            *bound = to;
+        }
+    }
+
+    fn found(&mut self) {
+        let phrases = self
+            .bound
+            .iter()
+            .flatten()
+            .map(|&(from, to)| self.words.phrase(from, to));
+        self.matches.push(phrases.collect());
+    }
+}
+
+/// The wording of a phrase as the user wrote it: the words of `wording` that fold to it; else the phrase itself.
+pub(crate) fn worded(phrase: &str, wording: &str) -> String {
+    if ken_text::is_folded(wording) {
+        return phrase.to_owned();
+    }
+    let words: Vec<&str> = wording.split_whitespace().collect();
+    let count = phrase.split(' ').count();
+    let same = |run: &&[&str]| {
+        let folded = ken_text::fold(&run.join(" ")).into_owned();
+        folded == phrase || folded.trim_end_matches('.') == phrase
+    };
+    let run = words.windows(count.max(1)).find(same);
+    run.map_or_else(
+        || phrase.to_owned(),
+        |run| run.join(" ").trim_end_matches('.').to_owned(),
+    )
+}
+
+/// A wording with its variables replaced; `value` gives the text of a name in normal form.
+pub(crate) fn instantiate<'v>(wording: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
+    let mut text = String::new();
+    for word in wording.split_whitespace() {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        let bound = variable(word).and_then(|name| Some((name, value(&ken_text::fold(name))?)));
+        match bound {
+            Some((name, value)) => {
+                text.push_str(value);
+                text.push_str(word.get(name.len()..).unwrap_or_default());
+            }
+            None => text.push_str(word),
+        }
+    }
+    text
+}

@@ -1,0 +1,274 @@
+//! When two wordings are one statement, and when one is the negation of the other.
+
+use std::borrow::Cow;
+
+/// A statement in normal form: what is said, and whether it is denied.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Statement<'a> {
+    /// The affirmed statement: folded, contractions expanded, without the negation, blanks and the final period.
+    pub atom: Cow<'a, str>,
+    pub negated: bool,
+}
+
+/// Normalises a wording. `not P`, `it is not the case that P`, `P is not Q` and "isn't" are the negation of P. A negation
+/// inside a statement of several clauses ("a is not b and c is d") denies only one of them, so such a statement is taken
+/// whole: no negation is read out of it, and none is lost.
+pub fn normalise(wording: &str) -> Statement<'_> {
+    if is_plain(wording) {
+        return Statement {
+            atom: Cow::Borrowed(wording),
+            negated: false,
+        };
+    }
+    let folded = ken_text::fold(wording);
+    let folded = folded.trim_end_matches(['.', ' ']);
+    let expanded = expand(folded);
+    let words: Vec<&str> = expanded.split(' ').filter(|word| !word.is_empty()).collect();
+    let (rest, negated) = strip_prefixes(&words);
+    let (atom, inner) = strip_inner(rest);
+    Statement {
+        atom: Cow::Owned(atom),
+        negated: negated ^ inner,
+    }
+}
+
+/// Whether a look at the bytes is enough to know that a wording is its own normal form: lower-case ASCII words between
+/// single blanks, no apostrophe, no period, no `not`, and no "it is …" that could introduce a denial.
+fn is_plain(wording: &str) -> bool {
+    let bytes = wording.as_bytes();
+    let mut last = b' ';
+    let mut tail = 0u32; // the last three bytes
+    for &byte in bytes {
+        if !PLAIN[byte as usize] || (byte == b' ' && last == b' ') {
+            return false;
+        }
+        tail = (tail << 8 | u32::from(byte)) & 0x00ff_ffff;
+        if tail == NOT {
+            return false;
+        }
+        last = byte;
+    }
+    last != b' ' && !wording.starts_with("it ")
+}
+
+const NOT: u32 = u32::from_be_bytes([0, b'n', b'o', b't']);
+
+/// Bytes that mean only themselves.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let char = byte as u8;
+        plain[byte] =
+            char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, b' ' | b'_' | b'-' | b'?');
+        byte += 1;
+    }
+    plain
+};
+
+/// Takes contractions apart; `text` is folded.
+fn expand(text: &str) -> Cow<'_, str> {
+    if !text.contains('\'') && !text.contains("cannot") {
+        return Cow::Borrowed(text);
+    }
+    let mut expanded = String::with_capacity(text.len() + 8);
+    for word in text.split(' ') {
+        if !expanded.is_empty() {
+            expanded.push(' ');
+        }
+        // Punctuation after the word ("isn't,") stays after it.
+        let bare = word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '\'');
+        match ken_text::expand(bare) {
+            Some(contraction) => {
+                expanded.push_str(contraction.first(bare));
+                expanded.push(' ');
+                expanded.push_str(contraction.second);
+                expanded.push_str(word.get(bare.len()..).unwrap_or_default());
+            }
+            None => expanded.push_str(word),
+        }
+    }
+    Cow::Owned(expanded)
+}
+
+/// What is said before a statement to affirm (`false`) or deny (`true`) it.
+const PREFIXES: [(&[&str], bool); 8] = [
+    (&["it", "is", "not", "the", "case", "that"], true),
+    (&["it", "is", "not", "true", "that"], true),
+    (&["it", "is", "untrue", "that"], true),
+    (&["it", "is", "false", "that"], true),
+    (&["it", "is", "wrong", "that"], true),
+    (&["it", "is", "the", "case", "that"], false),
+    (&["it", "is", "true", "that"], false),
+    (&["not"], true),
+];
+
+fn strip_prefixes<'a, 'b>(mut words: &'b [&'a str]) -> (&'b [&'a str], bool) {
+    let mut negated = false;
+    while let Some((rest, denies)) = strip_prefix(words) {
+        words = rest;
+        negated ^= denies;
+    }
+    (words, negated)
+}
+
+fn strip_prefix<'a, 'b>(words: &'b [&'a str]) -> Option<(&'b [&'a str], bool)> {
+    PREFIXES.iter().find_map(|&(prefix, denies)| {
+        let rest = words.strip_prefix(prefix)?;
+        (!rest.is_empty()).then_some((rest, denies))
+    })
+}
+
+/// Reads the one "not" of a single clause out of it. "does not bark" denies "barks".
+fn strip_inner(words: &[&str]) -> (String, bool) {
+    let Some(at) = words.iter().position(|word| *word == "not") else {
+        return (words.join(" "), false);
+    };
+    let (before, after) = (
+        words.get(..at).unwrap_or_default(),
+        words.get(at + 1..).unwrap_or_default(),
+    );
+    if !is_one_clause(before, after) {
+        return (words.join(" "), false);
+    }
+    let (before, verb) = without_do(before, after);
+    let mut kept = before.to_vec();
+    kept.extend(verb.as_deref().or(after.first().copied()));
+    kept.extend(after.iter().skip(1));
+    (kept.join(" "), true)
+}
+
+fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
+    let subordinates = |word: &&str| SUBORDINATORS.contains(word);
+    let joins = |word: &&str| matches!(*word, "and" | "or" | "but" | "not" | "nor");
+    // "that" and "which" as the first word are determiners.
+    !after.is_empty()
+        && !before.is_empty()
+        && !before.iter().skip(1).any(subordinates)
+        && !after.iter().any(|word| subordinates(word) || joins(word))
+}
+
+const SUBORDINATORS: [&str; 14] = [
+    "if", "because", "who", "which", "that", "when", "while", "unless", "although", "since", "whether",
+    "where", "until", "whose",
+];
+
+/// Drops a final "does" or "do", and gives the verb after it the form it has without: (does) bark, barks.
+fn without_do<'a, 'b>(before: &'b [&'a str], after: &[&str]) -> (&'b [&'a str], Option<String>) {
+    // An adverb may stand between ("does not really bark"): then the verb cannot be told, and the wording stays.
+    let is_verb = |word: &&&str| !is_adverb(word);
+    match (before.split_last(), after.first().filter(is_verb)) {
+        (Some((&"do", rest)), Some(_)) => (rest, None),
+        (Some((&"does", rest)), Some(verb)) => (rest, Some(third_person(verb))),
+        _ => (before, None),
+    }
+}
+
+fn is_adverb(word: &str) -> bool {
+    let by_ending = word.len() > 4 && word.ends_with("ly") && !VERBS_IN_LY.contains(&word);
+    by_ending || ADVERBS.contains(&word)
+}
+
+const ADVERBS: [&str; 7] = ["always", "often", "ever", "even", "yet", "just", "quite"];
+
+const VERBS_IN_LY: [&str; 9] = [
+    "apply", "bully", "comply", "imply", "multiply", "rally", "reply", "supply", "tally",
+];
+
+fn third_person(verb: &str) -> String {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| verb.ends_with(ending));
+    let consonant_y = verb.ends_with('y') && !ends(&["ay", "ey", "oy", "uy"]);
+    match verb {
+        "have" => "has".to_owned(),
+        "be" => "is".to_owned(),
+        _ if consonant_y => verb.trim_end_matches('y').to_owned() + "ies",
+        _ if ends(&["s", "x", "z", "ch", "sh", "o"]) => verb.to_owned() + "es",
+        _ => verb.to_owned() + "s",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(a: &str, b: &str) -> bool {
+        normalise(a) == normalise(b)
+    }
+
+    fn opposite(a: &str, b: &str) -> bool {
+        let (a, b) = (normalise(a), normalise(b));
+        a.atom == b.atom && a.negated != b.negated
+    }
+
+    #[test]
+    fn wordings_of_one_statement() {
+        assert!(same("Socrates is a man ", "socrates is a man"));
+        assert!(same("The  server is\trunning.", "the server is running"));
+        assert!(same("CAFE\u{301} is open", "café is open"));
+        assert!(same("it is the case that a", "a"));
+        assert!(same("the server isn’t running", "the server is not running"));
+        assert!(same("not not a", "a"));
+        assert!(same("it isn't the case that a is b", "a is not b"));
+        assert!(same("it cannot fly", "it can not fly"));
+    }
+
+    #[test]
+    fn negations() {
+        assert!(opposite("the server is running", "the server isn't running"));
+        assert!(opposite("b", "not b"));
+        assert!(opposite("b", "It is not the case that B."));
+        assert!(opposite("the dog barks", "the dog does not bark"));
+        assert!(opposite("it flies", "it doesn't fly"));
+        assert!(opposite("dogs bark", "dogs don't bark"));
+        assert!(opposite("?x is a man", "?x is not a man"));
+        assert!(opposite("it can fly", "it cannot fly"));
+        assert!(!opposite("the red car is fast", "the blue car is not slow"));
+    }
+
+    #[test]
+    fn a_negation_of_one_clause_does_not_deny_the_whole() {
+        for (whole, part) in [
+            ("a is b and c is d", "a is not b and c is d"),
+            ("the man who is ill is here", "the man who is not ill is here"),
+            ("a is b and c is d", "a is not b and c is not d"),
+        ] {
+            assert!(!opposite(whole, part) && !same(whole, part), "{part}");
+        }
+        assert!(opposite(
+            "cats and dogs are reptiles",
+            "cats and dogs are not reptiles"
+        ));
+    }
+
+    #[test]
+    fn a_lone_not_is_a_word() {
+        assert_eq!(normalise("not").atom, "not");
+        assert_eq!(normalise("").atom, "");
+        assert_eq!(normalise(" . ").atom, "");
+    }
+
+    #[test]
+    fn plain_wordings_are_borrowed_and_the_fast_path_agrees() {
+        assert!(matches!(normalise("socrates is a man").atom, Cow::Borrowed(_)));
+        for word in [
+            "knot is tight",
+            "it is false that a",
+            "a-not",
+            "cannot fly it can",
+        ] {
+            assert!(!is_plain(word), "{word}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn normalising_an_atom_changes_nothing(text in "((it|is|not|the|case|that|a|b|does|do|Fly|isn't|and|\\.)[ ]{1,2}){0,8}") {
+            let once = normalise(&text);
+            let twice = normalise(&once.atom).atom.into_owned();
+            // What is left of a negation ("a not and b") may be read only whole; then nothing was read out of it before.
+            if !once.atom.split(' ').any(|word| word == "not") {
+                proptest::prop_assert_eq!(&twice, once.atom.as_ref());
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::closure::Closure;
+use crate::engine::Engine;
+use crate::interner::Interner;
+use crate::pattern::has_variable;
+use crate::statement::normalise;
+
+/// A statement or its negation, as a number that its [`Theory`] gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Literal(pub(crate) u32);
+
+impl Literal {
+    pub(crate) const fn new(atom: u32, negated: bool) -> Literal {
+        Literal(atom << 1 | negated as u32)
+    }
+
+    pub fn is_negated(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// The negation: twice is the literal itself.
+    #[must_use]
+    pub fn negation(self) -> Literal {
+        Literal(self.0 ^ 1)
+    }
+
+    pub(crate) fn atom(self) -> u32 {
+        self.0 >> 1
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A rule by its place in the order of [`Theory::add_rule`].
+pub type RuleId = u32;
+
+/// Why a statement or a rule cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalid {
+    /// Nothing is left of the wording in normal form.
+    Empty,
+    /// A statement that is given must not hold variables.
+    VariableInFact,
+    /// A variable of the conclusion that no premise binds.
+    Unbound(String),
+    /// More premises than a rule with variables may have.
+    TooManyPremises,
+    /// More variables than a statement may have.
+    TooManyVariables,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Invalid::Empty => f.write_str("the statement is empty"),
+            Invalid::VariableInFact => f.write_str("a fact must not hold a variable"),
+            Invalid::Unbound(name) => write!(f, "variable {name} of the conclusion is in no premise"),
+            Invalid::TooManyVariables => {
+                write!(
+                    f,
+                    "the statement has more than {} variables",
+                    crate::MAX_VARIABLES
+                )
+            }
+            Invalid::TooManyPremises => {
+                write!(
+                    f,
+                    "a rule with variables has more than {} premises",
+                    crate::MAX_VARIABLE_PREMISES
+                )
+            }
+        }
+    }
+}
+
+/// A closure that grew past a limit; the rules with variables may well have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted;
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (derived, work) = (crate::MAX_DERIVED, crate::MAX_WORK);
+        write!(
+            f,
+            "the rules with variables derive more than {derived} statements or need more than {work} steps"
+        )
+    }
+}
+
+/// Rules over statements, and the statements' numbers and wordings. `'a` is the text that the wordings are in.
+pub struct Theory<'a> {
+    pub(crate) atoms: Interner<'a>,
+    /// By literal: the user's words, where they are not the atom itself (or "not" and the atom).
+    wordings: Vec<Option<Cow<'a, str>>>,
+    pub(crate) rules: Vec<Rule<'a>>,
+    /// The triggers of all ground rules, one rule after the other: its premises, then the negation of its conclusion. Once
+    /// all but one hold, the negation of that one follows.
+    pub(crate) triggers: Vec<Literal>,
+    /// By literal: the last rule that had it as a premise; a premise given twice counts once.
+    seen: Vec<RuleId>,
+}
+
+pub(crate) enum Rule<'a> {
+    /// The rule's triggers are `triggers[start..end]`.
+    Ground { start: u32, end: u32 },
+    /// Wordings of premises and conclusion.
+    Variable {
+        premises: Vec<&'a str>,
+        conclusion: &'a str,
+    },
+}
+
+impl<'a> Theory<'a> {
+    pub fn new() -> Theory<'a> {
+        Theory {
+            atoms: Interner::new(),
+            wordings: Vec::new(),
+            rules: Vec::new(),
+            triggers: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// The literal that a wording states. The first wording that differs from the normal form is the one that answers use.
+    pub fn statement(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
+        if has_variable(wording) {
+            return Err(Invalid::VariableInFact);
+        }
+        self.ground(wording)
+    }
+
+    fn ground(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
+        let statement = normalise(wording);
+        if statement.atom.is_empty() {
+            return Err(Invalid::Empty);
+        }
+        let plain = !statement.negated && statement.atom == wording;
+        let literal = Literal::new(self.atoms.intern(statement.atom).0, statement.negated);
+        if !plain {
+            self.word(literal, Cow::Borrowed(wording.trim()));
+        }
+        Ok(literal)
+    }
+
+    /// The literal of a wording that was made, not given, or with `deny` of its negation.
+    pub(crate) fn made(&mut self, wording: String, deny: bool) -> Option<Literal> {
+        let statement = normalise(&wording);
+        if statement.atom.is_empty() {
+            return None;
+        }
+        let plain = !statement.negated && statement.atom == wording;
+        let negated = statement.negated;
+        let affirmed = Literal::new(
+            self.atoms.intern(Cow::Owned(statement.atom.into_owned())).0,
+            negated,
+        );
+        if !plain {
+            self.word(affirmed, Cow::Owned(wording));
+        }
+        Some(if deny { affirmed.negation() } else { affirmed })
+    }
+
+    /// The first wording stays.
+    fn word(&mut self, literal: Literal, wording: Cow<'a, str>) {
+        if self.wordings.len() <= literal.index() {
+            self.wordings.resize(literal.index() + 1, None);
+        }
+        if let Some(place @ None) = self.wordings.get_mut(literal.index()) {
+            *place = Some(wording);
+        }
+    }
+
+    /// The literal in the user's words, as far as the user had any for it.
+    pub fn wording(&self, literal: Literal) -> Cow<'_, str> {
+        let own = |literal: Literal| self.wordings.get(literal.index()).and_then(Option::as_deref);
+        match own(literal) {
+            Some(wording) => Cow::Borrowed(wording),
+            None if !literal.is_negated() => Cow::Borrowed(self.atoms.text(literal.atom())),
+            None => {
+                let affirmed = own(literal.negation()).unwrap_or_else(|| self.atoms.text(literal.atom()));
+                Cow::Owned(format!("not {}", affirmed.trim_end_matches('.')))
+            }
+        }
+    }
+
+    /// Adds a rule. Rules are numbered in the order of these calls, those that are refused included.
+    pub fn add_rule(
+        &mut self,
+        premises: impl Iterator<Item = &'a str> + Clone,
+        conclusion: &'a str,
+    ) -> Result<RuleId, Invalid> {
+        let id = self.rules.len() as RuleId;
+        let start = self.triggers.len() as u32;
+        self.rules.push(Rule::Ground { start, end: start }); // an empty rule, if this one is refused
+        let rule = if premises.clone().any(has_variable) || has_variable(conclusion) {
+            variable_rule(premises.collect(), conclusion)
+        } else {
+            self.ground_rule(id, start, premises, conclusion)
+        };
+        match rule {
+            Ok(rule) => {
+                self.rules.pop();
+                self.rules.push(rule);
+                Ok(id)
+            }
+            Err(invalid) => {
+                self.triggers.truncate(start as usize);
+                Err(invalid)
+            }
+        }
+    }
+
+    fn ground_rule(
+        &mut self,
+        id: RuleId,
+        start: u32,
+        premises: impl Iterator<Item = &'a str>,
+        conclusion: &'a str,
+    ) -> Result<Rule<'a>, Invalid> {
+        for premise in premises {
+            let premise = self.ground(premise)?;
+            if self.is_first_in(id, premise) {
+                self.triggers.push(premise);
+            }
+        }
+        let conclusion = self.ground(conclusion)?;
+        self.triggers.push(conclusion.negation());
+        Ok(Rule::Ground {
+            start,
+            end: self.triggers.len() as u32,
+        })
+    }
+
+    fn is_first_in(&mut self, rule: RuleId, premise: Literal) -> bool {
+        if self.seen.len() <= premise.index() {
+            self.seen.resize(premise.index() + 1, RuleId::MAX);
+        }
+        let last = self
+            .seen
+            .get_mut(premise.index())
+            .map(|seen| std::mem::replace(seen, rule));
+        last != Some(rule)
+    }
+
+    /// A ground rule's triggers: premises, then the negated conclusion. None for a rule with variables.
+    pub(crate) fn triggers_of(&self, rule: RuleId) -> &[Literal] {
+        match self.rules.get(rule as usize) {
+            Some(&Rule::Ground { start, end }) => self
+                .triggers
+                .get(start as usize..end as usize)
+                .unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    pub fn rule_count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Premises and conclusion of a rule without variables, each premise once.
+    pub fn ground_parts(&self, rule: RuleId) -> Option<(&[Literal], Literal)> {
+        let (conclusion, premises) = self.triggers_of(rule).split_last()?;
+        Some((premises, conclusion.negation()))
+    }
+
+    /// Everything that follows from what is given and the axioms.
+    pub fn derive(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
+        Engine::new(self, given).close()
+    }
+
+    /// Every way in which a rule's premises are all among the given statements, as steps; nothing is derived from their
+    /// conclusions, and a conclusion may be given too.
+    pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
+        Engine::new(self, given).instances()
+    }
+}
+
+impl Default for Theory<'_> {
+    fn default() -> Self {
+        Theory::new()
+    }
+}
+
+fn variable_rule<'a>(premises: Vec<&'a str>, conclusion: &'a str) -> Result<Rule<'a>, Invalid> {
+    if premises.len() > crate::MAX_VARIABLE_PREMISES {
+        return Err(Invalid::TooManyPremises);
+    }
+    for wording in premises.iter().chain([&conclusion]) {
+        if normalise(wording).atom.is_empty() {
+            return Err(Invalid::Empty);
+        }
+    }
+    crate::pattern::check_variables(&premises, conclusion)?;
+    Ok(Rule::Variable { premises, conclusion })
+}
