@@ -47,11 +47,18 @@ pub struct Contradiction {
     /// The one that came to hold first.
     pub first: Literal,
     pub second: Literal,
+    /// Whether neither proof rests on a statement of an earlier contradiction: the place to repair.
+    pub is_root: bool,
 }
 
 impl Closure {
     pub fn holds(&self, literal: Literal) -> bool {
         self.reason(literal) != UNKNOWN
+    }
+
+    /// Every literal that holds, in the order it came to hold.
+    pub fn held(&self) -> impl Iterator<Item = Literal> {
+        self.order.iter().copied()
     }
 
     pub fn is_given(&self, literal: Literal) -> bool {
@@ -118,20 +125,51 @@ impl Closure {
 
     /// Every statement that holds together with its negation, in the order in which the second of the two came to hold.
     pub fn contradictions(&self) -> Vec<Contradiction> {
-        let mut contradictions = Vec::new();
-        let mut held = vec![false; self.reasons.len() + 1];
+        let mut pairs = Vec::new();
+        let mut held = vec![false; self.reasons.len()];
         for &literal in &self.order {
             if let Some(place) = held.get_mut(literal.index()) {
                 *place = true;
             }
             if held.get(literal.negation().index()) == Some(&true) {
-                contradictions.push(Contradiction {
-                    first: literal.negation(),
-                    second: literal,
-                });
+                pairs.push((literal.negation(), literal));
             }
         }
-        contradictions
+        self.with_roots(&pairs)
+    }
+
+    fn with_roots(&self, pairs: &[(Literal, Literal)]) -> Vec<Contradiction> {
+        if pairs.is_empty() {
+            return Vec::new();
+        }
+        let mut own: Vec<usize> = vec![usize::MAX; self.reasons.len() + 1];
+        for (number, (first, second)) in pairs.iter().enumerate() {
+            for literal in [first, second] {
+                if let Some(place) = own.get_mut(literal.index()) {
+                    *place = number;
+                }
+            }
+        }
+        // By literal: the earliest contradiction that its proof, without itself, goes through.
+        let mut through: Vec<usize> = vec![usize::MAX; own.len()];
+        let at = |list: &[usize], literal: Literal| list.get(literal.index()).copied().unwrap_or(usize::MAX);
+        for step in &self.steps {
+            let premises = self.premises(step).iter();
+            let earliest = premises
+                .map(|&premise| at(&own, premise).min(at(&through, premise)))
+                .min();
+            if let (Some(place), Some(earliest)) = (through.get_mut(step.conclusion.index()), earliest) {
+                *place = earliest;
+            }
+        }
+        let root = |number: usize, first, second| at(&through, first).min(at(&through, second)) >= number;
+        let pairs = pairs.iter().enumerate();
+        let contradiction = |(number, &(first, second))| Contradiction {
+            first,
+            second,
+            is_root: root(number, first, second),
+        };
+        pairs.map(contradiction).collect()
     }
 }
 

@@ -13,13 +13,20 @@ pub(crate) struct Interner<'a> {
 const UPPER: u64 = !0 << 32;
 
 impl<'a> Interner<'a> {
-    /// The seed is random, so that no input can be made to collide; nothing that is visible depends on it.
-    pub(crate) fn new() -> Interner<'a> {
+    /// Room for this many texts. The seed is random, so that no input can be made to collide; nothing that is visible
+    /// depends on it.
+    pub(crate) fn with_capacity(texts: usize) -> Interner<'a> {
+        let slots = (texts * 2).next_power_of_two().max(64);
+        let seed = RandomState::new().hash_one(0) | 1;
         Interner {
-            texts: Vec::new(),
-            slots: vec![0; 64],
-            seed: RandomState::new().hash_one(0) | 1,
+            texts: Vec::with_capacity(texts),
+            slots: vec![0; slots],
+            seed,
         }
+    }
+
+    pub(crate) fn new() -> Interner<'a> {
+        Interner::with_capacity(0)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -99,10 +99,7 @@ impl Firing {
 impl Joins {
     /// `None` when no rule has variables.
     pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
-        let has_some = theory
-            .rules
-            .iter()
-            .any(|rule| matches!(rule, Rule::Variable { .. }));
+        let has_some = theory.rules.iter().any(|rule| matches!(rule, Rule::Variable(_)));
         if !has_some {
             return None;
         }
@@ -119,8 +116,8 @@ impl Joins {
             work: 0,
         };
         for (id, rule) in theory.rules.iter().enumerate() {
-            if let Rule::Variable { premises, conclusion } = rule {
-                joins.add(id as RuleId, premises, conclusion);
+            if let Rule::Variable(parts) = rule {
+                joins.add(id as RuleId, &parts.0, parts.1);
             }
         }
         joins.index_patterns();

@@ -107,20 +107,22 @@ pub struct Theory<'a> {
 pub(crate) enum Rule<'a> {
     /// The rule's triggers are `triggers[start..end]`.
     Ground { start: u32, end: u32 },
-    /// Wordings of premises and conclusion.
-    Variable {
-        premises: Vec<&'a str>,
-        conclusion: &'a str,
-    },
+    /// Wordings of premises and conclusion; boxed, since a ground rule is small and there may be very many.
+    Variable(Box<(Vec<&'a str>, &'a str)>),
 }
 
 impl<'a> Theory<'a> {
     pub fn new() -> Theory<'a> {
+        Theory::with_capacity(0)
+    }
+
+    /// A theory with room for this many rules.
+    pub fn with_capacity(rules: usize) -> Theory<'a> {
         Theory {
-            atoms: Interner::new(),
+            atoms: Interner::with_capacity(rules),
             wordings: Vec::new(),
-            rules: Vec::new(),
-            triggers: Vec::new(),
+            rules: Vec::with_capacity(rules),
+            triggers: Vec::with_capacity(rules * 2),
             seen: Vec::new(),
         }
     }
@@ -295,5 +297,5 @@ fn variable_rule<'a>(premises: Vec<&'a str>, conclusion: &'a str) -> Result<Rule
         }
     }
     crate::pattern::check_variables(&premises, conclusion)?;
-    Ok(Rule::Variable { premises, conclusion })
+    Ok(Rule::Variable(Box::new((premises, conclusion))))
 }

@@ -341,3 +341,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_contradiction_to_repair_is_told_from_what_follows_from_it() {
+    let facts: Vec<String> = vec!["a".into()];
+    let rules: Vec<Rule> = vec![(vec!["a".into()], "b".into()), (vec!["a".into()], "not b".into())];
+    let mut theory = Theory::new();
+    let closure = derive(&mut theory, &facts, &rules);
+    let found: Vec<(String, bool)> = closure
+        .contradictions()
+        .iter()
+        .map(|contradiction| {
+            (
+                theory.wording(contradiction.second).into_owned(),
+                contradiction.is_root,
+            )
+        })
+        .collect();
+    assert_eq!(found, [("not b".to_owned(), true), ("not a".to_owned(), false)]);
+}

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use crate::cli::Cli;
@@ -32,6 +33,20 @@ impl Source<'_> {
             Source::Stdin { .. } => Ok(Box::new(io::stdin().lock())),
             Source::Nothing => Ok(Box::new(io::empty())),
         }
+    }
+
+    /// The bytes that a regular file says it has, up to what is read of it; 0 when nobody knows.
+    fn size(&self) -> usize {
+        let file = match self {
+            Source::File(path) => path.metadata().ok(),
+            Source::Stdin { .. } => io::stdin()
+                .as_fd()
+                .try_clone_to_owned()
+                .ok()
+                .and_then(|descriptor| File::from(descriptor).metadata().ok()),
+            _ => None,
+        };
+        file.map_or(0, |metadata| metadata.len().min(MAX_INPUT as u64) as usize + 1)
     }
 
     fn name(&self) -> String {
@@ -79,7 +94,7 @@ pub(crate) fn read(source: Source<'_>, need: Need) -> Result<String, Error> {
     if need == Need::Optional && source.is_stdin_unnamed() && io::stdin().is_terminal() {
         return Ok(String::new());
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(source.size());
     let mut reader = source.open()?.take(MAX_INPUT as u64 + 1);
     reader
         .read_to_end(&mut bytes)

@@ -1,0 +1,408 @@
+//! What would explain the observations.
+
+use std::collections::BTreeSet;
+
+use ken_logic::{Closure, Inference, Literal, Theory};
+use ken_tool::{Error, Reply, Sent};
+use serde::Serialize;
+
+use crate::answer::{Found, Issue, Step};
+use crate::document::{Document, Hypothesis, Kind, statements};
+use crate::numbers::{counted, rounded};
+
+/// The most hypotheses that one explanation joins.
+const LARGEST_SET: usize = 4;
+
+/// The most hypotheses that are looked for where the document gives none.
+const MOST_FOUND: usize = 64;
+
+/// The most sets that are tried, and rules looked at in doing so; past that the answer says that the search was cut.
+const MOST_TRIES: usize = 20_000;
+const MOST_WORK: usize = 20_000_000;
+
+/// The weight of an explanation that nobody thought of, against 1 for a complete one of cost 1.
+const UNKNOWN: f64 = 0.25;
+
+/// A minimal set of hypotheses: none can go without losing an observation.
+#[derive(Serialize, Clone)]
+struct Explanation {
+    hypotheses: Vec<String>,
+    explains: Vec<String>,
+    unexplained: Vec<String>,
+    coverage: f64,
+    cost: f64,
+    confidence: f64,
+    #[serde(skip)]
+    members: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct More {
+    best_explanation: Option<Explanation>,
+    ranked_hypotheses: Vec<Explanation>,
+}
+
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+    if document.observations.is_empty() {
+        return Err(Error::invalid("/observations", "abduction needs observations"));
+    }
+    let found;
+    let hypotheses = if document.hypotheses.is_empty() {
+        found = look_for_hypotheses(document)?;
+        &found
+    } else {
+        &document.hypotheses
+    };
+    let mut search = Search::new(document, hypotheses)?;
+    let (ranked, is_cut) = search.run()?;
+    let best = ranked.first().cloned();
+    let (chain, conclusions) = search.chain(best.as_ref())?;
+    let confidence: Vec<f64> = conclusions
+        .iter()
+        .map(|_| best.as_ref().map_or(0.0, |best| best.confidence))
+        .collect();
+    let found = Found {
+        explanation: explanation(best.as_ref(), &ranked, document.observations.len()),
+        conclusions: &conclusions,
+        confidence,
+        chain: &chain,
+        issues: issues(best.as_ref(), is_cut),
+        more: More {
+            best_explanation: best,
+            ranked_hypotheses: ranked,
+        },
+    };
+    Ok(reply.send(&found.answer(Kind::Abductive, &document.facts, document)))
+}
+
+fn explanation(best: Option<&Explanation>, ranked: &[Explanation], observations: usize) -> String {
+    let Some(best) = best else {
+        return format!(
+            "no hypothesis explains any of {}",
+            counted(observations, "observation")
+        );
+    };
+    let rivals = ranked
+        .iter()
+        .skip(1)
+        .filter(|other| other.coverage == best.coverage && other.cost == best.cost)
+        .count();
+    let rest = if rivals > 0 {
+        format!("; {} as good", counted(rivals, "other explanation"))
+    } else {
+        String::new()
+    };
+    let (of, names) = (best.explains.len(), best.hypotheses.join(" and "));
+    format!(
+        "\"{names}\" explains {of} of {}{rest}",
+        counted(of + best.unexplained.len(), "observation")
+    )
+}
+
+fn issues(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
+    let warning = |kind, at: &str, message: String| Issue {
+        kind,
+        severity: "warning",
+        at: at.to_owned(),
+        message,
+        proofs: Vec::new(),
+    };
+    let unexplained = best.map_or(&[][..], |best| &best.unexplained).iter();
+    let mut issues: Vec<Issue> = unexplained
+        .map(|text| {
+            warning(
+                "unexplained",
+                "/observations",
+                format!("\"{text}\" is not explained"),
+            )
+        })
+        .collect();
+    if is_cut {
+        issues.push(warning(
+            "search_cut",
+            "/hypotheses",
+            "too many sets of hypotheses to try them all".to_owned(),
+        ));
+    }
+    issues
+}
+
+/// Without hypotheses in the document: whatever leads to an observation by the rules, read backwards.
+fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
+    let mut theory = Theory::new();
+    let observed = statements(&mut theory, &document.observations, "/observations")?;
+    let facts = document.facts_in(&mut theory)?;
+    for rule in 0..document.rules.len() {
+        for premise in document.rules.premises(rule) {
+            // A premise with variables of its own cannot be told from the conclusion; it is no candidate.
+            let _ = theory.add_rule([document.rules.conclusion(rule)].into_iter(), premise);
+        }
+    }
+    let closure = theory
+        .derive(&observed)
+        .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+    let backwards = closure
+        .steps
+        .iter()
+        .filter(|step| step.inference == Inference::ModusPonens);
+    let candidates = backwards
+        .map(|step| step.conclusion)
+        .filter(|literal| !facts.contains(literal));
+    let hypothesis = |literal| Hypothesis {
+        statement: theory.wording(literal).into_owned(),
+        cost: 1.0,
+    };
+    Ok(candidates.take(MOST_FOUND).map(hypothesis).collect())
+}
+
+struct Search<'a> {
+    theory: Theory<'a>,
+    document: &'a Document<'a>,
+    hypotheses: &'a [Hypothesis],
+    literals: Vec<Literal>,
+    /// What needs an explanation: what is observed and does not follow from the facts anyway.
+    observed: Vec<Literal>,
+    /// The facts that are no observations.
+    facts: Vec<Literal>,
+    /// Contradictions that are there without any hypothesis.
+    contradictions: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(document: &'a Document<'a>, hypotheses: &'a [Hypothesis]) -> Result<Search<'a>, Error> {
+        let mut theory = Theory::with_capacity(document.rules.len());
+        let observed = statements(&mut theory, &document.observations, "/observations")?;
+        let mut facts = document.facts_in(&mut theory)?;
+        facts.retain(|fact| !observed.contains(fact));
+        document.rules.add_to(&mut theory)?;
+        let texts: Vec<&'a str> = hypotheses
+            .iter()
+            .map(|hypothesis| hypothesis.statement.as_str())
+            .collect();
+        let mut literals = Vec::with_capacity(texts.len());
+        for (number, text) in texts.into_iter().enumerate() {
+            let literal = theory.statement(text);
+            literals.push(
+                literal.map_err(|invalid| {
+                    Error::invalid(format!("/hypotheses/{number}"), invalid.to_string())
+                })?,
+            );
+        }
+        let mut search = Search {
+            theory,
+            document,
+            hypotheses,
+            literals,
+            observed,
+            facts,
+            contradictions: 0,
+        };
+        let known = search.close(&[])?;
+        search.contradictions = known.contradictions().len();
+        search
+            .observed
+            .retain(|&literal| known.step_of(literal).is_none());
+        search.observed.dedup();
+        Ok(search)
+    }
+
+    fn close(&mut self, members: &[usize]) -> Result<Closure, Error> {
+        let assumed = members
+            .iter()
+            .filter_map(|&member| self.literals.get(member).copied());
+        let given: Vec<Literal> = self.facts.iter().copied().chain(assumed).collect();
+        self.theory
+            .derive(&given)
+            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+    }
+
+    /// All minimal explanations, the best first; and whether some sets were left untried.
+    fn run(&mut self) -> Result<(Vec<Explanation>, bool), Error> {
+        let mut tried: Vec<(Vec<usize>, BTreeSet<usize>)> = Vec::new();
+        let mut tries = 0;
+        let mut is_cut = false;
+        let mut sets: Vec<Vec<usize>> = (0..self.literals.len()).map(|member| vec![member]).collect();
+        for _ in 0..LARGEST_SET {
+            let mut open = Vec::new();
+            for set in std::mem::take(&mut sets) {
+                tries += 1;
+                is_cut |= tries > MOST_TRIES || tries * (self.theory.rule_count() + 1) > MOST_WORK;
+                if is_cut {
+                    break;
+                }
+                let Some(covered) = self.coverage(&set)? else {
+                    continue;
+                };
+                let is_complete = covered.len() == self.observed.len();
+                let inside = |(other, _): &&(Vec<usize>, BTreeSet<usize>)| {
+                    other.iter().all(|member| set.contains(member))
+                };
+                let is_minimal =
+                    !covered.is_empty() && !tried.iter().filter(inside).any(|(_, other)| *other == covered);
+                if is_minimal {
+                    tried.push((set.clone(), covered));
+                }
+                if !is_complete {
+                    open.push(set);
+                }
+            }
+            sets = self.larger(&open, &tried);
+        }
+        Ok((self.rank(tried), is_cut))
+    }
+
+    /// The observations that the set explains: they follow and are not assumed. `None` when the set contradicts the facts.
+    fn coverage(&mut self, set: &[usize]) -> Result<Option<BTreeSet<usize>>, Error> {
+        let closure = self.close(set)?;
+        if closure.contradictions().len() > self.contradictions {
+            return Ok(None);
+        }
+        let observed = self.observed.iter().enumerate();
+        Ok(Some(
+            observed
+                .filter(|(_, literal)| closure.step_of(**literal).is_some())
+                .map(|(place, _)| place)
+                .collect(),
+        ))
+    }
+
+    /// Sets of one more member that hold no complete explanation. Members go up, so that each set is made once.
+    fn larger(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
+        let complete: Vec<&Vec<usize>> = tried
+            .iter()
+            .filter(|(_, covered)| covered.len() == self.observed.len())
+            .map(|(set, _)| set)
+            .collect();
+        let mut larger = Vec::new();
+        for set in open {
+            let next = set.last().map_or(0, |last| last + 1);
+            for member in next..self.literals.len() {
+                let with: Vec<usize> = set.iter().copied().chain([member]).collect();
+                let is_needless = complete
+                    .iter()
+                    .any(|other| other.iter().all(|member| with.contains(member)));
+                if !is_needless && larger.len() <= MOST_TRIES {
+                    larger.push(with);
+                }
+            }
+        }
+        larger
+    }
+
+    /// By coverage, then cost, then order; confidence is an explanation's share of the weight of all, the unknown included.
+    fn rank(&self, tried: Vec<(Vec<usize>, BTreeSet<usize>)>) -> Vec<Explanation> {
+        let mut ranked: Vec<Explanation> = tried
+            .into_iter()
+            .map(|(members, covered)| self.explanation(members, &covered))
+            .collect();
+        ranked.sort_by(|a, b| {
+            b.coverage
+                .total_cmp(&a.coverage)
+                .then(a.cost.total_cmp(&b.cost))
+                .then(a.members.cmp(&b.members))
+        });
+        let weight =
+            |explanation: &Explanation| explanation.coverage / explanation.cost.max(f64::MIN_POSITIVE);
+        let all: f64 = UNKNOWN + ranked.iter().map(weight).sum::<f64>();
+        for explanation in &mut ranked {
+            explanation.confidence = rounded(weight(explanation) / all);
+        }
+        ranked
+    }
+
+    fn explanation(&self, members: Vec<usize>, covered: &BTreeSet<usize>) -> Explanation {
+        let worded = |literal: &Literal| self.theory.wording(*literal).into_owned();
+        let observed = || self.observed.iter().enumerate();
+        let chosen = || members.iter().filter_map(|&member| self.hypotheses.get(member));
+        Explanation {
+            hypotheses: chosen().map(|hypothesis| hypothesis.statement.clone()).collect(),
+            explains: observed()
+                .filter(|(place, _)| covered.contains(place))
+                .map(|(_, literal)| worded(literal))
+                .collect(),
+            unexplained: observed()
+                .filter(|(place, _)| !covered.contains(place))
+                .map(|(_, literal)| worded(literal))
+                .collect(),
+            coverage: rounded(covered.len() as f64 / self.observed.len().max(1) as f64),
+            cost: chosen().map(|hypothesis| hypothesis.cost).sum(),
+            confidence: 0.0,
+            members,
+        }
+    }
+
+    /// The best explanation's hypotheses, and then how the observations follow from them.
+    fn chain(&mut self, best: Option<&Explanation>) -> Result<(Vec<Step>, Vec<String>), Error> {
+        let Some(best) = best else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let closure = self.close(&best.members)?;
+        let mut chain: Vec<Step> = best
+            .hypotheses
+            .iter()
+            .map(|text| assumption(text, best))
+            .collect();
+        let mut numbers: BTreeSet<usize> = BTreeSet::new();
+        for &literal in self
+            .observed
+            .iter()
+            .filter(|&&literal| closure.step_of(literal).is_some())
+        {
+            numbers.extend(closure.proof(literal, usize::MAX).unwrap_or_default());
+        }
+        let steps = numbers.iter().filter_map(|&number| closure.steps.get(number));
+        chain.extend(steps.map(|step| self.step(&closure, step, best)));
+        Ok((chain, best.hypotheses.clone()))
+    }
+
+    fn step(&self, closure: &Closure, step: &ken_logic::Step, best: &Explanation) -> Step {
+        // A hypothesis is worded as in its document, and so it must be where it is a premise.
+        let worded = |literal: Literal| {
+            let member = self.literals.iter().position(|&known| known == literal);
+            let hypothesis = member
+                .filter(|member| best.members.contains(member))
+                .and_then(|member| self.hypotheses.get(member));
+            hypothesis.map_or_else(
+                || self.theory.wording(literal).into_owned(),
+                |known| known.statement.clone(),
+            )
+        };
+        let premises: Vec<String> = closure
+            .premises(step)
+            .iter()
+            .map(|&premise| worded(premise))
+            .collect();
+        let conclusion = self.theory.wording(step.conclusion).into_owned();
+        debug_assert!((step.rule as usize) < self.document.rules.len());
+        Step {
+            kind: if step.inference == Inference::Axiom {
+                "axiom"
+            } else {
+                "entailment"
+            },
+            rule: Some(step.rule),
+            explanation: format!(
+                "{conclusion} would follow from {} (rule {})",
+                premises.join(" and "),
+                step.rule
+            ),
+            premises,
+            conclusion,
+            confidence: best.confidence,
+        }
+    }
+}
+
+fn assumption(text: &str, best: &Explanation) -> Step {
+    Step {
+        kind: "hypothesis",
+        rule: None,
+        premises: Vec::new(),
+        conclusion: text.to_owned(),
+        confidence: best.confidence,
+        explanation: format!(
+            "{text}: assumed, since it would explain {}",
+            best.explains.join(" and ")
+        ),
+    }
+}

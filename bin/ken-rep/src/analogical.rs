@@ -1,0 +1,293 @@
+//! What one case suggests of another.
+
+use ken_tool::{Error, Reply, Sent};
+use serde::Serialize;
+
+use crate::answer::{Found, Step};
+use crate::document::{Document, Kind};
+use crate::numbers::{counted, rounded, wilson};
+use crate::structure::{Case, Relation, map};
+
+/// More alike than not, or nothing is transferred.
+const LEAST_SIMILARITY: f64 = 0.5;
+
+#[derive(Serialize)]
+struct More {
+    similarity: f64,
+    shared: Vec<String>,
+    differences: Vec<String>,
+    mapping: Vec<Pair>,
+    transferred: Vec<Transfer>,
+}
+
+#[derive(Serialize)]
+struct Pair {
+    source: String,
+    target: String,
+}
+
+#[derive(Serialize)]
+struct Transfer {
+    property: String,
+    value: String,
+    confidence: f64,
+    #[serde(skip)]
+    conclusion: String,
+    #[serde(skip)]
+    premise: String,
+}
+
+/// How two cases compare.
+struct Comparison {
+    source: Case,
+    target: Case,
+    /// Statements of both cases that agree, in the source's words.
+    shared: Vec<String>,
+    differences: Vec<String>,
+    /// Things of the source and of the target that play the same part.
+    mapping: crate::structure::Mapping,
+    matched: Vec<(usize, usize)>,
+    /// The weight of what agrees: one for an attribute, its size for a relation.
+    agreeing: usize,
+    differing: usize,
+}
+
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+    let source = Case::of(&document.source_case, "source_case")?;
+    let target = Case::of(&document.target_case, "target_case")?;
+    let comparison = Comparison::of(source, target);
+    let transferred = comparison.transfer();
+    let mut facts = document.facts.clone();
+    facts.extend(comparison.statements().map(String::into));
+    let chain = comparison.chain(&transferred);
+    let conclusions: Vec<String> = transferred
+        .iter()
+        .map(|transfer| transfer.conclusion.clone())
+        .collect();
+    let found = Found {
+        confidence: transferred
+            .iter()
+            .map(|transfer| transfer.confidence)
+            .collect::<Vec<f64>>(),
+        explanation: comparison.explanation(transferred.len()),
+        conclusions: &conclusions,
+        chain: &chain,
+        issues: Vec::new(),
+        more: comparison.more(transferred),
+    };
+    Ok(reply.send(&found.answer(Kind::Analogical, &facts, document)))
+}
+
+impl Comparison {
+    fn of(source: Case, target: Case) -> Comparison {
+        let (mapping, matched) = map(&source, &target);
+        let both = source
+            .attributes
+            .iter()
+            .filter_map(|(path, value)| Some((path, value, target.attributes.get(path)?)));
+        let (agree, differ): (Vec<_>, Vec<_>) = both.partition(|(_, value, other)| value == other);
+        let mut shared: Vec<String> = agree.iter().map(|(path, value, _)| said(path, value)).collect();
+        let differences: Vec<String> = differ
+            .iter()
+            .map(|(path, value, other)| {
+                format!("{path}: {value} in {}, {other} in {}", source.name, target.name)
+            })
+            .collect();
+        let relations = || {
+            matched
+                .iter()
+                .filter_map(|(number, _)| source.relations.get(*number))
+        };
+        shared.extend(relations().map(Relation::shown));
+        let agreeing = agree.len() + relations().map(Relation::size).sum::<usize>();
+        let differing = differences.len() + unmatched(&source, &target, &matched);
+        Comparison {
+            source,
+            target,
+            shared,
+            differences,
+            mapping,
+            matched,
+            agreeing,
+            differing,
+        }
+    }
+
+    fn similarity(&self) -> f64 {
+        let all = self.agreeing + self.differing;
+        if all == 0 {
+            0.0
+        } else {
+            self.agreeing as f64 / all as f64
+        }
+    }
+
+    /// What the source has and the target says nothing of; nothing at all between cases that are not alike.
+    fn transfer(&self) -> Vec<Transfer> {
+        if self.similarity() <= LEAST_SIMILARITY {
+            return Vec::new();
+        }
+        let attributes = self
+            .source
+            .attributes
+            .iter()
+            .filter(|(path, _)| !self.target.attributes.contains_key(*path));
+        let mut transfers: Vec<Transfer> = attributes
+            .map(|(path, value)| self.attribute(path, value))
+            .collect();
+        let unmatched = self.source.relations.iter().enumerate();
+        let unmatched = unmatched.filter(|(number, _)| !self.matched.iter().any(|pair| pair.0 == *number));
+        transfers.extend(unmatched.filter_map(|(_, relation)| self.relation(relation)));
+        transfers
+    }
+
+    fn attribute(&self, path: &str, value: &str) -> Transfer {
+        // Systematicity: what a shared relation ties to the rest is likelier to come along than what stands alone.
+        let ties = self
+            .matched
+            .iter()
+            .filter_map(|(number, _)| self.source.relations.get(*number));
+        let ties = ties.filter(|relation| relation.shown().contains(path)).count();
+        Transfer {
+            property: path.to_owned(),
+            value: value.to_owned(),
+            confidence: self.confidence(ties),
+            conclusion: format!("{}: {}", self.target.name, said(path, value)),
+            premise: format!("{}: {}", self.source.name, said(path, value)),
+        }
+    }
+
+    fn relation(&self, relation: &Relation) -> Option<Transfer> {
+        let carried = self.mapping.carry(relation)?;
+        let is_known = self.target.relations.contains(&carried);
+        (!is_known).then(|| Transfer {
+            property: carried.name.clone(),
+            value: carried.shown(),
+            confidence: self.confidence(relation.size()),
+            conclusion: format!("{}: {}", self.target.name, carried.shown()),
+            premise: format!("{}: {}", self.source.name, relation.shown()),
+        })
+    }
+
+    fn confidence(&self, ties: usize) -> f64 {
+        rounded(self.similarity() * wilson(self.agreeing + ties, self.agreeing + ties + self.differing))
+    }
+
+    /// The cases as facts, in the words that the chain uses.
+    fn statements(&self) -> impl Iterator<Item = String> {
+        let of = |case: &Case| {
+            let attributes = case
+                .attributes
+                .iter()
+                .map(|(path, value)| format!("{}: {}", case.name, said(path, value)));
+            let relations = case
+                .relations
+                .iter()
+                .map(|relation| format!("{}: {}", case.name, relation.shown()));
+            attributes.chain(relations).collect::<Vec<_>>()
+        };
+        of(&self.source).into_iter().chain(of(&self.target))
+    }
+
+    fn likeness(&self) -> String {
+        format!("{} and {} are alike", self.source.name, self.target.name)
+    }
+
+    fn chain(&self, transferred: &[Transfer]) -> Vec<Step> {
+        if transferred.is_empty() {
+            return Vec::new();
+        }
+        let shared = self
+            .shared
+            .iter()
+            .map(|statement| format!("{}: {statement}", self.source.name));
+        let mapping = Step {
+            kind: "mapping",
+            rule: None,
+            premises: shared.collect(),
+            conclusion: self.likeness(),
+            confidence: rounded(self.similarity()),
+            explanation: format!("{}: {}", self.likeness(), self.measure()),
+        };
+        let step = |transfer: &Transfer| Step {
+            kind: "transfer",
+            rule: None,
+            premises: vec![self.likeness(), transfer.premise.clone()],
+            conclusion: transfer.conclusion.clone(),
+            confidence: transfer.confidence,
+            explanation: format!(
+                "{}, since {}, and {}",
+                transfer.conclusion,
+                self.likeness(),
+                transfer.premise
+            ),
+        };
+        std::iter::once(mapping)
+            .chain(transferred.iter().map(step))
+            .collect()
+    }
+
+    fn measure(&self) -> String {
+        format!(
+            "{} of {} that both speak of agree",
+            self.agreeing,
+            counted(self.agreeing + self.differing, "point")
+        )
+    }
+
+    fn explanation(&self, transferred: usize) -> String {
+        let Comparison { source, target, .. } = self;
+        let result = match transferred {
+            0 if self.similarity() <= LEAST_SIMILARITY => "too little to transfer anything".to_owned(),
+            0 => "nothing is left to transfer".to_owned(),
+            some => counted(some, "property").replace("propertys", "properties") + " transferred",
+        };
+        format!(
+            "{} and {}: {}; {result}",
+            source.name,
+            target.name,
+            self.measure()
+        )
+    }
+
+    fn more(self, transferred: Vec<Transfer>) -> More {
+        let pairs = self.mapping.pairs.iter();
+        More {
+            similarity: rounded(self.similarity()),
+            mapping: pairs
+                .map(|(source, target)| Pair {
+                    source: source.clone(),
+                    target: target.clone(),
+                })
+                .collect(),
+            shared: self.shared,
+            differences: self.differences,
+            transferred,
+        }
+    }
+}
+
+/// Relations of the source that the target has by name, but not between the things that correspond.
+fn unmatched(source: &Case, target: &Case, matched: &[(usize, usize)]) -> usize {
+    let free = |relation: &Relation| {
+        let others = target.relations.iter().enumerate();
+        others
+            .filter(|(other, _)| !matched.iter().any(|pair| pair.1 == *other))
+            .any(|(_, other)| other.name == relation.name)
+    };
+    let open = source
+        .relations
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| !matched.iter().any(|pair| pair.0 == *number));
+    open.filter(|(_, relation)| free(relation)).count()
+}
+
+/// An attribute as a statement. One that is only true is said as it is.
+fn said(path: &str, value: &str) -> String {
+    match value {
+        "true" => path.replace('/', " "),
+        "false" => format!("not {}", path.replace('/', " ")),
+        _ => format!("{} is {value}", path.replace('/', " ")),
+    }
+}

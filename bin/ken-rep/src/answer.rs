@@ -1,0 +1,167 @@
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use serde::Serialize;
+
+use crate::document::{Document, Kind};
+use crate::numbers::rounded;
+use crate::rules::Rules;
+
+/// The answer of any kind of reasoning, in the order of the contract; `more` holds what only one kind has.
+#[derive(Serialize)]
+pub(crate) struct Answer<'a, C, N, S, M> {
+    reasoning_type: &'static str,
+    conclusions: &'a C,
+    confidence_scores: N,
+    reasoning_chain: &'a S,
+    explanation: String,
+    validation: Validation,
+    facts: &'a [Cow<'a, str>],
+    rules: &'a Rules<'a>,
+    #[serde(flatten)]
+    more: M,
+}
+
+/// Nothing beyond the contract.
+#[derive(Serialize)]
+pub(crate) struct NoMore {}
+
+#[derive(Serialize)]
+pub(crate) struct Validation {
+    is_valid: bool,
+    issues: Vec<Issue>,
+    confidence_score: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Issue {
+    pub(crate) kind: &'static str,
+    pub(crate) severity: &'static str,
+    /// A JSON pointer into the document.
+    pub(crate) at: String,
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) proofs: Vec<Proof>,
+}
+
+/// One side of a contradiction.
+#[derive(Serialize)]
+pub(crate) struct Proof {
+    pub(crate) statement: String,
+    /// Places in the reasoning chain, the last one derives the statement; none for a fact.
+    pub(crate) steps: Vec<usize>,
+    /// Whether steps were left out, all but the last.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) shortened: bool,
+}
+
+/// A step of the chain that is not made on the fly.
+#[derive(Serialize)]
+pub(crate) struct Step {
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) rule: Option<u32>,
+    pub(crate) premises: Vec<String>,
+    pub(crate) conclusion: String,
+    pub(crate) confidence: f64,
+    pub(crate) explanation: String,
+}
+
+/// A list of texts that a summary goes through.
+pub(crate) trait Texts {
+    fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result;
+}
+
+/// The confidence of each conclusion.
+pub(crate) trait Confidences {
+    fn values(&self) -> impl Iterator<Item = f64>;
+}
+
+impl Confidences for Vec<f64> {
+    fn values(&self) -> impl Iterator<Item = f64> {
+        self.iter().copied()
+    }
+}
+
+impl Texts for Vec<String> {
+    fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result {
+        self.iter().try_for_each(|item| text(item))
+    }
+}
+
+impl Texts for Vec<Step> {
+    fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result {
+        self.iter().try_for_each(|step| text(&step.explanation))
+    }
+}
+
+/// What a kind of reasoning found.
+pub(crate) struct Found<'a, C, N, S, M> {
+    pub(crate) conclusions: &'a C,
+    pub(crate) confidence: N,
+    pub(crate) chain: &'a S,
+    pub(crate) explanation: String,
+    pub(crate) issues: Vec<Issue>,
+    pub(crate) more: M,
+}
+
+impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
+    /// `facts` as they were used.
+    pub(crate) fn answer(
+        self,
+        kind: Kind,
+        facts: &'a [Cow<'a, str>],
+        document: &'a Document<'a>,
+    ) -> Answer<'a, C, N, S, M> {
+        Answer {
+            reasoning_type: kind.name(),
+            conclusions: self.conclusions,
+            validation: Validation::of(self.issues, &self.confidence),
+            confidence_scores: self.confidence,
+            reasoning_chain: self.chain,
+            explanation: self.explanation,
+            facts,
+            rules: &document.rules,
+            more: self.more,
+        }
+    }
+}
+
+impl Validation {
+    /// Valid without errors. The whole is as sure as its weakest conclusion, and not at all once it contradicts itself.
+    fn of(issues: Vec<Issue>, confidence: &impl Confidences) -> Validation {
+        let is_valid = !issues.iter().any(|issue| issue.severity == "error");
+        let weakest = confidence.values().fold(1.0, f64::min);
+        let confidence_score = if is_valid { rounded(weakest) } else { 0.0 };
+        Validation {
+            is_valid,
+            issues,
+            confidence_score,
+        }
+    }
+}
+
+impl<C, N, S, M> ken_tool::Answer for Answer<'_, C, N, S, M>
+where
+    C: Serialize + Texts,
+    N: Serialize + Confidences,
+    S: Serialize + Texts,
+    M: Serialize,
+{
+    fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
+        writeln!(to, "{} reasoning: {}", self.reasoning_type, self.explanation)?;
+        let mut scores = self.confidence_scores.values();
+        self.conclusions.each(&mut |text| {
+            let score = scores.next().unwrap_or_default();
+            writeln!(to, "  {text} ({score:.2})")
+        })?;
+        if verbose {
+            writeln!(to, "because:")?;
+            self.reasoning_chain.each(&mut |text| writeln!(to, "  {text}"))?;
+        }
+        for issue in &self.validation.issues {
+            writeln!(to, "{}: {} (at {})", issue.severity, issue.message, issue.at)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,585 @@
+//! What brought about what.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ken_logic::{Literal, Theory};
+use ken_tool::{Error, Reply, Sent};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::answer::{Found, Issue, Step};
+use crate::document::{Document, Kind};
+use crate::moment::Moment;
+use crate::numbers::{counted, rounded, wilson};
+use crate::rules::{kind_of, text};
+
+/// A rule alone is worth this much; what the times say can double it.
+const RULE_ALONE: f64 = 0.5;
+
+/// Without a rule, times that a cause must have been followed by its effect.
+const FEWEST_REPEATS: usize = 3;
+
+/// The most different events that are searched for repetitions without a rule: pairs grow with the square.
+const MOST_COMPARED: usize = 200;
+
+/// The most events, and links between them: what is looked at grows with the square of both.
+const MOST_EVENTS: usize = 5_000;
+
+/// The most chains that are told.
+const MOST_CHAINS: usize = 100;
+
+struct Event {
+    description: String,
+    time: Option<Moment>,
+    attributes: Map<String, Value>,
+}
+
+/// A cause (or several that must come together) and its effect.
+struct Link {
+    causes: Vec<usize>,
+    effect: usize,
+    rule: Option<u32>,
+    /// From the last of the causes to the effect, the median of all occurrences; with its unit.
+    gap: Option<(f64, &'static str)>,
+    followed: usize,
+    occurred: usize,
+    confidence: f64,
+}
+
+#[derive(Serialize)]
+struct Chain {
+    events: Vec<String>,
+    gaps: Vec<Option<f64>>,
+    confidence: f64,
+}
+
+#[derive(Serialize)]
+struct Confounder {
+    cause: String,
+    effects: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct More {
+    causal_chains: Vec<Chain>,
+    confounders: Vec<Confounder>,
+}
+
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+    let events = events(document)?;
+    if events.is_empty() {
+        return Err(Error::invalid(
+            "/events",
+            "causal reasoning needs events (or facts)",
+        ));
+    }
+    if events.len() > MOST_EVENTS {
+        return Err(Error::too_large(format!("more than {MOST_EVENTS} events")).at("/events"));
+    }
+    let facts: Vec<Cow<'_, str>> = distinct(document, &events);
+    let history = History::of(&events)?;
+    let mut links = history.by_rules(document)?;
+    links.extend(history.by_repetition(&links));
+    let (links, issues) = without_cycles(links, &history);
+    let chains = chains(&links);
+    let chain = steps(&links, &chains, &history);
+    let conclusions: Vec<String> = chain.iter().map(|step| step.conclusion.clone()).collect();
+    let found = Found {
+        confidence: chain.iter().map(|step| step.confidence).collect::<Vec<f64>>(),
+        explanation: format!(
+            "{} among {}",
+            counted(links.len(), "causal link"),
+            counted(events.len(), "event")
+        ),
+        conclusions: &conclusions,
+        chain: &chain,
+        issues,
+        more: More {
+            causal_chains: chains.iter().map(|path| history.told(&links, path)).collect(),
+            confounders: history.confounders(&links),
+        },
+    };
+    Ok(reply.send(&found.answer(Kind::Causal, &facts, document)))
+}
+
+/// The document's events; without any, its facts as events of unknown time.
+fn events(document: &Document<'_>) -> Result<Vec<Event>, Error> {
+    if document.events.is_empty() {
+        let event = |fact: &Cow<'_, str>| Event {
+            description: fact.to_string(),
+            time: None,
+            attributes: Map::new(),
+        };
+        return Ok(document.facts.iter().map(event).collect());
+    }
+    let numbered = document.events.iter().enumerate();
+    numbered
+        .map(|(number, value)| event(value, &format!("/events/{number}")))
+        .collect()
+}
+
+fn event(value: &Value, at: &str) -> Result<Event, Error> {
+    let fields = match value {
+        Value::String(description) => {
+            return Ok(Event {
+                description: description.clone(),
+                time: None,
+                attributes: Map::new(),
+            });
+        }
+        Value::Object(fields) => fields,
+        other => {
+            return Err(Error::invalid(
+                at,
+                format!("an event is an object or text, not {}", kind_of(other)),
+            ));
+        }
+    };
+    let named = ["description", "event", "name"]
+        .iter()
+        .find_map(|field| fields.get(*field));
+    let description = text(named.unwrap_or(&Value::Null), &format!("{at}/description"))?;
+    let time = match fields.get("time").or_else(|| fields.get("timestamp")) {
+        None | Some(Value::Null) => None,
+        Some(time) => Some(Moment::of(time).ok_or_else(|| {
+            Error::invalid(
+                format!("{at}/time"),
+                "must be a number, a clock time (10:05) or an RFC 3339 time",
+            )
+        })?),
+    };
+    let attributes = match fields.get("attributes") {
+        None => Map::new(),
+        Some(Value::Object(attributes)) => attributes.clone(),
+        Some(other) => {
+            return Err(Error::invalid(
+                format!("{at}/attributes"),
+                format!("must be an object, not {}", kind_of(other)),
+            ));
+        }
+    };
+    Ok(Event {
+        description,
+        time,
+        attributes,
+    })
+}
+
+/// Facts and events as they were used, each once.
+fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, str>> {
+    let facts = document.facts.iter().map(|fact| Cow::Borrowed(fact.as_ref()));
+    let told = events
+        .iter()
+        .map(|event| Cow::Borrowed(event.description.as_str()));
+    let mut seen = BTreeSet::new();
+    facts
+        .chain(told)
+        .filter(|text| seen.insert(text.to_string()))
+        .collect()
+}
+
+/// Events by what happened: equal ones are occurrences of one.
+struct History<'e> {
+    kinds: Vec<Happening<'e>>,
+}
+
+struct Happening<'e> {
+    description: &'e str,
+    literal: Literal,
+    occurrences: Vec<&'e Event>,
+}
+
+impl<'e> History<'e> {
+    fn of(events: &'e [Event]) -> Result<History<'e>, Error> {
+        let mut theory = Theory::new();
+        let mut kinds: Vec<Happening<'e>> = Vec::new();
+        let mut by_literal: BTreeMap<Literal, usize> = BTreeMap::new();
+        for (number, event) in events.iter().enumerate() {
+            let literal = theory
+                .statement(&event.description)
+                .map_err(|invalid| Error::invalid(format!("/events/{number}"), invalid.to_string()))?;
+            let next = kinds.len();
+            let kind = *by_literal.entry(literal).or_insert(next);
+            match kinds.get_mut(kind) {
+                Some(known) => known.occurrences.push(event),
+                None => kinds.push(Happening {
+                    description: &event.description,
+                    literal,
+                    occurrences: vec![event],
+                }),
+            }
+        }
+        Ok(History { kinds })
+    }
+
+    fn text(&self, kind: usize) -> &'e str {
+        self.kinds.get(kind).map_or("", |happening| happening.description)
+    }
+
+    fn occurrences(&self, kind: usize) -> &[&'e Event] {
+        self.kinds
+            .get(kind)
+            .map_or(&[], |happening| &happening.occurrences)
+    }
+
+    /// Rules `cause -> effect` of which both sides happened, the effect after the cause where the times are known.
+    fn by_rules(&self, document: &Document<'_>) -> Result<Vec<Link>, Error> {
+        let mut theory = Theory::new();
+        let mut given = Vec::new();
+        for happening in &self.kinds {
+            let literal = theory.statement(happening.description);
+            given.push(literal.map_err(|invalid| Error::invalid("/events", invalid.to_string()))?);
+        }
+        // The literals are numbered in the order of the events in both theories; only their order matters here.
+        debug_assert!(
+            self.kinds
+                .iter()
+                .zip(&given)
+                .all(|(happening, literal)| happening.literal == *literal)
+        );
+        document.rules.add_to(&mut theory)?;
+        let instances = theory
+            .instances(&given)
+            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+        if instances.steps.len() > MOST_EVENTS {
+            return Err(
+                Error::too_large(format!("the rules link more than {MOST_EVENTS} events")).at("/rules"),
+            );
+        }
+        let kind = |literal: &Literal| given.iter().position(|known| known == literal);
+        let mut links: Vec<Link> = Vec::new();
+        for step in &instances.steps {
+            let causes: Option<Vec<usize>> = instances.premises(step).iter().map(kind).collect();
+            let (Some(causes), Some(effect)) = (causes, kind(&step.conclusion)) else {
+                continue;
+            };
+            let is_known = links
+                .iter()
+                .any(|link| link.causes == causes && link.effect == effect);
+            let is_own_cause = causes.contains(&effect) || causes.is_empty();
+            if !is_known && !is_own_cause {
+                links.extend(self.link(causes, effect, Some(step.rule)));
+            }
+        }
+        Ok(links)
+    }
+
+    /// The link, if the times allow it.
+    fn link(&self, causes: Vec<usize>, effect: usize, rule: Option<u32>) -> Option<Link> {
+        let mut gaps: Vec<(f64, &'static str)> = Vec::new();
+        let (mut timed, mut alike) = (0, 0.0);
+        for event in self.occurrences(effect) {
+            let before: Option<Vec<(f64, &Event)>> = causes
+                .iter()
+                .map(|&cause| self.last_before(cause, event))
+                .collect();
+            let Some(time) = event.time else { continue };
+            timed += 1;
+            if let Some(before) = before {
+                let gap = before.iter().map(|(gap, _)| *gap).fold(f64::INFINITY, f64::min);
+                gaps.push((gap, time.unit()));
+                alike += before
+                    .iter()
+                    .map(|(_, cause)| agreement(cause, event))
+                    .fold(1.0, f64::min);
+            }
+        }
+        if timed > 0 && gaps.is_empty() && self.all_timed(&causes) {
+            return None; // the effect never came after its cause
+        }
+        let occurred = causes
+            .iter()
+            .map(|&cause| self.occurrences(cause).len())
+            .min()
+            .unwrap_or(0);
+        let followed = gaps.len().min(occurred);
+        gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let alike = if gaps.is_empty() {
+            1.0
+        } else {
+            alike / gaps.len() as f64
+        };
+        let seen = (1.0 - RULE_ALONE) * wilson(followed, occurred) * alike;
+        let confidence = rounded(if rule.is_some() { RULE_ALONE + seen } else { seen });
+        Some(Link {
+            causes,
+            effect,
+            rule,
+            gap: gaps.get(gaps.len() / 2).copied(),
+            followed,
+            occurred,
+            confidence,
+        })
+    }
+
+    fn all_timed(&self, causes: &[usize]) -> bool {
+        causes
+            .iter()
+            .all(|&cause| self.occurrences(cause).iter().all(|event| event.time.is_some()))
+    }
+
+    /// The last occurrence of the cause strictly before the event, and how long before.
+    fn last_before(&self, cause: usize, event: &Event) -> Option<(f64, &'e Event)> {
+        let gaps = self
+            .occurrences(cause)
+            .iter()
+            .filter_map(|&other| Some((event.time?.after(other.time?)?, other)));
+        gaps.filter(|(gap, _)| *gap > 0.0)
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// What always followed what, often enough to mean something, and has no rule and no common cause to explain it.
+    fn by_repetition(&self, known: &[Link]) -> Vec<Link> {
+        let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
+        let kinds: Vec<usize> = (0..self.kinds.len())
+            .filter(is_frequent)
+            .take(MOST_COMPARED)
+            .collect();
+        let mut found = Vec::new();
+        for &cause in &kinds {
+            for &effect in kinds.iter().filter(|&&effect| effect != cause) {
+                let is_linked = known
+                    .iter()
+                    .any(|link| link.effect == effect && link.causes.contains(&cause));
+                if !is_linked && !share_a_cause(known, cause, effect) && self.always_follows(cause, effect) {
+                    found.extend(self.link(vec![cause], effect, None));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether after each cause an effect comes before the next cause.
+    fn always_follows(&self, cause: usize, effect: usize) -> bool {
+        let order = |kind: usize| {
+            let mut times: Vec<f64> = Vec::new();
+            let first = self.occurrences(kind).first().and_then(|event| event.time);
+            times.extend(
+                self.occurrences(kind)
+                    .iter()
+                    .filter_map(|event| event.time?.after(zero(first?))),
+            );
+            times.sort_by(f64::total_cmp);
+            times
+        };
+        let (causes, effects) = (order(cause), order(effect));
+        let ends = causes.iter().skip(1).copied().chain([f64::INFINITY]);
+        let followed = causes
+            .iter()
+            .zip(ends)
+            .filter(|&(&start, end)| effects.iter().any(|&time| time > start && time < end));
+        causes.len() >= FEWEST_REPEATS && followed.count() == causes.len()
+    }
+
+    fn confounders(&self, links: &[Link]) -> Vec<Confounder> {
+        let mut effects: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for link in links {
+            for &cause in &link.causes {
+                effects.entry(cause).or_default().insert(link.effect);
+            }
+        }
+        let shared = effects.into_iter().filter(|(_, effects)| effects.len() > 1);
+        let told = shared.map(|(cause, effects)| Confounder {
+            cause: self.text(cause).to_owned(),
+            effects: effects
+                .into_iter()
+                .map(|effect| self.text(effect).to_owned())
+                .collect(),
+        });
+        told.collect()
+    }
+
+    fn told(&self, links: &[Link], path: &[usize]) -> Chain {
+        let steps: Vec<&Link> = path.iter().filter_map(|&link| links.get(link)).collect();
+        let first = steps.first().and_then(|link| link.causes.first()).copied();
+        let kinds = first.into_iter().chain(steps.iter().map(|link| link.effect));
+        Chain {
+            events: kinds.map(|kind| self.text(kind).to_owned()).collect(),
+            gaps: steps
+                .iter()
+                .map(|link| link.gap.map(|(gap, _)| rounded(gap)))
+                .collect(),
+            confidence: rounded(steps.iter().map(|link| link.confidence).product()),
+        }
+    }
+
+    fn names(&self, kinds: &[usize]) -> String {
+        kinds
+            .iter()
+            .map(|&kind| format!("\"{}\"", self.text(kind)))
+            .collect::<Vec<_>>()
+            .join(" and ")
+    }
+}
+
+/// The origin of a moment's scale.
+fn zero(moment: Moment) -> Moment {
+    match moment {
+        Moment::Number(_) => Moment::Number(0.0),
+        Moment::Clock(_) => Moment::Clock(0.0),
+        Moment::Date(_) => Moment::Date(0.0),
+    }
+}
+
+/// The share of the attributes of both events that are equal; events that share none say nothing against each other.
+fn agreement(cause: &Event, effect: &Event) -> f64 {
+    let shared = cause
+        .attributes
+        .iter()
+        .filter_map(|(key, value)| Some((value, effect.attributes.get(key)?)));
+    let (equal, different): (Vec<_>, Vec<_>) = shared.partition(|(value, other)| value == other);
+    match equal.len() + different.len() {
+        0 => 1.0,
+        all => equal.len() as f64 / all as f64,
+    }
+}
+
+fn share_a_cause(links: &[Link], one: usize, other: usize) -> bool {
+    let causes = |effect: usize| {
+        links
+            .iter()
+            .filter(move |link| link.effect == effect)
+            .flat_map(|link| &link.causes)
+    };
+    causes(one).any(|cause| causes(other).any(|shared| shared == cause))
+}
+
+/// Keeps the links, the surest first, that close no circle; each that would is named.
+fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Vec<Issue>) {
+    links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+    let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());
+    for link in links {
+        if link.causes.iter().any(|&cause| leads(&kept, link.effect, cause)) {
+            let (causes, effect) = (history.names(&link.causes), history.text(link.effect));
+            issues.push(Issue {
+                kind: "cycle",
+                severity: "warning",
+                at: link
+                    .rule
+                    .map_or_else(|| "/events".to_owned(), |rule| format!("/rules/{rule}")),
+                message: format!("{causes} as a cause of \"{effect}\" would close a circle"),
+                proofs: Vec::new(),
+            });
+        } else {
+            kept.push(link);
+        }
+    }
+    (kept, issues)
+}
+
+/// Whether links lead from one event to another.
+fn leads(links: &[Link], from: usize, to: usize) -> bool {
+    let mut open = vec![from];
+    let mut seen = BTreeSet::from([from]);
+    while let Some(kind) = open.pop() {
+        if kind == to {
+            return true;
+        }
+        let next = links
+            .iter()
+            .filter(|link| link.causes.contains(&kind))
+            .map(|link| link.effect);
+        open.extend(next.filter(|&effect| seen.insert(effect)).collect::<Vec<_>>());
+    }
+    false
+}
+
+/// Paths of two links or more, from events that nothing caused; [`MOST_CHAINS`] of them.
+fn chains(links: &[Link]) -> Vec<Vec<usize>> {
+    let is_start = |link: &Link| {
+        link.causes
+            .iter()
+            .all(|&cause| !links.iter().any(|other| other.effect == cause))
+    };
+    let mut open: Vec<Vec<usize>> = (0..links.len())
+        .rev()
+        .filter(|&number| links.get(number).is_some_and(is_start))
+        .map(|number| vec![number])
+        .collect();
+    let mut chains = Vec::new();
+    while let Some(path) = open.pop() {
+        let effect = path
+            .last()
+            .and_then(|&last| links.get(last))
+            .map(|link| link.effect);
+        let next: Vec<usize> = (0..links.len())
+            .filter(|&number| {
+                links
+                    .get(number)
+                    .is_some_and(|link| effect.is_some_and(|effect| link.causes.contains(&effect)))
+            })
+            .collect();
+        if next.is_empty() && path.len() > 1 {
+            chains.push(path.clone());
+        }
+        open.extend(
+            next.into_iter()
+                .rev()
+                .map(|number| path.iter().copied().chain([number]).collect()),
+        );
+        if chains.len() == MOST_CHAINS {
+            break;
+        }
+    }
+    chains
+}
+
+fn steps(links: &[Link], chains: &[Vec<usize>], history: &History<'_>) -> Vec<Step> {
+    let mut steps: Vec<Step> = links.iter().map(|link| link_step(link, history)).collect();
+    for path in chains {
+        let parts: Vec<&Link> = path.iter().filter_map(|&link| links.get(link)).collect();
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            continue;
+        };
+        let conclusion = format!(
+            "{} led to \"{}\"",
+            history.names(&first.causes),
+            history.text(last.effect)
+        );
+        let told = history.told(links, path);
+        steps.push(Step {
+            kind: "chain",
+            rule: None,
+            premises: parts.iter().map(|link| caused(link, history)).collect(),
+            explanation: format!("{conclusion}: {}", told.events.join(" -> ")),
+            conclusion,
+            confidence: told.confidence,
+        });
+    }
+    steps
+}
+
+fn caused(link: &Link, history: &History<'_>) -> String {
+    format!(
+        "{} caused \"{}\"",
+        history.names(&link.causes),
+        history.text(link.effect)
+    )
+}
+
+fn link_step(link: &Link, history: &History<'_>) -> Step {
+    let conclusion = caused(link, history);
+    let by = match link.rule {
+        Some(rule) => format!("by rule {rule}"),
+        None => "by repetition alone".to_owned(),
+    };
+    let when = match link.gap {
+        Some((gap, unit)) => format!(
+            "{}{unit} later, {} of {} times",
+            rounded(gap),
+            link.followed,
+            link.occurred
+        ),
+        None => "times unknown".to_owned(),
+    };
+    let events = link.causes.iter().chain([&link.effect]);
+    Step {
+        kind: "causation",
+        rule: link.rule,
+        premises: events.map(|&kind| history.text(kind).to_owned()).collect(),
+        explanation: format!("{conclusion} {by}, {when}"),
+        conclusion,
+        confidence: link.confidence,
+    }
+}

@@ -1,0 +1,76 @@
+use clap::Args;
+use ken_tool::{Error, Filter, Need, Reply, Sent};
+
+use crate::document::{Document, Kind};
+use crate::rules::Rules;
+use crate::{abductive, analogical, causal, deductive, inductive};
+
+#[derive(Args)]
+pub(crate) struct Rep {
+    /// The document, as JSON
+    #[arg(short, long, value_name = "JSON")]
+    json: Option<String>,
+    /// How to reason; overrides the document
+    #[arg(long, value_enum, value_name = "TYPE")]
+    reasoning_type: Option<Kind>,
+    /// Facts; they override the document's
+    #[arg(long, num_args = 1.., value_name = "FACT")]
+    facts: Vec<String>,
+    /// Rules, as a JSON list of [[premise...], conclusion]; they override the document's
+    #[arg(long, value_name = "JSON")]
+    rules: Option<String>,
+}
+
+impl Filter for Rep {
+    const NAME: &'static str = "ken-rep";
+    const ABOUT: &'static str = "Reason over facts and rules, and prove every conclusion";
+    const AFTER_HELP: &'static str = "Exit status: 0 done, 2 an error. See ken-rep(1).";
+
+    fn inline(&self) -> Option<&str> {
+        self.json.as_deref()
+    }
+
+    fn need(&self) -> Need {
+        let has_facts = !self.facts.is_empty();
+        match (
+            self.reasoning_type.unwrap_or_default(),
+            has_facts,
+            self.rules.is_some(),
+        ) {
+            (Kind::Deductive | Kind::Causal, true, true) | (Kind::Inductive, true, _) => Need::Nothing,
+            (_, false, false) => Need::Input,
+            _ => Need::Optional,
+        }
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let mut document = if input.trim().is_empty() {
+            Document::default()
+        } else {
+            Document::read(input)?
+        };
+        self.override_with_flags(&mut document)?;
+        match document.kind {
+            Kind::Deductive => deductive::answer(&document, reply),
+            Kind::Inductive => inductive::answer(&document, reply),
+            Kind::Abductive => abductive::answer(&document, reply),
+            Kind::Analogical => analogical::answer(&document, reply),
+            Kind::Causal => causal::answer(&document, reply),
+        }
+    }
+}
+
+impl Rep {
+    fn override_with_flags<'a>(&'a self, document: &mut Document<'a>) -> Result<(), Error> {
+        if let Some(kind) = self.reasoning_type {
+            document.kind = kind;
+        }
+        if !self.facts.is_empty() {
+            document.facts = self.facts.iter().map(Into::into).collect();
+        }
+        if let Some(rules) = &self.rules {
+            document.rules = Rules::read(rules)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+use std::borrow::Cow;
+use std::fmt;
+
+use clap::ValueEnum;
+use ken_logic::{Literal, Theory};
+use ken_tool::{Error, MAX_DEPTH};
+use ken_types::json;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use crate::rules::{Rules, Text, Texts, kind_of, list, text};
+
+/// What is to be reasoned about.
+pub(crate) struct Document<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) facts: Vec<Cow<'a, str>>,
+    pub(crate) rules: Rules<'a>,
+    pub(crate) observations: Vec<String>,
+    pub(crate) hypotheses: Vec<Hypothesis>,
+    pub(crate) source_case: Value,
+    pub(crate) target_case: Value,
+    pub(crate) events: Vec<Value>,
+    /// What is left of confidence after each step of deduction: above 0, at most 1.
+    pub(crate) decay: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Kind {
+    #[default]
+    Deductive,
+    Inductive,
+    Abductive,
+    Analogical,
+    Causal,
+}
+
+pub(crate) struct Hypothesis {
+    pub(crate) statement: String,
+    pub(crate) cost: f64,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Deductive => "deductive",
+            Kind::Inductive => "inductive",
+            Kind::Abductive => "abductive",
+            Kind::Analogical => "analogical",
+            Kind::Causal => "causal",
+        }
+    }
+
+    fn of(name: &str) -> Option<Kind> {
+        Kind::value_variants()
+            .iter()
+            .copied()
+            .find(|kind| kind.name() == name)
+    }
+}
+
+impl Default for Document<'_> {
+    fn default() -> Self {
+        Document {
+            kind: Kind::default(),
+            facts: Vec::new(),
+            rules: Rules::default(),
+            observations: Vec::new(),
+            hypotheses: Vec::new(),
+            source_case: Value::Null,
+            target_case: Value::Null,
+            events: Vec::new(),
+            decay: 1.0,
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    /// Reads a document. One of facts and rules alone is read straight from the text; any other, and any that is wrong, by
+    /// way of a tree, which knows duplicate keys, depth and the place of an error. Fields that mean nothing here are left
+    /// to whoever else reads the document.
+    pub(crate) fn read(input: &'a str) -> Result<Document<'a>, Error> {
+        match serde_json::from_str(input) {
+            Ok(document) if !input.contains("\\u0000") => Ok(document),
+            _ => Document::of(json::parse(input.as_bytes(), MAX_DEPTH)?),
+        }
+    }
+
+    fn of(value: Value) -> Result<Document<'a>, Error> {
+        let fields = match value {
+            Value::Object(fields) => fields,
+            other => {
+                return Err(Error::invalid(
+                    "",
+                    format!("the document must be an object, not {}", kind_of(&other)),
+                ));
+            }
+        };
+        let mut document = Document::default();
+        if let Some(name) = fields.get("reasoning_type") {
+            document.kind = kind(name)?;
+        }
+        document.facts = texts(&fields, "facts")?.into_iter().map(Cow::Owned).collect();
+        document.observations = texts(&fields, "observations")?;
+        if let Some(rules) = fields.get("rules") {
+            document.rules = Rules::of(rules)?;
+        }
+        document.hypotheses = hypotheses(&fields)?;
+        document.source_case = fields.get("source_case").cloned().unwrap_or_default();
+        document.target_case = fields.get("target_case").cloned().unwrap_or_default();
+        if let Some(events) = fields.get("events") {
+            document.events = list(events, "/events")?.to_vec();
+        }
+        if let Some(options) = fields.get("options") {
+            document.decay = decay(options)?;
+        }
+        Ok(document)
+    }
+
+    /// Makes the facts statements of a theory.
+    pub(crate) fn facts_in<'t>(&'t self, theory: &mut Theory<'t>) -> Result<Vec<Literal>, Error> {
+        statements(theory, &self.facts, "/facts")
+    }
+}
+
+/// Makes wordings statements of a theory; an error points at the one that is none.
+pub(crate) fn statements<'t>(
+    theory: &mut Theory<'t>,
+    wordings: &'t [impl AsRef<str>],
+    at: &str,
+) -> Result<Vec<Literal>, Error> {
+    let one = |(number, wording): (usize, &'t _)| {
+        let statement = theory.statement(AsRef::<str>::as_ref(wording));
+        statement.map_err(|invalid| Error::invalid(format!("{at}/{number}"), invalid.to_string()))
+    };
+    wordings.iter().enumerate().map(one).collect()
+}
+
+fn kind(value: &Value) -> Result<Kind, Error> {
+    let name = text(value, "/reasoning_type")?;
+    Kind::of(&name).ok_or_else(|| {
+        let known: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.name()).collect();
+        Error::invalid(
+            "/reasoning_type",
+            format!("unknown type `{name}`; known: {}", known.join(", ")),
+        )
+    })
+}
+
+fn texts(fields: &Map<String, Value>, field: &str) -> Result<Vec<String>, Error> {
+    let Some(value) = fields.get(field) else {
+        return Ok(Vec::new());
+    };
+    let items = list(value, &format!("/{field}"))?.iter().enumerate();
+    items
+        .map(|(number, item)| text(item, &format!("/{field}/{number}")))
+        .collect()
+}
+
+/// A hypothesis is a text, or an object of a `statement` and a `cost`, 1 if it has none.
+fn hypotheses(fields: &Map<String, Value>) -> Result<Vec<Hypothesis>, Error> {
+    let Some(value) = fields.get("hypotheses") else {
+        return Ok(Vec::new());
+    };
+    let items = list(value, "/hypotheses")?.iter().enumerate();
+    items
+        .map(|(number, item)| hypothesis(item, &format!("/hypotheses/{number}")))
+        .collect()
+}
+
+fn hypothesis(item: &Value, at: &str) -> Result<Hypothesis, Error> {
+    let Value::Object(fields) = item else {
+        return Ok(Hypothesis {
+            statement: text(item, at)?,
+            cost: 1.0,
+        });
+    };
+    let statement = text(
+        fields.get("statement").unwrap_or(&Value::Null),
+        &format!("{at}/statement"),
+    )?;
+    let cost = match fields.get("cost") {
+        None => Some(1.0),
+        Some(cost) => cost.as_f64().filter(|&cost| cost > 0.0),
+    };
+    let cost = cost.ok_or_else(|| Error::invalid(format!("{at}/cost"), "must be a number above 0"))?;
+    Ok(Hypothesis { statement, cost })
+}
+
+fn decay(options: &Value) -> Result<f64, Error> {
+    let Value::Object(fields) = options else {
+        return Err(Error::invalid(
+            "/options",
+            format!("must be an object, not {}", kind_of(options)),
+        ));
+    };
+    let Some(decay) = fields.get("decay") else {
+        return Ok(1.0);
+    };
+    let number = decay.as_f64().filter(|&decay| decay > 0.0 && decay <= 1.0);
+    number.ok_or_else(|| Error::invalid("/options/decay", "must be a number above 0, at most 1"))
+}
+
+impl<'de> Deserialize<'de> for Document<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document<'de>, D::Error> {
+        deserializer.deserialize_map(FactsAndRules)
+    }
+}
+
+/// Reads a document of facts and rules, and refuses any other without a word.
+struct FactsAndRules;
+
+impl<'de> Visitor<'de> for FactsAndRules {
+    type Value = Document<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a document of facts and rules")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Document<'de>, A::Error> {
+        let mut document = Document::default();
+        let (mut has_facts, mut has_rules, mut has_kind) = (false, false, false);
+        while let Some(key) = fields.next_key::<Text<'de>>()? {
+            let seen = match key.0.as_ref() {
+                "facts" => {
+                    fields.next_value_seed(Texts(&mut document.facts))?;
+                    std::mem::replace(&mut has_facts, true)
+                }
+                "rules" => {
+                    document.rules = fields.next_value()?;
+                    std::mem::replace(&mut has_rules, true)
+                }
+                "reasoning_type" => {
+                    let name = fields.next_value::<Text<'de>>()?;
+                    document.kind = Kind::of(&name.0).ok_or_else(|| de::Error::custom("unknown type"))?;
+                    std::mem::replace(&mut has_kind, true)
+                }
+                _ => true,
+            };
+            if seen {
+                return Err(de::Error::custom("not facts and rules alone"));
+            }
+        }
+        Ok(document)
+    }
+}

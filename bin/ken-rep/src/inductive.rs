@@ -1,0 +1,270 @@
+//! What many observations have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ken_text::{Word, is_negator, is_stop_word, words};
+use ken_tool::{Error, Reply, Sent};
+use serde::Serialize;
+
+use crate::answer::{Found, Step};
+use crate::document::{Document, Kind};
+use crate::numbers::{counted, rounded, wilson};
+use crate::trend::{self, Trend};
+
+/// Terms that are looked at for going together, the best supported first: pairs grow with the square.
+const MOST_PAIRED_TERMS: usize = 24;
+
+/// A term, or a term together with another, and how far it holds.
+#[derive(Serialize)]
+struct Generalisation {
+    term: String,
+    /// What goes with the term, when the generalisation is of two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with: Option<String>,
+    support: usize,
+    total: usize,
+    exceptions: Vec<String>,
+    confidence: f64,
+    #[serde(skip)]
+    supporters: Vec<usize>,
+}
+
+#[derive(Serialize)]
+struct More {
+    generalisations: Vec<Generalisation>,
+    trends: Vec<Trend>,
+}
+
+pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
+    let mut observations = document.facts.clone();
+    observations.extend(document.observations.iter().map(Into::into));
+    if observations.is_empty() {
+        return Err(Error::invalid(
+            "/observations",
+            "induction needs observations (or facts)",
+        ));
+    }
+    let texts: Vec<&str> = observations.iter().map(AsRef::as_ref).collect();
+    let generalisations = generalise(&texts);
+    let trends = trend::find(&texts);
+    let mut chain: Vec<Step> = generalisations.iter().map(|found| found.step(&texts)).collect();
+    chain.extend(trends.iter().map(|trend| trend.step(&texts)));
+    let conclusions: Vec<String> = chain.iter().map(|step| step.conclusion.clone()).collect();
+    let found = Found {
+        confidence: chain.iter().map(|step| step.confidence).collect::<Vec<f64>>(),
+        explanation: explanation(texts.len(), &generalisations, &trends),
+        conclusions: &conclusions,
+        chain: &chain,
+        issues: Vec::new(),
+        more: More {
+            generalisations,
+            trends,
+        },
+    };
+    Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
+}
+
+fn explanation(observations: usize, generalisations: &[Generalisation], trends: &[Trend]) -> String {
+    let from = counted(observations, "observation");
+    match (generalisations.len(), trends.len()) {
+        (0, 0) => format!("{from} have nothing in common that would generalise"),
+        (some, 0) => format!("{} from {from}", counted(some, "generalisation")),
+        (some, trends) => {
+            format!(
+                "{} and {} from {from}",
+                counted(some, "generalisation"),
+                counted(trends, "trend")
+            )
+        }
+    }
+}
+
+impl Generalisation {
+    fn of(
+        term: String,
+        with: Option<String>,
+        supporters: Vec<usize>,
+        cases: &[usize],
+        texts: &[&str],
+    ) -> Self {
+        let exceptions = cases
+            .iter()
+            .filter(|case| supporters.binary_search(case).is_err());
+        Generalisation {
+            exceptions: exceptions
+                .filter_map(|&case| texts.get(case))
+                .map(|&text| text.to_owned())
+                .collect(),
+            support: supporters.len(),
+            total: cases.len(),
+            confidence: rounded(wilson(supporters.len(), cases.len())),
+            term,
+            with,
+            supporters,
+        }
+    }
+
+    fn step(&self, texts: &[&str]) -> Step {
+        let Generalisation {
+            term,
+            support,
+            total,
+            confidence,
+            ..
+        } = self;
+        let conclusion = match &self.with {
+            None => format!("\"{term}\" in {support} of {total} observations"),
+            Some(with) => format!("\"{term}\" with \"{with}\" in {support} of {total} observations"),
+        };
+        let except = match self.exceptions.as_slice() {
+            [] => "no exception".to_owned(),
+            some => format!("not in: {}", some.join("; ")),
+        };
+        let supporters = self.supporters.iter().filter_map(|&place| texts.get(place));
+        Step {
+            kind: "generalisation",
+            rule: None,
+            premises: supporters.map(|&text| text.to_owned()).collect(),
+            explanation: format!("{conclusion}; {except}; at least {confidence:.2} (Wilson, 95 %)"),
+            conclusion,
+            confidence: *confidence,
+        }
+    }
+}
+
+/// The content words of the observations, by their singular.
+struct Terms {
+    /// By term: how it is written where it is first, and where it is said and not denied.
+    said: BTreeMap<String, (usize, String, BTreeSet<usize>)>,
+}
+
+impl Terms {
+    fn of(texts: &[&str]) -> Terms {
+        let mut said: BTreeMap<String, (usize, String, BTreeSet<usize>)> = BTreeMap::new();
+        let mut order = 0;
+        for (place, text) in texts.iter().enumerate() {
+            let words: Vec<Word<'_>> = words(text).collect();
+            let negated = ken_text::negated(text, &words);
+            for (word, _) in words
+                .iter()
+                .zip(negated)
+                .filter(|(word, negated)| !negated && is_content(word.text))
+            {
+                let shown = ken_text::fold(word.text).into_owned();
+                let entry = said
+                    .entry(singular(&shown))
+                    .or_insert_with(|| (order, shown, BTreeSet::new()));
+                entry.2.insert(place);
+                order += 1;
+            }
+        }
+        Terms { said }
+    }
+
+    /// Terms that most observations share, and at least two: the best supported first, then as they appear.
+    fn shared(self, total: usize) -> Vec<(String, BTreeSet<usize>)> {
+        let is_shared = |places: &BTreeSet<usize>| places.len() >= 2 && places.len() * 2 >= total;
+        let mut shared: Vec<_> = self
+            .said
+            .into_values()
+            .filter(|(_, _, places)| is_shared(places))
+            .collect();
+        shared.sort_by_key(|(order, _, places)| (usize::MAX - places.len(), *order));
+        shared
+            .into_iter()
+            .map(|(_, shown, places)| (shown, places))
+            .collect()
+    }
+}
+
+/// Whether a word is about something: no stop word, no negator, no number, no single letter.
+fn is_content(word: &str) -> bool {
+    let folded = ken_text::fold(word);
+    let has_letters = folded.chars().filter(|char| char.is_alphabetic()).count() >= 2;
+    let is_number = folded.starts_with(|char: char| char.is_ascii_digit());
+    has_letters
+        && !is_number
+        && !is_negator(&folded)
+        && !is_stop_word(&folded)
+        && ken_text::expand(&folded).is_none()
+}
+
+/// Enough of a singular to see that "swans" and "swan", "flies" and "fly" are one.
+fn singular(word: &str) -> String {
+    match word {
+        _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {
+            word.to_owned()
+        }
+        _ if word.ends_with("ies") => word.trim_end_matches("ies").to_owned() + "y",
+        _ => word.strip_suffix('s').unwrap_or(word).to_owned(),
+    }
+}
+
+fn generalise(texts: &[&str]) -> Vec<Generalisation> {
+    let all: Vec<usize> = (0..texts.len()).collect();
+    let shared = Terms::of(texts).shared(texts.len());
+    let one = |(term, places): &(String, BTreeSet<usize>)| {
+        Generalisation::of(term.clone(), None, places.iter().copied().collect(), &all, texts)
+    };
+    let mut found: Vec<Generalisation> = shared.iter().map(one).collect();
+    let paired: Vec<_> = shared.iter().take(MOST_PAIRED_TERMS).collect();
+    for (term, places) in &paired {
+        for (with, others) in paired.iter().filter(|(with, _)| with != term) {
+            found.extend(together(texts, (term, places), (with, others)));
+        }
+    }
+    found
+}
+
+/// Where the one is said, is the other mostly too? Only in the order of reading, the way a subject comes before what is said
+/// of it.
+fn together(
+    texts: &[&str],
+    (term, places): (&String, &BTreeSet<usize>),
+    (with, others): (&String, &BTreeSet<usize>),
+) -> Option<Generalisation> {
+    let both: Vec<usize> = places.intersection(others).copied().collect();
+    let first = both.first().and_then(|&place| texts.get(place))?;
+    let folded = ken_text::fold(first);
+    let in_order = folded.find(term.as_str()) < folded.find(with.as_str());
+    let cases: Vec<usize> = places.iter().copied().collect();
+    let mostly = both.len() >= 2 && both.len() * 2 > cases.len();
+    (in_order && mostly).then(|| Generalisation::of(term.clone(), Some(with.clone()), both, &cases, texts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conclusions(texts: &[&str]) -> Vec<String> {
+        generalise(texts)
+            .iter()
+            .map(|found| found.step(texts).conclusion)
+            .collect()
+    }
+
+    #[test]
+    fn shared_words_generalise_and_stop_words_do_not() {
+        assert_eq!(
+            conclusions(&["swans fly", "swans swim", "swans walk"]),
+            ["\"swans\" in 3 of 3 observations"]
+        );
+        assert_eq!(
+            conclusions(&["the cat is on the mat", "the dog is in the house"]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_denial_is_an_exception() {
+        let found = generalise(&["swan A is white", "swan B is white", "swan C is not white"]);
+        let white = found.iter().find(|found| found.term == "white").unwrap();
+        assert_eq!((white.support, white.total), (2, 3));
+        assert_eq!(white.exceptions, ["swan C is not white"]);
+        let pair = found.iter().find(|found| found.with.is_some()).unwrap();
+        assert_eq!(
+            (pair.term.as_str(), pair.with.as_deref()),
+            ("swan", Some("white"))
+        );
+    }
+}

@@ -1,0 +1,21 @@
+//! ken-rep: reasoning and explanation. One document of facts and rules in, conclusions with their proofs out.
+
+mod abductive;
+mod analogical;
+mod answer;
+mod causal;
+mod cli;
+mod deductive;
+mod document;
+mod inductive;
+mod moment;
+mod numbers;
+mod rules;
+mod structure;
+mod trend;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ken_tool::main::<cli::Rep>()
+}

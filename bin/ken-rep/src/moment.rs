@@ -1,0 +1,126 @@
+//! When an event happened.
+
+use serde_json::Value;
+
+/// A time on one of three scales; only times of one scale can be compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Moment {
+    /// A bare number: minutes, days, steps; the document knows.
+    Number(f64),
+    /// Seconds since midnight.
+    Clock(f64),
+    /// Seconds since 1970-01-01T00:00:00Z.
+    Date(f64),
+}
+
+impl Moment {
+    /// A number, "10:05", "10:05:30", "2026-11-20", or an RFC 3339 time; a time without a zone is UTC.
+    pub(crate) fn of(value: &Value) -> Option<Moment> {
+        match value {
+            Value::Number(number) => number.as_f64().map(Moment::Number),
+            Value::String(text) => Moment::read(text.trim()),
+            _ => None,
+        }
+    }
+
+    fn read(text: &str) -> Option<Moment> {
+        if let Ok(number) = text.parse::<f64>() {
+            return number.is_finite().then_some(Moment::Number(number));
+        }
+        if let Some(seconds) = clock(text) {
+            return Some(Moment::Clock(seconds));
+        }
+        let (date, rest) = (text.get(..10)?, text.get(10..)?);
+        let start = days(date)? * 86_400.0;
+        if rest.is_empty() {
+            return Some(Moment::Date(start));
+        }
+        let time = rest.strip_prefix(['T', 't', ' '])?;
+        let (time, offset) = zone(time)?;
+        Some(Moment::Date(start + clock(time)? - offset))
+    }
+
+    /// How long after `earlier` this is; `None` on another scale.
+    pub(crate) fn after(self, earlier: Moment) -> Option<f64> {
+        match (self, earlier) {
+            (Moment::Number(late), Moment::Number(early))
+            | (Moment::Clock(late), Moment::Clock(early))
+            | (Moment::Date(late), Moment::Date(early)) => Some(late - early),
+            _ => None,
+        }
+    }
+
+    /// The unit of [`Moment::after`], for people.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Moment::Number(_) => "",
+            Moment::Clock(_) | Moment::Date(_) => " s",
+        }
+    }
+}
+
+/// `HH:MM` or `HH:MM:SS`, seconds with a fraction or not.
+fn clock(text: &str) -> Option<f64> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (hours, minutes, seconds) = match *parts.as_slice() {
+        [hours, minutes] => (hours, minutes, "0"),
+        [hours, minutes, seconds] => (hours, minutes, seconds),
+        _ => return None,
+    };
+    let within = |text: &str, most: f64| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|number| (0.0..=most).contains(number))
+    };
+    Some(within(hours, 24.0)? * 3600.0 + within(minutes, 59.0)? * 60.0 + within(seconds, 60.999)?)
+}
+
+/// The time without its zone, and the zone's seconds east of UTC.
+fn zone(time: &str) -> Option<(&str, f64)> {
+    if let Some(time) = time.strip_suffix(['Z', 'z']) {
+        return Some((time, 0.0));
+    }
+    match time.rfind(['+', '-']) {
+        None => Some((time, 0.0)),
+        Some(at) => {
+            let sign = if time.get(at..)?.starts_with('-') {
+                -1.0
+            } else {
+                1.0
+            };
+            Some((time.get(..at)?, sign * clock(time.get(at + 1..)?)?))
+        }
+    }
+}
+
+/// Days from 1970-01-01 to a date `YYYY-MM-DD` (Howard Hinnant, "chrono-compatible low-level date algorithms").
+fn days(date: &str) -> Option<f64> {
+    let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let is_date = (1..=12).contains(&month) && (1..=31).contains(&day) && (0..=9999).contains(&year);
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year - era * 400;
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let of_era = of_era * 365 + of_era / 4 - of_era / 100 + of_year;
+    is_date.then_some((era * 146_097 + of_era - 719_468) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_on_their_scale() {
+        let read = |text: &str| Moment::read(text);
+        assert_eq!(read("3.5"), Some(Moment::Number(3.5)));
+        assert_eq!(read("10:05"), Some(Moment::Clock(36_300.0)));
+        assert_eq!(read("1970-01-02"), Some(Moment::Date(86_400.0)));
+        assert_eq!(read("2026-11-20T10:00:00Z"), read("2026-11-20T11:00:00+01:00"));
+        assert_eq!(read("2000-03-01"), Some(Moment::Date(951_868_800.0)));
+        for bad in ["soon", "25:00", "2026-13-01", "2026-1", "", "NaN"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        assert_eq!(Moment::Number(1.0).after(Moment::Clock(0.0)), None);
+    }
+}

@@ -1,0 +1,316 @@
+//! Series of numbers in observations.
+
+use std::collections::BTreeMap;
+
+use ken_text::words;
+use serde::Serialize;
+
+use crate::answer::Step;
+use crate::numbers::{rounded, wilson};
+
+/// Points that a trend needs: two always lie on a line.
+const FEWEST_POINTS: usize = 3;
+
+/// The least share of the variance that a fit explains.
+const LEAST_FIT: f64 = 0.5;
+
+/// An exponential must fit this much better than a line, which is the simpler thing to say.
+const MARGIN: f64 = 0.01;
+
+/// How one number of the observations moves with another, or with their order.
+#[derive(Serialize)]
+pub(crate) struct Trend {
+    of: String,
+    with: String,
+    direction: &'static str,
+    fit: &'static str,
+    /// Linear: what is added per unit. Exponential: the factor per `step`.
+    rate: f64,
+    step: f64,
+    r_squared: f64,
+    points: usize,
+    confidence: f64,
+    #[serde(skip)]
+    places: Vec<usize>,
+}
+
+/// A number in an observation.
+struct Number {
+    value: f64,
+    /// What it is a number of: the word before it; for a condition its unit.
+    name: String,
+    /// Whether a word like "at" introduces it: then it is what the others are measured against.
+    is_condition: bool,
+}
+
+/// The trends of all observations that are worded alike.
+pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
+    let mut series: BTreeMap<Vec<String>, Vec<(usize, Vec<Number>)>> = BTreeMap::new();
+    for (place, text) in texts.iter().enumerate() {
+        let (template, numbers) = take_apart(text);
+        if !numbers.is_empty() {
+            series.entry(template).or_default().push((place, numbers));
+        }
+    }
+    let mut trends: Vec<Trend> = series
+        .into_values()
+        .flat_map(|points| of_series(&points))
+        .collect();
+    trends.sort_by_key(|trend| trend.places.first().copied());
+    trends
+}
+
+const CONDITIONS: [&str; 12] = [
+    "at", "after", "in", "on", "with", "when", "for", "by", "over", "year", "day", "month",
+];
+
+/// The words of an observation with its numbers blanked, and the numbers.
+fn take_apart(text: &str) -> (Vec<String>, Vec<Number>) {
+    let mut template: Vec<String> = Vec::new();
+    let mut numbers: Vec<Number> = Vec::new();
+    let mut wants_unit = false; // whether the last number is a condition still without a name
+    for word in words(text) {
+        let Some((value, unit)) = number(word.text) else {
+            let folded = ken_text::fold(word.text).into_owned();
+            if let Some(last) = numbers.last_mut().filter(|_| std::mem::take(&mut wants_unit)) {
+                last.name.clone_from(&folded);
+            }
+            template.push(folded);
+            continue;
+        };
+        let before = text.get(..word.span.start).unwrap_or_default();
+        let is_negative = before.ends_with('-') || before.ends_with('\u{2212}');
+        let is_condition = template
+            .last()
+            .is_some_and(|last| CONDITIONS.contains(&last.as_str()));
+        let name = template
+            .iter()
+            .rev()
+            .find(|word| !word.starts_with('#') && !ken_text::is_stop_word(word));
+        wants_unit = is_condition && unit.is_empty();
+        numbers.push(Number {
+            value: if is_negative { -value } else { value },
+            name: if is_condition && !unit.is_empty() {
+                unit.clone()
+            } else {
+                name.unwrap_or(&unit).clone()
+            },
+            is_condition,
+        });
+        template.push(format!("#{unit}"));
+    }
+    (template, numbers)
+}
+
+/// A number and the unit written onto it: "10C" is 10 and "c".
+fn number(word: &str) -> Option<(f64, String)> {
+    let end = word
+        .find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',')
+        .unwrap_or(word.len());
+    let digits = word.get(..end)?.replace(',', "");
+    let value: f64 = digits.parse().ok().filter(|value: &f64| value.is_finite())?;
+    Some((value, ken_text::fold(word.get(end..)?).into_owned()))
+}
+
+/// Each number of equally worded observations against the one that they state as the condition; against the order where
+/// there is but one.
+fn of_series(points: &[(usize, Vec<Number>)]) -> Vec<Trend> {
+    let Some((_, first)) = points.first().filter(|_| points.len() >= FEWEST_POINTS) else {
+        return Vec::new();
+    };
+    let places: Vec<usize> = points.iter().map(|(place, _)| *place).collect();
+    let column = |slot: usize| -> Vec<f64> {
+        points
+            .iter()
+            .filter_map(|(_, numbers)| numbers.get(slot))
+            .map(|number| number.value)
+            .collect()
+    };
+    let condition = match first.len() {
+        1 => None,
+        _ => Some(first.iter().position(|number| number.is_condition).unwrap_or(0)),
+    };
+    let against: Vec<f64> = match condition {
+        Some(slot) => column(slot),
+        None => (0..points.len()).map(|place| place as f64).collect(),
+    };
+    let with = condition
+        .and_then(|slot| first.get(slot))
+        .map_or("order", |number| number.name.as_str());
+    let others = first
+        .iter()
+        .enumerate()
+        .filter(|&(slot, _)| Some(slot) != condition);
+    others
+        .filter_map(|(slot, number)| fit(&against, &column(slot), &number.name, with, &places))
+        .collect()
+}
+
+fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<Trend> {
+    let mut points: Vec<(f64, f64)> = x.iter().copied().zip(y.iter().copied()).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let line = Line::through(&points)?;
+    let linear = r_squared(&points, |x| line.at(x))?;
+    let logs: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (x, y.ln())).collect();
+    let curve = if points.iter().all(|point| point.1 > 0.0) {
+        Line::through(&logs)
+    } else {
+        None
+    };
+    let exponential = curve
+        .as_ref()
+        .and_then(|curve| r_squared(&points, |x| curve.at(x).exp()))
+        .unwrap_or(0.0);
+    let step = typical_step(&points)?;
+    let (fit, slope, rate, r_squared) = match curve {
+        Some(curve) if exponential > linear + MARGIN => (
+            "exponential",
+            curve.slope,
+            (curve.slope * step).exp(),
+            exponential,
+        ),
+        _ => ("linear", line.slope, line.slope, linear),
+    };
+    let (agreeing, steps) = agreement(&points, slope);
+    let is_trend = r_squared >= LEAST_FIT && slope != 0.0 && agreeing * 2 > steps;
+    is_trend.then(|| Trend {
+        of: of.to_owned(),
+        with: with.to_owned(),
+        direction: if slope > 0.0 { "rising" } else { "falling" },
+        fit,
+        rate: rounded(rate),
+        step: rounded(step),
+        r_squared: rounded(r_squared),
+        points: points.len(),
+        confidence: rounded(r_squared * wilson(agreeing, steps)),
+        places: places.to_vec(),
+    })
+}
+
+struct Line {
+    slope: f64,
+    start: f64,
+}
+
+impl Line {
+    /// Least squares; none through points that stand above each other.
+    fn through(points: &[(f64, f64)]) -> Option<Line> {
+        let n = points.len() as f64;
+        let (mean_x, mean_y) = (
+            mean(points.iter().map(|point| point.0), n),
+            mean(points.iter().map(|point| point.1), n),
+        );
+        let spread: f64 = points.iter().map(|point| (point.0 - mean_x).powi(2)).sum();
+        let common: f64 = points
+            .iter()
+            .map(|point| (point.0 - mean_x) * (point.1 - mean_y))
+            .sum();
+        let slope = common / spread;
+        (spread > 0.0 && slope.is_finite()).then_some(Line {
+            slope,
+            start: mean_y - slope * mean_x,
+        })
+    }
+
+    fn at(&self, x: f64) -> f64 {
+        self.start + self.slope * x
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>, n: f64) -> f64 {
+    values.sum::<f64>() / n
+}
+
+/// The share of the variance of y that the fit explains; none where y does not vary.
+fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
+    let mean_y = mean(points.iter().map(|point| point.1), points.len() as f64);
+    let total: f64 = points.iter().map(|point| (point.1 - mean_y).powi(2)).sum();
+    let left: f64 = points.iter().map(|point| (point.1 - fit(point.0)).powi(2)).sum();
+    let share = 1.0 - left / total;
+    (total > 0.0 && share.is_finite()).then_some(share.max(0.0))
+}
+
+/// The median distance of neighbours that are apart.
+fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
+    let pairs = points.iter().zip(points.iter().skip(1));
+    let mut steps: Vec<f64> = pairs.map(|(a, b)| b.0 - a.0).filter(|&step| step > 0.0).collect();
+    steps.sort_by(f64::total_cmp);
+    steps.get(steps.len() / 2).copied()
+}
+
+/// How many steps go the way of the slope, and how many there are.
+fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
+    let pairs = points.iter().zip(points.iter().skip(1));
+    let agreeing = pairs.filter(|(a, b)| (b.1 - a.1) * slope > 0.0).count();
+    (agreeing, points.len() - 1)
+}
+
+impl Trend {
+    pub(crate) fn step(&self, texts: &[&str]) -> Step {
+        let Trend {
+            of,
+            with,
+            direction,
+            fit,
+            rate,
+            step,
+            r_squared,
+            points,
+            confidence,
+            ..
+        } = self;
+        let how = match *fit {
+            "linear" => format!("{rate:+} per 1"),
+            _ if (rate - 2.0).abs() < 0.05 => format!("doubles every {step}"),
+            _ if (rate - 0.5).abs() < 0.02 => format!("halves every {step}"),
+            _ => format!("times {rate} every {step}"),
+        };
+        let conclusion = format!("\"{of}\" is {direction} with \"{with}\": {how}");
+        let premises = self.places.iter().filter_map(|&place| texts.get(place));
+        Step {
+            kind: "trend",
+            rule: None,
+            premises: premises.map(|&text| text.to_owned()).collect(),
+            explanation: format!("{conclusion}; {fit} fit, R² {r_squared:.3} over {points} points"),
+            conclusion,
+            confidence: *confidence,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubling_is_exponential() {
+        let trends = find(&[
+            "the rate is 1.5 at 10 C",
+            "the rate is 3 at 20 C",
+            "the rate is 6 at 30 C",
+        ]);
+        assert_eq!(trends.len(), 1);
+        let trend = &trends[0];
+        assert_eq!(
+            (trend.of.as_str(), trend.direction, trend.fit),
+            ("rate", "rising", "exponential")
+        );
+        assert_eq!((trend.rate, trend.step, trend.r_squared), (2.0, 10.0, 1.0));
+    }
+
+    #[test]
+    fn a_line_falls_with_the_order() {
+        let trends = find(&["level 30", "level 20", "level 10", "level -5"]);
+        assert_eq!(
+            (trends[0].direction, trends[0].fit, trends[0].with.as_str()),
+            ("falling", "linear", "order")
+        );
+    }
+
+    #[test]
+    fn noise_two_points_and_constants_are_no_trend() {
+        assert!(find(&["a 1", "a 9", "a 2", "a 8", "a 1"]).is_empty());
+        assert!(find(&["a 1", "a 2"]).is_empty());
+        assert!(find(&["a 1", "a 1", "a 1"]).is_empty());
+    }
+}

@@ -1,0 +1,560 @@
+//! ken-rep as its users drive it. Each test named "wrong_answer" is one that an earlier tool of this kind got wrong.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ken-rep"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(stdin); // not read where the flags say it all
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.code().unwrap(),
+    )
+}
+
+/// The answer to a document, its chain checked.
+fn answer(document: &Value) -> Value {
+    let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    assert_eq!(stdout.lines().count(), 1);
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    check_chain(&answer);
+    answer
+}
+
+/// Every step rests on facts or earlier steps, every conclusion has a step, and there is a score for each.
+fn check_chain(answer: &Value) {
+    let mut held: BTreeSet<String> = texts(&answer["facts"])
+        .into_iter()
+        .map(|text| normal(&text))
+        .collect();
+    for step in answer["reasoning_chain"].as_array().unwrap() {
+        for premise in texts(&step["premises"]) {
+            assert!(held.contains(&normal(&premise)), "{premise} in {answer}");
+        }
+        held.insert(normal(step["conclusion"].as_str().unwrap()));
+        assert!(!step["explanation"].as_str().unwrap().is_empty());
+    }
+    let conclusions = texts(&answer["conclusions"]);
+    assert!(
+        conclusions
+            .iter()
+            .all(|conclusion| held.contains(&normal(conclusion)))
+    );
+    assert_eq!(
+        conclusions.len(),
+        answer["confidence_scores"].as_array().unwrap().len()
+    );
+}
+
+fn normal(text: &str) -> String {
+    let statement = ken_logic::normalise(text);
+    format!(
+        "{}{}",
+        if statement.negated { "not " } else { "" },
+        statement.atom
+    )
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn deduce(facts: Value, rules: Value) -> Value {
+    answer(&json!({ "facts": facts, "rules": rules }))
+}
+
+fn conclusions(answer: &Value) -> Vec<String> {
+    texts(&answer["conclusions"])
+}
+
+fn assert_error(args: &[&str], stdin: &[u8], code: &str, at: &str) {
+    let (stdout, stderr, status) = run(args, stdin);
+    let shown = String::from_utf8_lossy(stdin.get(..200).unwrap_or(stdin)).into_owned();
+    assert_eq!((stdout.as_str(), status), ("", 2), "{args:?} {shown}");
+    assert_eq!(stderr.lines().count(), 1);
+    let error = &serde_json::from_str::<Value>(&stderr).unwrap()["error"];
+    assert_eq!(
+        (error["code"].as_str(), error["at"].as_str()),
+        (Some(code), Some(at)),
+        "{error} for {args:?} {shown}"
+    );
+}
+
+#[test]
+fn wrong_answer_z_by_the_best_derivation() {
+    let rules = json!([[["a"], "m"], [["m"], "z"], [["a"], "z"]]);
+    let found = answer(&json!({"facts": ["a"], "rules": rules, "options": {"decay": 0.9}}));
+    assert_eq!(conclusions(&found), ["m", "z"]);
+    assert_eq!(found["confidence_scores"], json!([0.9, 0.9]));
+    assert_eq!(found["reasoning_chain"][1]["rule"], 2);
+    assert_eq!(found["reasoning_chain"][1]["premises"], json!(["a"]));
+    assert_eq!(
+        deduce(json!(["a"]), rules)["confidence_scores"],
+        json!([1.0, 1.0])
+    );
+}
+
+#[test]
+fn wrong_answer_known_facts_are_not_concluded() {
+    assert_eq!(
+        conclusions(&deduce(json!(["a", "b"]), json!([[["a"], "b"]]))),
+        [""; 0]
+    );
+    assert_eq!(
+        conclusions(&deduce(json!(["a"]), json!([[["a"], "b"], [["b"], "a"]]))),
+        ["b"]
+    );
+}
+
+#[test]
+fn wrong_answer_an_empty_premise_list_is_an_axiom() {
+    let found = deduce(json!([]), json!([[[], "axiom"], [["axiom"], "theorem"]]));
+    assert_eq!(conclusions(&found), ["axiom", "theorem"]);
+    assert_eq!(found["reasoning_chain"][0]["type"], "axiom");
+}
+
+#[test]
+fn wrong_answer_premises_as_a_text_are_an_error() {
+    assert_error(
+        &["--json", r#"{"facts":["a"],"rules":[["a","b"]]}"#],
+        b"",
+        "invalid",
+        "/rules/0/0",
+    );
+    assert_error(
+        &["--rules", r#"[["a","b"]]"#, "--facts", "a"],
+        b"",
+        "invalid",
+        "/rules/0/0",
+    );
+}
+
+#[test]
+fn wrong_answer_modus_tollens() {
+    let found = deduce(json!(["not b"]), json!([[["a"], "b"]]));
+    assert_eq!(conclusions(&found), ["not a"]);
+    assert_eq!(found["reasoning_chain"][0]["type"], "modus_tollens");
+    assert_eq!(found["reasoning_chain"][0]["premises"], json!(["not b"]));
+}
+
+#[test]
+fn wrong_answer_wordings_of_one_statement_are_equal() {
+    let rules = json!([[["socrates is a man"], "Socrates is mortal"]]);
+    assert_eq!(
+        conclusions(&deduce(json!(["Socrates is a man "]), rules)),
+        ["Socrates is mortal"]
+    );
+}
+
+#[test]
+fn wrong_answer_variables_bind() {
+    let found = deduce(
+        json!(["Socrates is a man"]),
+        json!([[["?x is a man"], "?x is mortal"]]),
+    );
+    assert_eq!(conclusions(&found), ["Socrates is mortal"]);
+}
+
+#[test]
+fn wrong_answer_contradictions() {
+    let issues = |facts: Value, rules: Value| {
+        deduce(facts, rules)["validation"]["issues"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!(
+        issues(
+            json!(["the red car is fast", "the blue car is not slow"]),
+            json!([])
+        ),
+        0
+    );
+    assert_eq!(
+        issues(
+            json!(["the server is running", "the server isn't running"]),
+            json!([])
+        ),
+        1
+    );
+    assert_eq!(
+        issues(
+            json!(["the server is running", "the server isn’t running"]),
+            json!([])
+        ),
+        1
+    );
+    let found = deduce(
+        json!(["disk is full", "the log is not growing"]),
+        json!([[[], "the log is growing"]]),
+    );
+    let issue = &found["validation"]["issues"][0];
+    assert_eq!(found["validation"]["is_valid"], false);
+    assert_eq!(
+        (issue["kind"].as_str(), issue["severity"].as_str()),
+        (Some("contradiction"), Some("error"))
+    );
+    assert_eq!(issue["proofs"].as_array().unwrap().len(), 2);
+    assert_eq!(issue["proofs"][0]["steps"], json!([]));
+    assert_eq!(issue["proofs"][1]["steps"], json!([0]));
+}
+
+#[test]
+fn wrong_answer_three_swans() {
+    let found = answer(&json!({
+        "reasoning_type": "inductive",
+        "observations": ["Swans fly.", "Swans swim.", "Swans walk."],
+    }));
+    assert_eq!(conclusions(&found), ["\"swans\" in 3 of 3 observations"]);
+    assert_eq!(found["generalisations"][0]["support"], 3);
+    assert_eq!(found["generalisations"][0]["confidence"], 0.438503);
+}
+
+#[test]
+fn wrong_answer_stop_words_generalise_nothing() {
+    let found = answer(&json!({
+        "reasoning_type": "inductive",
+        "observations": ["the cat is on the mat", "the dog is in the house", "it was the best of them"],
+    }));
+    assert_eq!(conclusions(&found), [""; 0]);
+}
+
+#[test]
+fn wrong_answer_rates_that_double_are_a_trend() {
+    let found = answer(&json!({
+        "reasoning_type": "inductive",
+        "observations": ["the rate is 1.1 at 10 C", "the rate is 2.2 at 20 C", "the rate is 4.4 at 30 C"],
+    }));
+    let trend = &found["trends"][0];
+    assert_eq!(
+        (trend["direction"].as_str(), trend["fit"].as_str()),
+        (Some("rising"), Some("exponential"))
+    );
+    assert_eq!(
+        (trend["rate"].as_f64(), trend["step"].as_f64()),
+        (Some(2.0), Some(10.0))
+    );
+    assert!(conclusions(&found).contains(&"\"rate\" is rising with \"c\": doubles every 10".to_owned()));
+}
+
+#[test]
+fn wrong_answer_an_observation_is_not_its_own_explanation() {
+    let document = |rules: Value| {
+        json!({"reasoning_type": "abductive", "observations": ["the grass is wet"],
+               "hypotheses": ["The grass is wet.", "it rained"], "rules": rules})
+    };
+    assert_eq!(answer(&document(json!([])))["best_explanation"], Value::Null);
+    let found = answer(&document(json!([[["it rained"], "the grass is wet"]])));
+    assert_eq!(found["best_explanation"]["hypotheses"], json!(["it rained"]));
+    assert_eq!(found["ranked_hypotheses"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn abduction_finds_minimal_sets_by_coverage_then_cost() {
+    let found = answer(&json!({
+        "reasoning_type": "abductive",
+        "observations": ["fever", "cough"],
+        "hypotheses": [{"statement": "flu", "cost": 3}, "cold", "sun"],
+        "rules": [[["flu"], "fever"], [["flu"], "cough"], [["cold"], "cough"], [["sun", "cold"], "fever"]],
+    }));
+    let sets: Vec<Value> = found["ranked_hypotheses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|set| set["hypotheses"].clone())
+        .collect();
+    assert_eq!(sets, [json!(["cold", "sun"]), json!(["flu"]), json!(["cold"])]);
+    assert_eq!(found["best_explanation"]["coverage"], 1.0);
+}
+
+#[test]
+fn abduction_looks_for_hypotheses_and_leaves_out_what_contradicts() {
+    let rules = json!([
+        [["?x is outside", "it rains"], "?x is wet"],
+        [["it rains"], "the sky is grey"]
+    ]);
+    let found = answer(
+        &json!({"reasoning_type": "abductive", "observations": ["Bob is wet"], "facts": ["it rains"], "rules": rules}),
+    );
+    assert_eq!(found["best_explanation"]["hypotheses"], json!(["Bob is outside"]));
+    let found = answer(
+        &json!({"reasoning_type": "abductive", "observations": ["Bob is wet"],
+        "facts": ["Bob is not outside", "it rains"], "rules": rules}),
+    );
+    assert_eq!(found["best_explanation"], Value::Null);
+}
+
+#[test]
+fn wrong_answer_a_dogs_bark_does_not_transfer_to_a_shark() {
+    let dog =
+        json!({"name": "dog", "legs": 4, "skin": "fur", "home": "land", "breath": "air", "sound": "bark"});
+    let shark = json!({"name": "shark", "legs": 0, "skin": "scales", "home": "sea", "breath": "water"});
+    let found = answer(&json!({"reasoning_type": "analogical", "source_case": dog, "target_case": shark}));
+    assert_eq!(conclusions(&found), [""; 0]);
+    let wolf = json!({"name": "wolf", "legs": 4, "skin": "Fur", "home": "land"});
+    let found = answer(&json!({"reasoning_type": "analogical", "source_case": dog, "target_case": wolf}));
+    assert_eq!(
+        conclusions(&found),
+        ["wolf: breath is air", "wolf: sound is bark"]
+    );
+    assert_eq!(found["similarity"], 1.0);
+}
+
+#[test]
+fn analogy_maps_relations_one_to_one() {
+    let found = answer(&json!({
+        "reasoning_type": "analogical",
+        "source_case": {"name": "sun", "relations": [
+            ["causes", ["attracts", "sun", "planet"], ["orbits", "planet", "sun"]], ["heavier", "sun", "planet"]]},
+        "target_case": {"name": "atom", "relations": [
+            ["causes", ["attracts", "nucleus", "electron"], ["orbits", "electron", "nucleus"]]]},
+    }));
+    assert_eq!(conclusions(&found), ["atom: heavier(nucleus, electron)"]);
+}
+
+#[test]
+fn wrong_answer_equal_events_do_not_cause_each_other() {
+    let event = json!({"time": 5, "description": "the alarm rang"});
+    let rules = json!([[["the alarm rang"], "the alarm rang"]]);
+    let found = answer(&json!({"reasoning_type": "causal", "events": [event, event], "rules": rules}));
+    assert_eq!(conclusions(&found), [""; 0]);
+}
+
+#[test]
+fn causes_come_before_effects_in_chains_without_circles() {
+    let found = answer(&json!({
+        "reasoning_type": "causal",
+        "events": [
+            {"time": "10:00", "description": "the pump failed"},
+            {"time": "10:05", "description": "the pressure dropped"},
+            {"time": "10:06", "description": "the alarm rang"},
+            {"time": "10:05", "description": "the light went off"},
+            {"time": "09:00", "description": "the tank was empty"},
+        ],
+        "rules": [
+            [["the pump failed"], "the pressure dropped"],
+            [["the pressure dropped"], "the alarm rang"],
+            [["the pump failed"], "the light went off"],
+            [["the alarm rang"], "the pump failed"],
+            [["the pump failed"], "the tank was empty"],
+        ],
+    }));
+    let chain = &found["causal_chains"][0];
+    assert_eq!(
+        chain["events"],
+        json!(["the pump failed", "the pressure dropped", "the alarm rang"])
+    );
+    assert_eq!(chain["gaps"], json!([300.0, 60.0]));
+    assert_eq!(
+        found["confounders"][0]["effects"],
+        json!(["the pressure dropped", "the light went off"])
+    );
+    assert!(!conclusions(&found).iter().any(|text| text.contains("tank")));
+}
+
+#[test]
+fn flags_work_in_a_script_as_on_a_terminal() {
+    let expected = run(
+        &["--json", r#"{"facts":["a","b"],"rules":[[["a","b"],"c"]]}"#],
+        b"",
+    );
+    let rules = r#"[[["a","b"],"c"]]"#;
+    for args in [
+        &["--facts", "a", "b", "--rules", rules][..],
+        &["--facts", "a", "--facts", "b", "--rules", rules],
+        &[
+            "--facts=a",
+            "--rules",
+            rules,
+            "--facts=b",
+            "--reasoning-type",
+            "deductive",
+        ],
+    ] {
+        assert_eq!(run(args, b"not read"), expected, "{args:?}");
+    }
+    // They override the document, wherever it comes from.
+    let document = r#"{"reasoning_type":"inductive","facts":["x"],"rules":[[["a","b"],"c"]]}"#;
+    let over = ["--reasoning-type", "deductive", "--facts", "a", "b"];
+    assert_eq!(run(&over, document.as_bytes()), expected);
+    assert_eq!(run(&[&["--json", document][..], &over].concat(), b""), expected);
+    assert_eq!(
+        run(&[&["-"][..], &over, &["--rules", rules]].concat(), b"{}"),
+        expected
+    );
+}
+
+#[test]
+fn bad_input_is_an_error_that_says_where() {
+    for (document, at) in [
+        (r#"{"facts":["a"],"rules":"x"}"#, "/rules"),
+        (r#"{"rules":[5]}"#, "/rules/0"),
+        (r#"{"rules":[[["a"]]]}"#, "/rules/0"),
+        (r#"{"rules":[[["a"],"b","c"]]}"#, "/rules/0"),
+        (r#"{"rules":[[["a"],"b"],[["a",7],"b"]]}"#, "/rules/1/0/1"),
+        (r#"{"rules":[[["a"],null]]}"#, "/rules/0/1"),
+        (r#"{"rules":[[["a",""],"b"]]}"#, "/rules/0/0/1"),
+        (r#"{"rules":[[["a"]," . "]]}"#, "/rules/0/1"),
+        (r#"{"rules":[[["?x is a"],"?y is b"]]}"#, "/rules/0/1"),
+        (r#"{"facts":"a"}"#, "/facts"),
+        (r#"{"facts":["a",{}]}"#, "/facts/1"),
+        (r#"{"facts":[" "]}"#, "/facts/0"),
+        (r#"{"facts":["?x is a"]}"#, "/facts/0"),
+        (r#"{"reasoning_type":"magical"}"#, "/reasoning_type"),
+        (r#"{"reasoning_type":1}"#, "/reasoning_type"),
+        (r#"{"options":1}"#, "/options"),
+        (r#"{"options":{"decay":0}}"#, "/options/decay"),
+        (r#"{"options":{"decay":1.5}}"#, "/options/decay"),
+        (r#"{"options":{"decay":"x"}}"#, "/options/decay"),
+        (r#"{"reasoning_type":"inductive"}"#, "/observations"),
+        (
+            r#"{"reasoning_type":"inductive","observations":[1]}"#,
+            "/observations/0",
+        ),
+        (r#"{"reasoning_type":"abductive"}"#, "/observations"),
+        (
+            r#"{"reasoning_type":"abductive","observations":["a"],"hypotheses":[1]}"#,
+            "/hypotheses/0",
+        ),
+        (
+            r#"{"reasoning_type":"abductive","observations":["a"],"hypotheses":[{}]}"#,
+            "/hypotheses/0/statement",
+        ),
+        (
+            r#"{"reasoning_type":"abductive","observations":["a"],"hypotheses":[{"statement":"b","cost":-1}]}"#,
+            "/hypotheses/0/cost",
+        ),
+        (r#"{"reasoning_type":"analogical"}"#, "/source_case"),
+        (
+            r#"{"reasoning_type":"analogical","source_case":{},"target_case":1}"#,
+            "/target_case",
+        ),
+        (
+            r#"{"reasoning_type":"analogical","source_case":{"relations":[1]},"target_case":{}}"#,
+            "/source_case/relations/0",
+        ),
+        (r#"{"reasoning_type":"causal"}"#, "/events"),
+        (r#"{"reasoning_type":"causal","events":[1]}"#, "/events/0"),
+        (
+            r#"{"reasoning_type":"causal","events":[{"time":1}]}"#,
+            "/events/0/description",
+        ),
+        (
+            r#"{"reasoning_type":"causal","events":[{"description":"a","time":"soon"}]}"#,
+            "/events/0/time",
+        ),
+        (r#"{"facts":["a"],"facts":["b"]}"#, ""),
+        (r#"{"rules":[],"rules":[]}"#, ""),
+        (r#"{"options":{"decay":NaN}}"#, ""),
+        (r#"{"facts":["a\u0000b"]}"#, ""),
+        ("[]", ""),
+        ("7", ""),
+        ("{", ""),
+        ("{} {}", ""),
+        (" ", ""),
+    ] {
+        assert_error(&[], document.as_bytes(), "invalid", at);
+    }
+    assert_error(&[], b"{\"facts\":[\"\xff\"]}", "invalid", "");
+    assert_error(
+        &["--facts", "a", "--rules", "nonsense"],
+        b"",
+        "invalid",
+        "--rules",
+    );
+    assert_error(
+        &["--reasoning-type", "magical"],
+        b"",
+        "invalid",
+        "--reasoning-type",
+    );
+}
+
+#[test]
+fn depth_and_size_are_limited() {
+    let nested = |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    assert_eq!(run(&[], nested(128).as_bytes()).2, 0);
+    assert_error(&[], nested(129).as_bytes(), "invalid", "");
+    assert_error(&[], &vec![b' '; 8 * 1024 * 1024 + 1], "too_large", "");
+}
+
+#[test]
+fn growth_without_end_ends_with_an_error() {
+    for rules in [
+        json!([[["p ?x"], "p s ?x"]]),
+        json!([[["p ?x"], "p ?x ?x"]]),
+        json!([[["?x", "?y"], "?x ?y"]]),
+    ] {
+        let document = json!({"facts": ["p a", "p b"], "rules": rules}).to_string();
+        assert_error(&[], document.as_bytes(), "too_large", "/rules");
+    }
+}
+
+#[test]
+fn a_contradiction_in_a_long_chain_is_not_quadratic() {
+    let chain = |n: usize| json!([[format!("s{n}")], format!("s{}", n + 1)]);
+    let rules: Vec<Value> = (0..20_000).map(chain).collect();
+    let (stdout, _, status) = run(
+        &["--format", "compact"],
+        json!({"facts": ["s0", "not s20000"], "rules": rules})
+            .to_string()
+            .as_bytes(),
+    );
+    assert_eq!(status, 0);
+    assert!(stdout.len() < 40_000_000, "{} bytes", stdout.len());
+}
+
+#[test]
+fn lines_answers_each_document_and_equal_input_gives_equal_bytes() {
+    let document = r#"{"facts":["a"],"rules":[[["a"],"b"],[["?x"],"?x too"]]}"#;
+    let refused = "{\"facts\":1}";
+    let small = r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#;
+    let (stdout, _, status) = run(&["--lines"], format!("{small}\n{refused}\n{small}\n").as_bytes());
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!((lines.len(), status), (3, 0));
+    assert_eq!(lines[0], lines[2]);
+    assert!(lines[1].starts_with(r#"{"error":{"code":"invalid""#));
+    assert_eq!(run(&[], small.as_bytes()), run(&[], small.as_bytes()));
+    assert_eq!(run(&[], document.as_bytes()).2, 2);
+}
+
+#[test]
+fn the_order_of_the_fields_is_the_contracts() {
+    let (stdout, ..) = run(
+        &[
+            "--facts",
+            "a",
+            "--rules",
+            r#"[[["a"],"b"]]"#,
+            "--format",
+            "compact",
+        ],
+        b"",
+    );
+    let expected = concat!(
+        r#"{"reasoning_type":"deductive","conclusions":["b"],"confidence_scores":[1.0],"reasoning_chain":[{"type":"#,
+        r#""modus_ponens","rule":0,"premises":["a"],"conclusion":"b","confidence":1.0,"explanation":"b because a (rule 0)"}],"#,
+        r#""explanation":"1 statement follows from 1 fact and 1 rule, in 1 step","#,
+        r#""validation":{"is_valid":true,"issues":[],"confidence_score":1.0},"facts":["a"],"rules":[[["a"],"b"]]}"#,
+        "\n"
+    );
+    assert_eq!(stdout, expected);
+}

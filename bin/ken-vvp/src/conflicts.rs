@@ -1,0 +1,320 @@
+//! What the rules derive together: conflicts, rules that cannot apply, goals that cannot be reached.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::{self, Write};
+
+use ken_logic::{Closure, Inference, Literal, Theory};
+use ken_tool::Error;
+use serde::Serialize;
+
+use crate::answer::{Issue, Severity};
+use crate::rulebase::{Rule, RuleBase, opposite, variable};
+
+/// The most rules whose premises are supposed in turn, and rules looked at in doing so.
+const MOST_SUPPOSED: usize = 1_000;
+const MOST_WORK: usize = 20_000_000;
+
+/// The most steps of one proof, and conflicts with proofs.
+const LONGEST_PROOF: usize = 1_000;
+const MOST_CONFLICTS: usize = 1_000;
+
+/// A statement that can be derived, and whose negation can be derived too.
+#[derive(Serialize)]
+pub(crate) struct Conflict {
+    statements: [String; 2],
+    /// What was supposed beyond the facts.
+    assuming: Vec<String>,
+    /// The proof of each statement; empty for a fact or an assumption, and for a proof of more than 1000 steps.
+    proofs: [Vec<Step>; 2],
+}
+
+#[derive(Serialize)]
+struct Step {
+    rule: usize,
+    inference: &'static str,
+    premises: Vec<String>,
+    conclusion: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) conflicts: Vec<Conflict>,
+    pub(crate) issues: Vec<Issue>,
+    /// Rules that never apply, given the facts.
+    pub(crate) idle: usize,
+}
+
+pub(crate) fn find(base: &RuleBase) -> Result<Found, Error> {
+    let mut found = Found::default();
+    let mut seen = HashSet::new();
+    let mut theory = base.theory();
+    let mut given = Vec::new();
+    for fact in &base.facts {
+        given.extend(theory.statement(&fact.text));
+    }
+    let closure = derive(&mut theory, &given)?;
+    found.add(base, &theory, &closure, &[], Severity::Error, &mut seen);
+    if !base.facts.is_empty() {
+        found.idle_rules(base, &mut theory, &closure)?;
+    }
+    found.goals(base, &mut theory, &closure);
+    found.suppose(base, &mut seen)?;
+    found.possible(base, &seen);
+    Ok(found)
+}
+
+fn derive(theory: &mut Theory<'_>, given: &[Literal]) -> Result<Closure, Error> {
+    theory
+        .derive(given)
+        .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+}
+
+impl Found {
+    /// The contradictions of a closure that do not merely follow from others, each pair of statements once.
+    fn add(
+        &mut self,
+        base: &RuleBase,
+        theory: &Theory<'_>,
+        closure: &Closure,
+        assuming: &[String],
+        severity: Severity,
+        seen: &mut HashSet<String>,
+    ) {
+        for contradiction in closure
+            .contradictions()
+            .iter()
+            .filter(|contradiction| contradiction.is_root)
+        {
+            let sides = [contradiction.first, contradiction.second];
+            let statements = sides.map(|literal| theory.wording(literal).into_owned());
+            let affirmed = sides.iter().find(|literal| !literal.is_negated());
+            let atom = affirmed
+                .map(|&literal| atom_of(theory, literal))
+                .unwrap_or_default();
+            if !seen.insert(atom) || self.conflicts.len() >= MOST_CONFLICTS {
+                continue;
+            }
+            let at = place(base, closure, sides);
+            let [one, other] = &statements;
+            let when = match assuming {
+                [] => String::new(),
+                some => format!("given \"{}\", ", some.join("\" and \"")),
+            };
+            let message = format!("{when}\"{one}\" and \"{other}\" both follow");
+            self.issues.push(Issue {
+                severity,
+                ..Issue::error("conflict", at, message)
+            });
+            let proofs = sides.map(|literal| proof(base, theory, closure, literal));
+            self.conflicts.push(Conflict {
+                statements,
+                assuming: assuming.to_vec(),
+                proofs,
+            });
+        }
+    }
+
+    fn idle_rules(
+        &mut self,
+        base: &RuleBase,
+        theory: &mut Theory<'_>,
+        closure: &Closure,
+    ) -> Result<(), Error> {
+        let held: Vec<Literal> = closure.held().collect();
+        let instances = theory
+            .instances(&held)
+            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+        let applied: HashSet<u32> = instances.steps.iter().map(|step| step.rule).collect();
+        for (id, rule) in base.rules.iter().enumerate() {
+            if !rule.premises.is_empty() && !applied.contains(&(id as u32)) {
+                self.idle += 1;
+                let message = format!(
+                    "rule {} never applies: not all its premises follow from the facts",
+                    rule.number
+                );
+                self.issues
+                    .push(Issue::warning("unreachable_rule", rule.at(), message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goals that do not follow; without facts, goals that no rule can conclude.
+    fn goals<'b>(&mut self, base: &'b RuleBase, theory: &mut Theory<'b>, closure: &Closure) {
+        let heads: HashSet<&str> = base.rules.iter().map(|rule| rule.head.as_str()).collect();
+        let has_variables = base.rules.iter().any(|rule| rule.has_variables);
+        for goal in &base.goals {
+            let reached = match base.facts.is_empty() {
+                true => has_variables || heads.contains(canonical_text(&goal.text).as_str()),
+                false => theory
+                    .statement(&goal.text)
+                    .is_ok_and(|literal| closure.holds(literal)),
+            };
+            if !reached {
+                let message = format!("\"{}\" cannot be reached", goal.text);
+                self.issues.push(Issue::warning(
+                    "unreachable_goal",
+                    format!("/goals/{}", goal.number),
+                    message,
+                ));
+            }
+        }
+    }
+
+    /// Supposes the premises of each rule that concludes what another denies: whatever contradicts itself then does so
+    /// whenever the rule applies. An error where no facts are given, since then all inputs are possible.
+    fn suppose(&mut self, base: &RuleBase, seen: &mut HashSet<String>) -> Result<(), Error> {
+        let severity = if base.facts.is_empty() {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        let premises = disputed(base).map(|rule| rule.body.iter().map(|premise| example(premise)).collect());
+        let sets: BTreeSet<Vec<String>> = premises.filter(|set: &Vec<String>| !set.is_empty()).collect();
+        let most = MOST_SUPPOSED.min(MOST_WORK / base.rules.len().max(1)).max(1);
+        let mut theory = base.theory();
+        for assuming in sets.iter().take(most) {
+            let mut given = Vec::new();
+            for text in assuming {
+                given.extend(theory.statement(text));
+            }
+            let closure = derive(&mut theory, &given)?;
+            self.add(base, &theory, &closure, assuming, severity, seen);
+        }
+        if sets.len() > most {
+            self.issues.push(Issue::warning(
+                "search_cut",
+                "/rules",
+                "too many rules to suppose the premises of each",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Rules that conclude the opposite from premises that have nothing to do with each other: nothing is wrong until both
+    /// apply.
+    fn possible(&mut self, base: &RuleBase, seen: &HashSet<String>) {
+        let mut first: HashMap<&str, &Rule> = HashMap::new();
+        for rule in base.rules.iter().filter(|rule| !rule.body.is_empty()) {
+            first.entry(rule.head.as_str()).or_insert(rule);
+        }
+        for rule in base
+            .rules
+            .iter()
+            .filter(|rule| rule.head.starts_with("not ") && !rule.has_variables)
+        {
+            let affirmed = opposite(&rule.head);
+            let Some(other) = first.get(affirmed.as_str()).filter(|_| !seen.contains(&affirmed)) else {
+                continue;
+            };
+            if first
+                .get(rule.head.as_str())
+                .is_some_and(|known| known.number == rule.number)
+            {
+                let message = format!(
+                    "rules {} and {} conclude the opposite, should both apply",
+                    other.number, rule.number
+                );
+                self.issues
+                    .push(Issue::warning("possible_conflict", rule.at(), message));
+            }
+        }
+    }
+}
+
+/// Rules whose conclusion another rule or one of their own premises denies; all rules once some have variables, where this
+/// cannot be seen from the words.
+fn disputed(base: &RuleBase) -> impl Iterator<Item = &Rule> {
+    let heads: HashSet<&str> = base.rules.iter().map(|rule| rule.head.as_str()).collect();
+    let has_variables = base.rules.iter().any(|rule| rule.has_variables);
+    let has_denials = base.rules.iter().any(|rule| rule.head.starts_with("not "));
+    base.rules.iter().filter(move |rule| {
+        let denied = opposite(&rule.head);
+        heads.contains(denied.as_str()) || rule.body.contains(&denied) || (has_variables && has_denials)
+    })
+}
+
+/// A premise in normal form with things for its variables that stand for anything: the same for rules that differ only in
+/// the names of their variables.
+fn example(premise: &str) -> String {
+    let word = |word: &str| match variable(word) {
+        Some(name) => format!("{}{}", thing(name), word.get(name.len()..).unwrap_or_default()),
+        None => word.to_owned(),
+    };
+    premise.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn thing(name: &str) -> String {
+    match name {
+        "?0" => "some-x".to_owned(),
+        "?1" => "some-y".to_owned(),
+        "?2" => "some-z".to_owned(),
+        other => other.replacen('?', "some-", 1),
+    }
+}
+
+fn atom_of(theory: &Theory<'_>, literal: Literal) -> String {
+    ken_logic::normalise(&theory.wording(literal)).atom.into_owned()
+}
+
+/// A statement without variables as [`Rule::head`] has it.
+fn canonical_text(wording: &str) -> String {
+    let statement = ken_logic::normalise(wording);
+    if statement.negated {
+        format!("not {}", statement.atom)
+    } else {
+        statement.atom.into_owned()
+    }
+}
+
+/// The rule that derives the second side, or the fact that is it.
+fn place(base: &RuleBase, closure: &Closure, sides: [Literal; 2]) -> String {
+    let rule = sides
+        .iter()
+        .rev()
+        .find_map(|&literal| closure.steps.get(closure.step_of(literal)?))
+        .map(|step| step.rule);
+    let rule = rule.and_then(|id| base.rules.get(id as usize));
+    rule.map_or_else(|| "/facts".to_owned(), Rule::at)
+}
+
+fn proof(base: &RuleBase, theory: &Theory<'_>, closure: &Closure, literal: Literal) -> Vec<Step> {
+    let numbers = closure.proof(literal, LONGEST_PROOF).unwrap_or_default();
+    let steps = numbers.iter().filter_map(|&number| closure.steps.get(number));
+    let worded = |literal: Literal| theory.wording(literal).into_owned();
+    let step = |step: &ken_logic::Step| Step {
+        rule: base.rules.get(step.rule as usize).map_or(0, |rule| rule.number),
+        inference: match step.inference {
+            Inference::Axiom => "axiom",
+            Inference::ModusPonens => "modus_ponens",
+            Inference::ModusTollens => "modus_tollens",
+        },
+        premises: closure
+            .premises(step)
+            .iter()
+            .map(|&premise| worded(premise))
+            .collect(),
+        conclusion: worded(step.conclusion),
+    };
+    steps.map(step).collect()
+}
+
+impl Conflict {
+    pub(crate) fn summary(&self, to: &mut dyn Write) -> fmt::Result {
+        for (statement, proof) in self.statements.iter().zip(&self.proofs) {
+            writeln!(to, "  \"{statement}\":")?;
+            for step in proof {
+                let from = if step.premises.is_empty() {
+                    String::new()
+                } else {
+                    format!(" from {}", step.premises.join(" and "))
+                };
+                writeln!(to, "    {} by rule {}{from}", step.conclusion, step.rule)?;
+            }
+            if proof.is_empty() {
+                writeln!(to, "    given")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! ken-vvp as its users drive it.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ken-vvp"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(stdin); // an input that is too large is not read to its end
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.code().unwrap(),
+    )
+}
+
+fn validate(document: &Value) -> Value {
+    let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
+    assert_eq!(stderr, "");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        status,
+        if answer["validation_status"] == "success" {
+            0
+        } else {
+            1
+        }
+    );
+    answer
+}
+
+/// `kind at` of every issue.
+fn issues(answer: &Value) -> Vec<String> {
+    let issue = |issue: &Value| {
+        format!(
+            "{} {}",
+            issue["kind"].as_str().unwrap(),
+            issue["at"].as_str().unwrap()
+        )
+    };
+    answer["issues"].as_array().unwrap().iter().map(issue).collect()
+}
+
+#[test]
+fn a_sound_rule_set_is_a_success() {
+    let answer = validate(&json!({"rules": [[["a"], "b"], [["b"], "c"]], "facts": ["a"], "goals": ["c"]}));
+    assert_eq!(answer["validation_status"], "success");
+    assert_eq!(
+        (issues(&answer).len(), answer["completeness"].as_f64()),
+        (0, Some(1.0))
+    );
+    assert_eq!(
+        (answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()),
+        (Some(2), Some(2))
+    );
+}
+
+#[test]
+fn all_problems_are_found_at_once() {
+    let answer = validate(&json!({
+        "rules": [
+            [["a"], "b"], [["b"], "c"], [["c"], "a"], [["A."], "b"], [["a", "d"], "b"], [["q"], "q"],
+            5, [["a", ""], "x"], ["a", "b"], [["x", "not x"], "y"], [[1], 2], [["z", "z"], "w"], [[], "w"], [["?u is"], "?v is"],
+        ],
+        "facts": ["a", 3],
+        "goals": ["c", "nowhere", null],
+    }));
+    assert_eq!(
+        issues(&answer),
+        [
+            "malformed /rules/6",
+            "malformed /rules/7/0/1",
+            "malformed /rules/8/0",
+            "malformed /rules/10/0/0",
+            "malformed /rules/10/1",
+            "malformed /rules/13",
+            "malformed /facts/1",
+            "malformed /goals/2",
+            "self_reference /rules/5",
+            "impossible /rules/9",
+            "repeated_premise /rules/11",
+            "duplicate /rules/3",
+            "subsumed /rules/4",
+            "subsumed /rules/11",
+            "cycle /rules/0",
+            "unreachable_rule /rules/4",
+            "unreachable_rule /rules/5",
+            "unreachable_rule /rules/9",
+            "unreachable_rule /rules/11",
+            "unreachable_goal /goals/1",
+        ]
+    );
+    let cycle = answer["issues"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|issue| issue["kind"] == "cycle")
+        .unwrap();
+    assert_eq!(cycle["path"], json!(["a", "b", "c", "a"]));
+    assert_eq!(
+        (answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()),
+        (Some(14), Some(9))
+    );
+    assert_eq!(answer["warnings"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn conflicts_come_with_both_proofs() {
+    let rules = json!([
+        [["bird"], "it can fly"],
+        [["penguin"], "bird"],
+        [["penguin"], "it cannot fly"]
+    ]);
+    let answer = validate(&json!({"rules": rules}));
+    assert_eq!(answer["validation_status"], "failure");
+    let conflict = &answer["conflicts"][0];
+    assert_eq!(answer["conflicts"].as_array().unwrap().len(), 1);
+    assert_eq!(conflict["statements"], json!(["it cannot fly", "it can fly"]));
+    assert_eq!(conflict["assuming"], json!(["penguin"]));
+    let rules_of = |side: usize| -> Vec<u64> {
+        conflict["proofs"][side]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| step["rule"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!((rules_of(0), rules_of(1)), (vec![2], vec![1, 0]));
+    // The same from a fact; and no conflict from facts that do not lead there, but a warning.
+    assert_eq!(
+        issues(&validate(&json!({"rules": rules, "facts": ["penguin"]}))),
+        ["conflict /rules/0"]
+    );
+    let answer = validate(&json!({"rules": rules, "facts": ["bird"]}));
+    assert_eq!(answer["validation_status"], "success");
+    assert!(issues(&answer).contains(&"conflict /rules/0".to_owned()));
+}
+
+#[test]
+fn conflicts_of_rules_with_variables() {
+    let answer = validate(&json!({"rules": [
+        [["?x is a bird"], "?x can fly"], [["?y is a penguin"], "?y is a bird"], [["?z is a penguin"], "?z cannot fly"],
+    ]}));
+    assert_eq!(issues(&answer), ["conflict /rules/0"]);
+    let answer =
+        validate(&json!({"rules": [[["?x likes ?y"], "?y is liked"], [["?a likes ?b"], "?b is liked"]]}));
+    assert_eq!(issues(&answer), ["duplicate /rules/1"]);
+}
+
+#[test]
+fn facts_may_contradict_each_other_and_conclusions() {
+    let answer = validate(&json!({"rules": [[["x"], "y"]], "facts": ["p", "not p", "x"]}));
+    assert_eq!(issues(&answer), ["conflict /facts"]);
+    let answer = validate(&json!({"rules": [[["x"], "y"]], "facts": ["not y", "x"]}));
+    assert_eq!(issues(&answer), ["conflict /rules/0"]);
+}
+
+#[test]
+fn strict_takes_warnings_for_errors() {
+    let document = r#"{"rules":[[["a"],"p"],[["b"],"not p"]]}"#;
+    assert_eq!(run(&["--json", document], b"").2, 0);
+    let (stdout, _, status) = run(&["--json", document, "--strict"], b"");
+    assert_eq!(status, 1);
+    assert!(stdout.contains(r#""severity":"error""#) && stdout.contains("\"warnings\": []"));
+}
+
+#[test]
+fn a_result_of_ken_rep_is_checked_step_by_step() {
+    let mut result = json!({
+        "facts": ["a"], "rules": [[["a"], "b"]], "conclusions": ["b"],
+        "reasoning_chain": [{"premises": ["a"], "conclusion": "b"}],
+    });
+    assert_eq!(issues(&validate(&result)), [""; 0]);
+    result["conclusions"] = json!(["b", "c"]);
+    result["reasoning_chain"][0]["premises"] = json!(["z"]);
+    assert_eq!(
+        issues(&validate(&result)),
+        [
+            "unproved /reasoning_chain/0/premises/0",
+            "unproved /conclusions/1"
+        ]
+    );
+}
+
+#[test]
+fn a_long_cycle_and_many_alike_rules_end_soon() {
+    let n = 50_000;
+    let rules: Vec<Value> = (0..n)
+        .map(|i| json!([[format!("s{i}")], format!("s{}", (i + 1) % n)]))
+        .collect();
+    let answer = validate(&json!({ "rules": rules }));
+    assert_eq!(issues(&answer), ["cycle /rules/0"]);
+    let alike: Vec<Value> = (0..20_000)
+        .map(|i| json!([["shared", format!("p{i}")], "c"]))
+        .collect();
+    let answer = validate(&json!({ "rules": alike }));
+    assert_eq!(answer["validation_status"], "success");
+}
+
+#[test]
+fn bad_input_is_an_error_that_says_where() {
+    for (document, at) in [
+        (r#"{}"#, "/rules"),
+        (r#"{"rules":1}"#, "/rules"),
+        (r#"{"rules":null}"#, "/rules"),
+        (r#"{"rules":[],"facts":"a"}"#, "/facts"),
+        (r#"{"rules":[],"goals":{}}"#, "/goals"),
+        (r#"{"rules":[],"rules":[]}"#, ""),
+        (r#"{"rules":[NaN]}"#, ""),
+        ("[]", ""),
+        ("", ""),
+        ("  ", ""),
+    ] {
+        let (stdout, stderr, status) = run(&[], document.as_bytes());
+        assert_eq!((stdout.as_str(), status), ("", 2), "{document}");
+        let error = &serde_json::from_str::<Value>(&stderr).unwrap()["error"];
+        assert_eq!(
+            (error["code"].as_str(), error["at"].as_str()),
+            (Some("invalid"), Some(at)),
+            "{error}"
+        );
+    }
+    let deep = |depth: usize| format!("{{\"rules\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
+    assert_eq!(run(&[], deep(128).as_bytes()).2, 1);
+    assert_eq!(run(&[], deep(129).as_bytes()).2, 2);
+    assert_eq!(run(&[], b"{\"rules\":[\"\xff\"]}").2, 2);
+    assert_eq!(run(&[], &vec![b' '; 8 * 1024 * 1024 + 1]).2, 2);
+}
+
+#[test]
+fn lines_goes_on_after_an_error() {
+    let (stdout, _, status) = run(&["--lines"], b"{\"rules\":[]}\nnonsense\n{\"rules\":[5]}\n");
+    let lines: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((lines.len(), status), (3, 0));
+    assert_eq!(lines[1]["error"]["code"], "invalid");
+    assert_eq!(lines[2]["validation_status"], "failure");
+}
