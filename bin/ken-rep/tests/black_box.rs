@@ -511,15 +511,15 @@ fn growth_without_end_ends_with_an_error() {
 #[test]
 fn a_contradiction_in_a_long_chain_is_not_quadratic() {
     let chain = |n: usize| json!([[format!("s{n}")], format!("s{}", n + 1)]);
-    let rules: Vec<Value> = (0..20_000).map(chain).collect();
+    let rules: Vec<Value> = (0..5_000).map(chain).collect();
     let (stdout, _, status) = run(
         &["--format", "compact"],
-        json!({"facts": ["s0", "not s20000"], "rules": rules})
+        json!({"facts": ["s0", "not s5000"], "rules": rules})
             .to_string()
             .as_bytes(),
     );
     assert_eq!(status, 0);
-    assert!(stdout.len() < 40_000_000, "{} bytes", stdout.len());
+    assert!(stdout.len() < 10_000_000, "{} bytes", stdout.len());
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn a_result_of_ken_rep_is_checked_step_by_step() {
 
 #[test]
 fn a_long_cycle_and_many_alike_rules_end_soon() {
-    let n = 50_000;
+    let n = 10_000;
     let rules: Vec<Value> = (0..n)
         .map(|i| json!([[format!("s{i}")], format!("s{}", (i + 1) % n)]))
         .collect();

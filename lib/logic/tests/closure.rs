@@ -304,7 +304,7 @@ fn theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, max_global_rejects: 1_000_000, max_local_rejects: 1_000_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, max_global_rejects: 1_000_000, max_local_rejects: 1_000_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_closure_is_the_naive_one_and_every_step_is_an_instance((facts, rules) in theories()) {
