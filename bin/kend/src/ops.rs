@@ -123,8 +123,7 @@ fn read<T: DeserializeOwned>(args: Value) -> Result<T, Error> {
 }
 
 fn give(value: &impl Serialize) -> Result<Answer, Error> {
-    let value = serde_json::to_value(value).map_err(|error| Error::internal(error.to_string()))?;
-    Ok(Answer::Now(value))
+    written(value).map(Answer::Now)
 }
 
 fn info() -> Info {
@@ -209,7 +208,7 @@ impl System {
     }
 }
 
-/// Whether what a request waits for has come: its final line, if so. Log lines go out on the way.
+/// The final line, when what a request waits for has come. Log lines go out on the way.
 pub(crate) fn settle(
     pending: &mut Pending,
     system: &System,
@@ -218,60 +217,64 @@ pub(crate) fn settle(
     chunk: &mut [u8],
     now: Instant,
 ) -> Option<Result<Value, Error>> {
-    let value = |value: Result<Value, serde_json::Error>| {
-        Some(value.map_err(|error| Error::internal(error.to_string())))
-    };
     match pending {
-        Pending::AllReady => system
-            .is_ready()
-            .then(|| system.status(now))
-            .and_then(|all| value(serde_json::to_value(all))),
-        Pending::Ready { name, after } => {
-            let part = match system.parts.get(name) {
-                Some(part) if part.wanted => part,
-                _ => return Some(Err(Error::conflict(format!("{name} has been stopped meanwhile")))),
-            };
-            if let State::Failed { cause } = &part.state {
-                return Some(Err(Error::unavailable(format!(
-                    "{name} was given up on: {cause}"
-                ))));
-            }
-            let ready = part.is_ready() && part.starts > *after;
-            if ready {
-                value(serde_json::to_value(part.status(name, now)))
-            } else {
-                None
-            }
-        }
-        Pending::Stopped { name } => match system.parts.get(name) {
-            Some(part) if part.wanted => {
-                Some(Err(Error::conflict(format!("{name} has been started meanwhile"))))
-            }
-            Some(part) if part.process().is_some() => None,
-            part => value(serde_json::to_value(part.map(|part| part.status(name, now)))),
-        },
-        Pending::Down => system
-            .is_down()
-            .then(|| Stopped {
+        Pending::AllReady => system.is_ready().then(|| written(&system.status(now))),
+        Pending::Ready { name, after } => ready(system, name, *after, now),
+        Pending::Stopped { name } => stopped(system, name, now),
+        Pending::Down => system.is_down().then(|| {
+            written(&Stopped {
                 killed: system.killed.clone(),
             })
-            .and_then(|done| value(serde_json::to_value(done))),
+        }),
         Pending::Logs { name, cursor, follow } => {
             let Some(log) = system.log(name) else {
                 return Some(Err(unknown_part(name)));
             };
-            while caller.has_room() {
-                match cursor.read(log, chunk) {
-                    Some(lines) => {
-                        for line in lines {
-                            caller.item(id, &LogLine { line });
-                        }
-                    }
-                    None if *follow => return None,
-                    None => return Some(Ok(json!({}))),
-                }
-            }
-            None
+            let at_end = send_lines(log, cursor, caller, id, chunk);
+            (at_end && !*follow).then(|| Ok(json!({})))
         }
     }
+}
+
+fn written(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::internal(error.to_string()))
+}
+
+fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result<Value, Error>> {
+    let part = match system.parts.get(name) {
+        Some(part) if part.wanted => part,
+        _ => return Some(Err(Error::conflict(format!("{name} has been stopped meanwhile")))),
+    };
+    if let State::Failed { cause } = &part.state {
+        let message = format!("{name} was given up on: {cause}");
+        return Some(Err(Error::unavailable(message)));
+    }
+    (part.is_ready() && part.starts > after).then(|| written(&part.status(name, now)))
+}
+
+fn stopped(system: &System, name: &str, now: Instant) -> Option<Result<Value, Error>> {
+    match system.parts.get(name) {
+        Some(part) if part.wanted => Some(Err(Error::conflict(format!("{name} has been started meanwhile")))),
+        Some(part) if part.process().is_some() => None,
+        part => Some(written(&part.map(|part| part.status(name, now)))),
+    }
+}
+
+/// Sends what there is and the caller has room for. True at the present end of the log.
+fn send_lines(
+    log: &Rotating,
+    cursor: &mut Cursor,
+    caller: &mut Connection,
+    id: u64,
+    chunk: &mut [u8],
+) -> bool {
+    while caller.has_room() {
+        let Some(lines) = cursor.read(log, chunk) else {
+            return true;
+        };
+        for line in lines {
+            caller.item(id, &LogLine { line });
+        }
+    }
+    false
 }
