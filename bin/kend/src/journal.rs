@@ -31,7 +31,8 @@ impl Journal {
     pub(crate) fn warn(&mut self, part: Option<&str>, message: &str) {
         self.write("WARN", part, message);
         let name = part.map(|part| format!("{part} ")).unwrap_or_default();
-        let _ = writeln!(std::io::stderr(), "kend: {name}{message}");
+        // In one piece: others write there too.
+        let _ = std::io::stderr().write_all(format!("kend: {name}{message}\n").as_bytes());
     }
 
     fn write(&mut self, level: &'static str, part: Option<&str>, message: &str) {
