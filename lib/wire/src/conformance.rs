@@ -98,9 +98,19 @@ impl Peer {
         }
     }
 
+    /// The next final line; items of streaming operations are passed over.
+    fn last_line(&mut self) -> Result<Value, String> {
+        loop {
+            let line = self.line()?;
+            if line.get("item").is_none() {
+                return Ok(line);
+            }
+        }
+    }
+
     fn ask(&mut self, request: &Value) -> Result<Value, String> {
         self.request(request)?;
-        self.line()
+        self.last_line()
     }
 
     fn expect_closed(mut self) -> Verdict {
