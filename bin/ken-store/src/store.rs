@@ -158,8 +158,10 @@ impl Store {
         if args.max > CLAIM {
             return Err(Error::invalid("/max", format!("max is 0 to {CLAIM}")));
         }
-        let mut answer = self.writer.claim(connection, args.max)?;
-        match timeout_at(until(args.wait_ms), &mut answer).await {
+        let mut answer = self.writer.claim(connection, args.max, args.wait_ms > 0)?;
+        // One that does not wait is answered at once: the time is for the store to get to it.
+        let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
+        match timeout_at(until(wait_ms), &mut answer).await {
             Ok(Ok(delivery)) => return Ok(delivery.take()),
             Ok(Err(_)) => return Err(Error::unavailable("the store is stopping")),
             Err(_) => {}

@@ -44,6 +44,8 @@ pub(crate) enum Order {
 pub(crate) struct PendingClaim {
     pub(crate) connection: ConnectionId,
     pub(crate) most: u32,
+    /// Whether it stays until there is something, or hears at once that there is nothing.
+    pub(crate) waits: bool,
     pub(crate) reply: oneshot::Sender<Delivery>,
 }
 
@@ -196,11 +198,13 @@ impl Writer {
         &self,
         connection: ConnectionId,
         most: u32,
+        waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(Order::Claim(PendingClaim {
             connection,
             most,
+            waits,
             reply,
         }))?;
         Ok(answer)
@@ -324,7 +328,7 @@ impl Loop {
                 Err(error) => self.give_up(&mut batch, &error, releases),
             }
         }
-        self.tell_aborts();
+        self.tell_holders();
         self.counters
             .held
             .store(self.leases.len() as u64, Ordering::Relaxed);
@@ -460,23 +464,19 @@ impl Loop {
         });
     }
 
-    fn tell_aborts(&mut self) {
+    /// Answers the holders that have an abort to hear of, and those that did not come to wait.
+    fn tell_holders(&mut self) {
         let now = self.clock.elapsed_ms();
         for _ in 0..self.pending.len() {
             let Some(pending) = self.pending.pop_front() else {
                 return;
             };
             let aborts = self.leases.tell_aborts(pending.connection, now);
-            if aborts.is_empty() {
+            if aborts.is_empty() && pending.waits {
                 self.pending.push_back(pending);
             } else {
-                self.deliver(
-                    pending,
-                    Claims {
-                        claims: Vec::new(),
-                        aborts,
-                    },
-                );
+                let claims = Vec::new();
+                self.deliver(pending, Claims { claims, aborts });
             }
         }
     }

@@ -54,6 +54,13 @@ impl Sqlite {
         })
     }
 
+    /// Lets the file have at most so many pages of 4 KiB: beyond it every write is refused as on a full disk.
+    pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
+        let limit = |connection: &Connection| connection.pragma_update(None, "max_page_count", pages);
+        let limited = self.writer.as_ref().map(limit).transpose();
+        limited.map(drop).map_err(|error| Fault::from(error).into())
+    }
+
     /// Reads the whole database, also beside a store that runs, and says whether it is sound.
     pub fn check(path: &Path, full: bool) -> Result<(), Error> {
         open::check(path, full)

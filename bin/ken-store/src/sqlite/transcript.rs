@@ -43,7 +43,8 @@ fn fold(connection: &Connection, found: &Submission, stream: &Stream) -> Done<Ex
         ))
     })?;
     let mut fold = Fold::of(found.id.clone());
-    if found.next_index > 0 {
+    // What was never claimed has no events but its end.
+    if found.lease > 0 {
         streams::scan(
             connection,
             stream.id,

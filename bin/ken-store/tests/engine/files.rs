@@ -1,0 +1,211 @@
+//! The file itself: whose it is, in which shape, and what happens when it cannot be written.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ken_store::sqlite::Sqlite;
+use ken_types::Code;
+use ken_types::ops::store::*;
+
+use crate::kit::*;
+
+async fn used() -> Kit {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.talk("tui-1", "s1", "q", "a").await;
+    kit
+}
+
+/// What `Sqlite::open` says of a file that has to stay as it is.
+fn refused(path: &Path) -> String {
+    let before = fs::read(path).unwrap();
+    let error = Sqlite::open(path).expect_err("it was opened");
+    assert!(before == fs::read(path).unwrap(), "the file was changed");
+    let line = error.to_string();
+    assert!(
+        !line.contains('\n') && line.contains(path.to_str().unwrap()),
+        "{line}"
+    );
+    line
+}
+
+#[tokio::test]
+async fn a_second_store_on_the_file_is_refused_and_names_the_first() {
+    let kit = used().await;
+    let error = Sqlite::open(&kit.file()).err().unwrap();
+    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
+    assert_eq!(kit.state("s1").await, State::Completed);
+}
+
+#[tokio::test]
+async fn a_newer_database_is_refused_with_both_versions() {
+    let mut kit = used().await;
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.pragma_update(None, "user_version", 900).unwrap();
+    drop(raw);
+    let line = refused(&kit.file());
+    assert!(line.contains("version 900") && line.contains("up to 1"), "{line}");
+}
+
+#[tokio::test]
+async fn a_foreign_database_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ken.db");
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.execute_batch("CREATE TABLE t (a); PRAGMA application_id = 77")
+        .unwrap();
+    drop(raw);
+    assert!(refused(&path).contains("another program"));
+}
+
+#[tokio::test]
+async fn damaged_files_are_refused() {
+    let mut kit = used().await;
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    raw.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    drop(raw);
+    let whole = fs::read(kit.file()).unwrap();
+    let text = b"this is not a database, whatever its name says; it is long enough to have a header of 100 bytes or so, too".to_vec();
+    let mut scribbled = whole.clone();
+    scribbled[100..4096].fill(0x5a);
+    for bad in [
+        text,
+        whole[..60].to_vec(),
+        whole[..whole.len() / 2].to_vec(),
+        scribbled,
+    ] {
+        fs::write(kit.file(), &bad).unwrap();
+        assert!(refused(&kit.file()).contains("damaged"), "{} bytes", bad.len());
+    }
+    fs::write(kit.file(), &whole).unwrap();
+    kit.open().unwrap();
+    assert_eq!(kit.state("s1").await, State::Completed);
+}
+
+#[tokio::test]
+async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
+    let mut kit = used().await;
+    for number in 0..200 {
+        kit.talk("tui-1", &format!("t{number}"), "q", &"long answer ".repeat(50))
+            .await;
+    }
+    kit.session("tui-2", "a").await;
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    // Every leaf of the entries but the first.
+    let pages: Vec<i64> = {
+        let mut select = raw
+            .prepare("SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'")
+            .unwrap_or_else(|_| raw.prepare("SELECT 0 WHERE 0").unwrap());
+        select
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect()
+    };
+    drop(raw);
+    let mut bytes = fs::read(kit.file()).unwrap();
+    let damaged: Vec<usize> = if pages.is_empty() {
+        guess(&bytes)
+    } else {
+        pages
+            .iter()
+            .skip(1)
+            .map(|page| (*page as usize - 1) * 4096)
+            .collect()
+    };
+    for at in damaged {
+        bytes[at..at + 4096].fill(0xa5);
+    }
+    fs::write(kit.file(), bytes).unwrap();
+    kit.open().unwrap();
+    let error = kit
+        .page("tui-1", ken_types::Offset::After(300))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code, Code::Internal);
+    assert!(error.message.contains("damaged"), "{error}");
+    let line = Sqlite::check(&kit.file(), true).unwrap_err().to_string();
+    assert!(line.contains("damaged"), "{line}");
+    kit.session("tui-3", "a").await;
+}
+
+/// Pages that hold events, found by what events look like.
+fn guess(bytes: &[u8]) -> Vec<usize> {
+    let hits = |page: &[u8]| {
+        page.windows(11)
+            .filter(|window| *window == b"message_end")
+            .count()
+    };
+    let pages = bytes
+        .chunks_exact(4096)
+        .enumerate()
+        .filter(|(_, page)| hits(page) > 1);
+    pages.skip(1).map(|(number, _)| number * 4096).collect()
+}
+
+#[tokio::test]
+async fn check_says_ok_of_a_sound_one_also_while_it_runs() {
+    let kit = used().await;
+    Sqlite::check(&kit.file(), true).unwrap();
+    let error = Sqlite::check(&kit.dir.path().join("none.db"), true).unwrap_err();
+    assert!(error.message.contains("no database"), "{error}");
+}
+
+#[tokio::test]
+async fn the_file_is_private() {
+    let kit = used().await;
+    for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock"] {
+        let mode = fs::metadata(kit.dir.path().join(name))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
+    let big = |number: u32| PutKnowledge {
+        title: format!("big {number}"),
+        content: "x".repeat(400_000),
+        tags: Vec::new(),
+        actor_id: None,
+        conversation_id: None,
+        source: "api".into(),
+        created_by: "api".into(),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ken.db");
+    let backend = Sqlite::open(&path).unwrap();
+    backend.limit_pages(400).unwrap();
+    let clock = std::sync::Arc::new(ken_store::clock::ManualClock::at(at(START)));
+    let store = ken_store::Store::start(backend, clock).unwrap();
+    let mut kept = Vec::new();
+    let error = loop {
+        match store.put_knowledge(big(kept.len() as u32)).await {
+            Ok(record) => kept.push(record.id),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code, Code::Unavailable, "{error}");
+    assert!(!kept.is_empty());
+    // Reading goes on, and so does writing once there is room.
+    for id in &kept {
+        store.get_knowledge(ById { id: id.clone() }).await.unwrap();
+    }
+    store
+        .delete_knowledge(ById { id: kept[0].clone() })
+        .await
+        .unwrap();
+    store.put_knowledge(big(99)).await.unwrap();
+    drop(store);
+    Sqlite::check(&path, true).unwrap();
+}

@@ -1,0 +1,86 @@
+//! Idempotency keys.
+
+use ken_types::Code;
+use ken_types::limits::KEY_MS;
+use ken_types::ops::store::*;
+
+use crate::kit::*;
+
+fn begin(key: &str, body: &str) -> BeginKey {
+    BeginKey {
+        key: key.into(),
+        body: body.into(),
+        seed: format!("seed of {body}"),
+        at: at(START),
+    }
+}
+
+fn finish(key: &str, body: Option<&str>) -> FinishKey {
+    FinishKey {
+        key: key.into(),
+        answer: body.map(|body| KeptAnswer {
+            status: 200,
+            body: body.into(),
+        }),
+    }
+}
+
+#[tokio::test]
+async fn the_first_answer_stays_for_a_day() {
+    let mut kit = Kit::new();
+    let first = kit.begin_key(begin("k", "b")).await.unwrap();
+    assert_eq!((first.seed.as_str(), first.answer), ("seed of b", None));
+    let again = kit
+        .begin_key(BeginKey {
+            seed: "other".into(),
+            ..begin("k", "b")
+        })
+        .await
+        .unwrap();
+    assert_eq!(again.seed, "seed of b");
+    assert_eq!(
+        kit.begin_key(begin("k", "c")).await.unwrap_err().code,
+        Code::Conflict
+    );
+    kit.finish_key(finish("k", Some("yes"))).await.unwrap();
+    kit.finish_key(finish("k", Some("no"))).await.unwrap();
+    kit.finish_key(finish("k", None)).await.unwrap();
+    kit.finish_key(finish("unknown", Some("x"))).await.unwrap();
+    kit.restart();
+    kit.turn_clock(KEY_MS).await;
+    let kept = kit.begin_key(begin("k", "b")).await.unwrap().answer.unwrap();
+    assert_eq!((kept.status, kept.body.as_str()), (200, "yes"));
+    kit.turn_clock(1).await;
+    let new = BeginKey {
+        at: at("2027-02-04T04:05:06.790Z"),
+        ..begin("k", "c")
+    };
+    assert_eq!(kit.begin_key(new).await.unwrap().seed, "seed of c");
+}
+
+#[tokio::test]
+async fn a_key_that_accepted_nothing_is_forgotten() {
+    let kit = Kit::new();
+    kit.begin_key(begin("k", "b")).await.unwrap();
+    kit.finish_key(finish("k", None)).await.unwrap();
+    assert_eq!(kit.begin_key(begin("k", "c")).await.unwrap().seed, "seed of c");
+}
+
+#[tokio::test]
+async fn old_keys_are_pruned_in_slices() {
+    let kit = Kit::new();
+    for number in 0..500 {
+        kit.begin_key(begin(&format!("k{number}"), "b")).await.unwrap();
+    }
+    let left = || {
+        let raw = rusqlite::Connection::open(kit.file()).unwrap();
+        raw.query_row("SELECT count(*) FROM keys", [], |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    kit.turn_clock(KEY_MS).await;
+    kit.turn_clock(1).await;
+    for _ in 0..10 {
+        kit.turn_clock(700_000).await;
+    }
+    assert_eq!(left(), 0);
+}

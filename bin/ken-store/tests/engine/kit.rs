@@ -1,0 +1,308 @@
+//! A store in a temporary directory, and short ways to say what a test does.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ken_store::Store;
+use ken_store::clock::ManualClock;
+use ken_store::sqlite::Sqlite;
+use ken_types::event::{Failure, ModelName, Outcome, TurnResult, Usage};
+use ken_types::id::{EventId, Origin, SessionId, SubmissionId};
+use ken_types::ops::store::*;
+use ken_types::{Error, Offset, Timestamp};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+pub(crate) const START: &str = "2027-02-03T04:05:06.789Z";
+
+pub(crate) struct Kit {
+    pub(crate) store: Option<Store>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) dir: tempfile::TempDir,
+    events: AtomicU64,
+}
+
+pub(crate) fn scope(actor: &str) -> Scope {
+    Scope {
+        connector: "tui".into(),
+        actor_id: actor.into(),
+        conversation_id: "talk".into(),
+        thread_id: None,
+    }
+}
+
+pub(crate) fn fresh(id: &str) -> FreshSession {
+    FreshSession {
+        id: SessionId(id.into()),
+        origin: Origin::Tui,
+    }
+}
+
+pub(crate) fn sub(id: &str) -> SubmissionId {
+    SubmissionId(id.into())
+}
+
+/// An event as an agent writes it.
+pub(crate) fn event(submission: &str, index: u64, kind: &str, fields: Value) -> Box<RawValue> {
+    event_at(submission, index, kind, fields, START)
+}
+
+pub(crate) fn event_at(submission: &str, index: u64, kind: &str, fields: Value, at: &str) -> Box<RawValue> {
+    let fields = fields.to_string();
+    let fields = fields
+        .strip_prefix('{')
+        .and_then(|fields| fields.strip_suffix('}'))
+        .unwrap();
+    let comma = if fields.is_empty() { "" } else { "," };
+    let text = format!(
+        r#"{{"v":1,"type":"{kind}"{comma}{fields},"eventIndex":{index},"timestamp":"{at}","instanceId":"i","submissionId":"{submission}","session":"default","harness":"default"}}"#
+    );
+    RawValue::from_string(text).unwrap()
+}
+
+pub(crate) fn deltas(submission: &str, from: u64, count: u64) -> Vec<Box<RawValue>> {
+    (from..from + count)
+        .map(|index| {
+            event(
+                submission,
+                index,
+                "text_delta",
+                json!({"text": format!("w{index}")}),
+            )
+        })
+        .collect()
+}
+
+pub(crate) fn said(submission: &str, index: u64, text: &str) -> Box<RawValue> {
+    let message = json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+    event(submission, index, "message_end", json!({"message": message}))
+}
+
+pub(crate) fn result(text: &str) -> TurnResult {
+    TurnResult {
+        text: text.into(),
+        usage: Usage::default(),
+        model: ModelName {
+            provider: "rules".into(),
+            id: "rules-1".into(),
+        },
+        context_budget: None,
+    }
+}
+
+impl Kit {
+    pub(crate) fn new() -> Kit {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(START.parse().unwrap()));
+        let mut kit = Kit {
+            store: None,
+            clock,
+            dir,
+            events: AtomicU64::new(0),
+        };
+        kit.open().unwrap();
+        kit
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("ken.db")
+    }
+
+    pub(crate) fn open(&mut self) -> Result<(), Error> {
+        let store = Store::start(Sqlite::open(&self.file())?, self.clock.clone())?;
+        self.store = Some(store);
+        Ok(())
+    }
+
+    /// Ends the store and starts it again over the same file.
+    pub(crate) fn restart(&mut self) {
+        self.store = None;
+        self.open().unwrap();
+    }
+
+    pub(crate) async fn turn_clock(&self, ms: i64) {
+        self.clock.advance(ms);
+        self.tick().await;
+    }
+
+    pub(crate) async fn session(&self, id: &str, actor: &str) -> OpenSession {
+        let FreshSession { id, origin } = fresh(id);
+        let scope = scope(actor);
+        self.create_session(CreateSession { scope, id, origin })
+            .await
+            .unwrap()
+    }
+
+    /// An event of a new id.
+    pub(crate) fn accept_of(&self, actor: &str, text: &str, target: Target, action: Action) -> Accept {
+        let number = self.events.fetch_add(1, Ordering::Relaxed);
+        Accept {
+            event: InboundEvent {
+                id: EventId(format!("tui:{number}")),
+                scope: scope(actor),
+                kind: "chat.message".into(),
+                text: text.into(),
+                received_at: START.parse().unwrap(),
+                context: None,
+                raw: None,
+            },
+            target,
+            action,
+        }
+    }
+
+    pub(crate) async fn prompt_with(&self, session: &str, id: &str, text: &str, policy: Policy) -> Accepted {
+        let action = Action::Prompt {
+            submission_id: sub(id),
+            policy,
+        };
+        let accept = self.accept_of("a", text, Target::Selector(session.into()), action);
+        self.accept(accept).await.unwrap()
+    }
+
+    /// A prompt of actor `a` that has to be admitted.
+    pub(crate) async fn prompt(&self, session: &str, id: &str) -> Admission {
+        let accepted = self
+            .prompt_with(session, id, &format!("question {id}"), Policy::Queue)
+            .await;
+        accepted
+            .submission
+            .unwrap_or_else(|| panic!("{:?}", accepted.refused))
+    }
+
+    pub(crate) async fn claims(&self, connection: u64, max: u32) -> Claims {
+        let holder = format!("test-{connection}");
+        let wait_ms = 0;
+        self.claim(connection, ClaimSubmissions { holder, max, wait_ms })
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn claim_one(&self, connection: u64) -> Claim {
+        let mut claims = self.claims(connection, 1).await.claims;
+        assert_eq!(claims.len(), 1, "nothing to claim");
+        claims.remove(0)
+    }
+
+    pub(crate) async fn write(
+        &self,
+        lease: &Lease,
+        first_index: u64,
+        events: Vec<Box<RawValue>>,
+    ) -> Result<Appended, Error> {
+        let lease = lease.clone();
+        self.append(AppendEvents {
+            lease,
+            first_index,
+            events,
+        })
+        .await
+    }
+
+    pub(crate) fn settle_of(
+        lease: &Lease,
+        first_index: u64,
+        outcome: Outcome,
+        text: &str,
+    ) -> SettleSubmission {
+        let id = lease.submission_id.as_str();
+        let name = format!("{outcome:?}").to_lowercase();
+        let settled = event(
+            id,
+            first_index + 1,
+            "submission_settled",
+            json!({"outcome": name}),
+        );
+        let failed = (outcome == Outcome::Failed).then(|| Failure {
+            name: "provider".into(),
+            message: "It failed.".into(),
+        });
+        SettleSubmission {
+            lease: lease.clone(),
+            first_index,
+            events: vec![said(id, first_index, text), settled],
+            outcome,
+            result: Some(result(text)),
+            error: failed,
+            context_usage: None,
+            summary: None,
+        }
+    }
+
+    pub(crate) async fn finish(
+        &self,
+        lease: &Lease,
+        first_index: u64,
+        text: &str,
+    ) -> Result<Appended, Error> {
+        self.settle(Kit::settle_of(lease, first_index, Outcome::Completed, text))
+            .await
+    }
+
+    /// A whole turn.
+    pub(crate) async fn talk(&self, session: &str, id: &str, text: &str, answer: &str) {
+        self.prompt_with(session, id, text, Policy::Queue).await;
+        let claim = self.claim_one(1).await;
+        assert_eq!(claim.lease.submission_id, sub(id));
+        self.finish(&claim.lease, 0, answer).await.unwrap();
+    }
+
+    pub(crate) async fn state(&self, id: &str) -> State {
+        self.standing(id).await.state
+    }
+
+    pub(crate) async fn standing(&self, id: &str) -> Standing {
+        let args = WaitSubmission {
+            submission_id: sub(id),
+            wait_ms: 0,
+            or_waiting: false,
+        };
+        self.wait_submission(args).await.unwrap()
+    }
+
+    pub(crate) async fn page(&self, instance: &str, offset: Offset) -> Result<StreamPage, Error> {
+        self.read_stream(read(instance, offset, 0)).await
+    }
+
+    /// All entries of an instance's stream.
+    pub(crate) async fn log(&self, instance: &str) -> Vec<Value> {
+        let mut log = Vec::new();
+        let mut offset = Offset::Start;
+        loop {
+            let page = self.page(instance, offset).await.unwrap();
+            log.extend(
+                page.entries
+                    .iter()
+                    .map(|entry| serde_json::from_str(entry.get()).unwrap()),
+            );
+            offset = Offset::After(page.next);
+            if page.next == page.end {
+                return log;
+            }
+        }
+    }
+}
+
+pub(crate) fn read(instance: &str, offset: Offset, wait_ms: u64) -> ReadStream {
+    ReadStream {
+        stream: format!("agents/orchestrator/{instance}"),
+        offset,
+        limit: 100,
+        tail: None,
+        wait_ms,
+        gather_ms: 0,
+    }
+}
+
+pub(crate) fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+impl std::ops::Deref for Kit {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+}

@@ -1,0 +1,331 @@
+//! What is known and what is remembered.
+
+use ken_types::Code;
+use ken_types::ops::store::*;
+
+use crate::kit::*;
+
+fn entry(title: &str, content: &str) -> PutKnowledge {
+    PutKnowledge {
+        title: title.into(),
+        content: content.into(),
+        tags: Vec::new(),
+        actor_id: None,
+        conversation_id: None,
+        source: "api".into(),
+        created_by: "api".into(),
+    }
+}
+
+fn search(query: &str, actor: Option<&str>) -> Search {
+    Search {
+        query: query.into(),
+        scope: actor.map(scope),
+        limit: 5,
+    }
+}
+
+async fn titles(kit: &Kit, query: &str, actor: Option<&str>) -> Vec<String> {
+    let found = kit.search_knowledge(search(query, actor)).await.unwrap().found;
+    assert!(found.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
+    assert!(found.is_sorted_by(|a, b| a.score >= b.score));
+    found.into_iter().map(|hit| hit.entry.title).collect()
+}
+
+fn list(q: Option<&str>, limit: u32, after: Option<String>) -> ListKnowledge {
+    ListKnowledge {
+        q: q.map(str::to_owned),
+        limit,
+        after,
+        actor_id: None,
+        conversation_id: None,
+    }
+}
+
+#[tokio::test]
+async fn the_same_entry_is_one_and_its_time_moves() {
+    let kit = Kit::new();
+    let first = kit.put_knowledge(entry("Depot", "opens at nine")).await.unwrap();
+    assert!(first.id.starts_with("kb-") && first.id.len() == 35);
+    assert_eq!(
+        (
+            first.scope.as_str(),
+            first.actor_id.as_str(),
+            first.conversation_id.as_str()
+        ),
+        ("global", "api", "default")
+    );
+    kit.clock.advance(50);
+    let again = kit.put_knowledge(entry("Depot", "opens at nine")).await.unwrap();
+    assert_eq!(
+        (again.id.as_str(), again.created_at),
+        (first.id.as_str(), first.created_at)
+    );
+    assert!(again.updated_at > first.updated_at);
+    let other = PutKnowledge {
+        actor_id: Some("api".into()),
+        conversation_id: Some("default".into()),
+        ..entry("Depot", "opens at nine")
+    };
+    assert_ne!(kit.put_knowledge(other).await.unwrap().id, first.id);
+    assert_eq!(titles(&kit, "depot", None).await, ["Depot"]);
+    assert_eq!(
+        kit.get_knowledge(ById { id: first.id.clone() }).await.unwrap(),
+        again
+    );
+    let by_id = ById { id: first.id };
+    kit.delete_knowledge(by_id.clone()).await.unwrap();
+    assert!(titles(&kit, "depot", None).await.is_empty());
+    assert_eq!(
+        kit.delete_knowledge(by_id.clone()).await.unwrap_err().code,
+        Code::NotFound
+    );
+    assert_eq!(kit.get_knowledge(by_id).await.unwrap_err().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn only_the_own_scope_finds_what_belongs_to_one() {
+    let kit = Kit::new();
+    let owned = |title: &str, actor: Option<&str>, conversation: Option<&str>| PutKnowledge {
+        actor_id: actor.map(str::to_owned),
+        conversation_id: conversation.map(str::to_owned),
+        ..entry(title, "the depot key")
+    };
+    for (title, actor, conversation) in [
+        ("everyone", None, None),
+        ("of a", Some("a"), None),
+        ("of the talk", None, Some("talk")),
+        ("of both", Some("a"), Some("talk")),
+        ("of b", Some("b"), None),
+        ("elsewhere", Some("a"), Some("other")),
+    ] {
+        kit.put_knowledge(owned(title, actor, conversation))
+            .await
+            .unwrap();
+    }
+    let sorted = |mut titles: Vec<String>| {
+        titles.sort();
+        titles
+    };
+    assert_eq!(titles(&kit, "key", None).await, ["everyone"]);
+    assert_eq!(
+        sorted(titles(&kit, "key", Some("a")).await),
+        ["everyone", "of a", "of both", "of the talk"]
+    );
+    assert_eq!(
+        sorted(titles(&kit, "key", Some("b")).await),
+        ["everyone", "of b", "of the talk"]
+    );
+    assert_eq!(titles(&kit, "key", Some("c")).await.len(), 2);
+    // The words that stand for scopes are no words of the text.
+    assert!(titles(&kit, "zqglobal", Some("a")).await.is_empty());
+}
+
+#[tokio::test]
+async fn titles_and_tags_weigh_more_and_diacritics_do_not_matter() {
+    let kit = Kit::new();
+    for number in 0..20 {
+        kit.put_knowledge(entry(
+            &format!("filler {number}"),
+            "the weather is fine and the depot is far",
+        ))
+        .await
+        .unwrap();
+    }
+    kit.put_knowledge(entry("Café hours", "opens at nine"))
+        .await
+        .unwrap();
+    kit.put_knowledge(entry("Lunch", "some go to the cafe"))
+        .await
+        .unwrap();
+    assert_eq!(
+        titles(&kit, "When does the CAFE open?", None).await[0],
+        "Café hours"
+    );
+    let tagged = PutKnowledge {
+        tags: vec!["payroll".into()],
+        ..entry("Money", "ask Ada")
+    };
+    kit.put_knowledge(tagged).await.unwrap();
+    assert_eq!(titles(&kit, "payroll", None).await, ["Money"]);
+    for nothing in ["", "who are you", "?!\"*()^:{}", "qwertz", "AND OR NOT NEAR"] {
+        assert!(titles(&kit, nothing, None).await.is_empty(), "{nothing:?}");
+    }
+}
+
+#[tokio::test]
+async fn lists_are_paged_newest_first_or_best_first() {
+    let kit = Kit::new();
+    for number in 0..12 {
+        kit.put_knowledge(entry(&format!("note {number:02}"), "about the depot"))
+            .await
+            .unwrap();
+    }
+    for q in [None, Some("depot")] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = kit.list_knowledge(list(q, 5, after)).await.unwrap();
+            assert!(
+                page.records
+                    .iter()
+                    .all(|record| record.score.is_some() == q.is_some())
+            );
+            seen.extend(page.records.into_iter().map(|record| record.title));
+            kit.put_knowledge(entry(&format!("new {}", seen.len()), "about the depot as well"))
+                .await
+                .unwrap();
+            after = page.page.after;
+            if after.is_none() {
+                break;
+            }
+        }
+        seen.retain(|title| title.starts_with("note"));
+        if q.is_none() {
+            assert!(seen.is_sorted_by(|a, b| a > b));
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 12, "{q:?}");
+    }
+    let cursor = kit.list_knowledge(list(None, 1, None)).await.unwrap().page.after;
+    let error = kit
+        .list_knowledge(list(Some("depot"), 1, cursor))
+        .await
+        .unwrap_err();
+    assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?after")));
+    let filtered = ListKnowledge {
+        actor_id: Some("nobody".into()),
+        ..list(None, 5, None)
+    };
+    assert!(kit.list_knowledge(filtered).await.unwrap().records.is_empty());
+}
+
+#[tokio::test]
+async fn limits_of_an_entry() {
+    let kit = Kit::new();
+    let tags = |tags: Vec<String>| PutKnowledge {
+        tags,
+        ..entry("t", "c")
+    };
+    for (bad, code, place) in [
+        (entry("", "c"), Code::Invalid, "/title"),
+        (entry(&"t".repeat(201), "c"), Code::Invalid, "/title"),
+        (entry("t", ""), Code::Invalid, "/content"),
+        (
+            entry("t", &"c".repeat(512 * 1024 + 1)),
+            Code::TooLarge,
+            "/content",
+        ),
+        (tags(vec!["x".into(); 33]), Code::Invalid, "/tags"),
+        (tags(vec!["x".repeat(65)]), Code::Invalid, "/tags/0"),
+    ] {
+        let error = kit.put_knowledge(bad).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (code, Some(place)));
+    }
+    kit.put_knowledge(entry(&"é".repeat(200), &"c".repeat(512 * 1024)))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn reindexing_is_one_job_and_survives_a_restart() {
+    let mut kit = Kit::new();
+    for number in 0..120 {
+        kit.put_knowledge(entry(&format!("note {number}"), "about the depot"))
+            .await
+            .unwrap();
+    }
+    // An index that has gone wrong: an entry too few, one too many.
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    raw.execute("DELETE FROM knowledge_index WHERE rowid = 7", [])
+        .unwrap();
+    raw.execute("DELETE FROM knowledge WHERE entry = 9", []).unwrap();
+    drop(raw);
+    kit.open().unwrap();
+    let job = kit.reindex(KeyedJob { id: "J1".into() }).await.unwrap();
+    assert_eq!(
+        (job.job_id.as_str(), job.status.as_str(), job.total),
+        ("J1", "running", 119)
+    );
+    let same = kit.reindex(KeyedJob { id: "J2".into() }).await.unwrap();
+    assert_eq!(same.job_id, "J1");
+    kit.restart();
+    let done = loop {
+        kit.turn_clock(10).await;
+        let job = kit.knowledge_job(ById { id: "J1".into() }).await.unwrap();
+        if job.status != "running" {
+            break job;
+        }
+    };
+    assert_eq!((done.status.as_str(), done.done, done.total), ("ok", 119, 119));
+    assert!(done.finished_at.is_some());
+    let page = kit.list_knowledge(list(Some("depot"), 100, None)).await.unwrap();
+    assert_eq!((page.records.len(), page.page.has_more), (100, true));
+    assert_eq!(
+        kit.list_knowledge(list(Some("depot"), 100, page.page.after))
+            .await
+            .unwrap()
+            .records
+            .len(),
+        19
+    );
+    assert_eq!(
+        kit.reindex(KeyedJob { id: "J1".into() }).await.unwrap().status,
+        "ok"
+    );
+    assert_eq!(
+        kit.reindex(KeyedJob { id: "J3".into() }).await.unwrap().job_id,
+        "J3"
+    );
+    assert_eq!(
+        kit.knowledge_job(ById { id: "J9".into() })
+            .await
+            .unwrap_err()
+            .code,
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.session("tui-2", "a").await;
+    kit.session("tui-3", "b").await;
+    kit.talk("tui-1", "s1", "Where is the blue key?", "Under the mat.")
+        .await;
+    let recall = |query: &str, actor: Option<&str>| {
+        let args = search(query, actor);
+        async { kit.search_memory(args).await.unwrap().found }
+    };
+    let found = recall("what about the blue key", Some("a")).await;
+    assert_eq!(found.len(), 1);
+    let past = &found[0].entry;
+    assert_eq!((past.id.as_str(), past.instance.as_str()), ("s1", "tui-1"));
+    assert_eq!(
+        (past.prompt.as_str(), past.answer.as_str()),
+        ("Where is the blue key?", "Under the mat.")
+    );
+    assert!(found[0].score > 0.9);
+    assert_eq!(recall("mat", Some("a")).await.len(), 1);
+    assert!(recall("blue key", Some("b")).await.is_empty());
+    assert!(recall("blue key", None).await.is_empty());
+    // Not what is being asked right now, and nothing internal.
+    kit.prompt_with("tui-2", "s2", "Where is the red key?", Policy::Queue)
+        .await;
+    let claim = kit.claim_one(1).await;
+    assert!(recall("red", Some("a")).await.is_empty());
+    kit.finish(&claim.lease, 0, "In the drawer.").await.unwrap();
+    assert_eq!(recall("red", Some("a")).await.len(), 1);
+    let action = Action::Prompt {
+        submission_id: sub("s3"),
+        policy: Policy::Queue,
+    };
+    let mut preflight = kit.accept_of("a", "green report", Target::Selector("tui-2".into()), action);
+    preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
+    kit.accept(preflight).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    kit.finish(&claim.lease, 0, "Hello, green.").await.unwrap();
+    assert!(recall("green", Some("a")).await.is_empty());
+}

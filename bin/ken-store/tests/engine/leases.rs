@@ -1,0 +1,276 @@
+//! Who may write, and what happens to work whose holder is gone.
+
+use ken_types::event::Outcome;
+use ken_types::limits::{CLAIMS, LEASE_MS, SUBMISSION_MS};
+use ken_types::ops::store::*;
+use ken_types::{Code, Offset};
+
+use crate::kit::*;
+
+async fn ready() -> Kit {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    kit
+}
+
+async fn renew(kit: &Kit, connection: u64, lease: &Lease) -> bool {
+    let args = RenewLeases {
+        holder: format!("test-{connection}"),
+        leases: vec![lease.clone()],
+    };
+    kit.renew(connection, args).await.unwrap().lost.is_empty()
+}
+
+#[tokio::test]
+async fn a_closed_connection_frees_its_work_at_once_and_the_next_goes_on() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    kit.write(&first.lease, 0, deltas("s1", 0, 3)).await.unwrap();
+    kit.disconnected(1);
+    let second = kit.claim_one(2).await;
+    assert_eq!(
+        (second.attempt, second.lease.number, second.next_event_index),
+        (2, 2, 3)
+    );
+    assert_eq!(second.recorded_from, Offset::Start);
+    assert_eq!(second.last_timestamp, Some(at(START)));
+    let error = kit.write(&first.lease, 3, deltas("s1", 3, 1)).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.at.as_deref()),
+        (Code::Conflict, Some("/lease"))
+    );
+    let late = Kit::settle_of(&first.lease, 3, Outcome::Completed, "late");
+    assert_eq!(kit.settle(late).await.unwrap_err().code, Code::Conflict);
+    assert!(!renew(&kit, 1, &first.lease).await);
+    kit.finish(&second.lease, 3, "done").await.unwrap();
+    assert_eq!(kit.log("tui-1").await.len(), 5);
+}
+
+#[tokio::test]
+async fn a_waiting_claim_gets_what_a_closed_connection_lets_go() {
+    let kit = ready().await;
+    kit.claim_one(1).await;
+    let ask = ClaimSubmissions {
+        holder: "t".into(),
+        max: 1,
+        wait_ms: 60_000,
+    };
+    let (claims, ()) = tokio::join!(kit.claim(2, ask), async { kit.disconnected(1) });
+    assert_eq!(claims.unwrap().claims[0].attempt, 2);
+}
+
+#[tokio::test]
+async fn a_silent_holder_loses_its_lease_and_one_that_renews_does_not() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    for _ in 0..5 {
+        kit.turn_clock(LEASE_MS - 1).await;
+        assert!(kit.claims(2, 1).await.claims.is_empty());
+        assert!(renew(&kit, 1, &first.lease).await);
+    }
+    kit.turn_clock(LEASE_MS).await;
+    let second = kit.claim_one(2).await;
+    assert_eq!(second.lease.number, first.lease.number + 1);
+    assert_eq!(kit.stats()["leases_lost"], 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_let_go_is_taken_up_again_by_its_holder() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    kit.disconnected(1);
+    assert!(renew(&kit, 2, &first.lease).await);
+    assert!(kit.claims(3, 1).await.claims.is_empty());
+    kit.disconnected(1);
+    assert!(
+        kit.claims(3, 1).await.claims.is_empty(),
+        "the old connection has nothing left to let go"
+    );
+    kit.disconnected(2);
+    assert_eq!(kit.claim_one(3).await.attempt, 2);
+}
+
+#[tokio::test]
+async fn after_a_restart_holders_have_a_moment_to_come_back() {
+    let mut kit = ready().await;
+    kit.session("tui-2", "a").await;
+    kit.prompt("tui-2", "s2").await;
+    let held = kit.claims(1, 8).await.claims;
+    kit.restart();
+    kit.turn_clock(499).await;
+    assert!(kit.claims(5, 8).await.claims.is_empty());
+    assert!(renew(&kit, 4, &held[0].lease).await);
+    kit.turn_clock(1).await;
+    let free = kit.claims(5, 8).await.claims;
+    assert_eq!(free.len(), 1);
+    assert_eq!(
+        free[0].lease,
+        Lease {
+            submission_id: sub("s2"),
+            number: 2
+        }
+    );
+    kit.turn_clock(20_000).await;
+    assert!(kit.claims(5, 8).await.claims.is_empty());
+    kit.finish(&held[0].lease, 0, "done").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_abort_survives_the_holder_and_the_restart() {
+    let mut kit = ready().await;
+    let first = kit.claim_one(1).await;
+    kit.abort(OfInstance {
+        instance: "tui-1".into(),
+    })
+    .await
+    .unwrap();
+    kit.restart();
+    assert!(renew(&kit, 2, &first.lease).await);
+    assert_eq!(kit.claims(2, 0).await.aborts, [first.lease]);
+    kit.disconnected(2);
+    let second = kit.claim_one(3).await;
+    assert_eq!(second.verdict, Some(Verdict::Abort));
+}
+
+#[tokio::test]
+async fn a_holder_that_does_not_abort_loses_its_lease() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    kit.abort(OfInstance {
+        instance: "tui-1".into(),
+    })
+    .await
+    .unwrap();
+    assert_eq!(kit.claims(1, 0).await.aborts.len(), 1);
+    kit.turn_clock(9_999).await;
+    assert!(renew(&kit, 1, &first.lease).await);
+    assert!(kit.claims(2, 1).await.claims.is_empty());
+    kit.turn_clock(1).await;
+    assert_eq!(kit.claim_one(2).await.verdict, Some(Verdict::Abort));
+}
+
+#[tokio::test]
+async fn nothing_wedges_when_every_holder_is_lost() {
+    let kit = ready().await;
+    kit.prompt("tui-1", "s2").await;
+    for attempt in 1..=CLAIMS {
+        let claim = kit.claim_one(u64::from(attempt)).await;
+        assert_eq!((claim.attempt, claim.verdict), (attempt, None));
+        kit.disconnected(u64::from(attempt));
+    }
+    for connection in [20, 21] {
+        let claim = kit.claim_one(connection).await;
+        assert_eq!(
+            (claim.lease.submission_id, claim.verdict),
+            (sub("s1"), Some(Verdict::RetryExhausted))
+        );
+        kit.disconnected(connection);
+    }
+    // The store closes it and goes on to the next in one step.
+    assert_eq!(kit.claim_one(22).await.lease.submission_id, sub("s2"));
+    let standing = kit.standing("s1").await;
+    assert_eq!(
+        (standing.state, standing.error.unwrap().name.as_str()),
+        (State::Failed, "retry_exhausted")
+    );
+    let log = kit.log("tui-1").await;
+    assert_eq!((log.len(), log[0]["outcome"].as_str()), (1, Some("failed")));
+    assert!(log[0]["error"].is_string());
+}
+
+#[tokio::test]
+async fn an_hour_is_enough_for_any_submission() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    let mut left = SUBMISSION_MS + 30_000;
+    while left > 0 {
+        assert!(renew(&kit, 1, &first.lease).await);
+        assert!(kit.claims(2, 1).await.claims.is_empty(), "{left} ms left");
+        kit.turn_clock(10_000).await;
+        left -= 10_000;
+    }
+    let second = kit.claim_one(2).await;
+    assert_eq!(second.verdict, Some(Verdict::Timeout));
+    assert!(second.time_left_ms <= 0);
+}
+
+#[tokio::test]
+async fn events_are_written_once_however_often_they_are_sent() {
+    let kit = ready().await;
+    let claim = kit.claim_one(1).await;
+    let all = deltas("s1", 0, 6);
+    for range in [0..3, 0..3, 1..5, 2..4, 4..6] {
+        let first = range.start as u64;
+        kit.write(&claim.lease, first, all[range].to_vec()).await.unwrap();
+    }
+    let error = kit.write(&claim.lease, 7, deltas("s1", 7, 1)).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.at.as_deref()),
+        (Code::Invalid, Some("/first_index"))
+    );
+    let page = kit.page("tui-1", Offset::Start).await.unwrap();
+    let texts: Vec<&str> = page.entries.iter().map(|entry| entry.get()).collect();
+    let wanted: Vec<&str> = all.iter().map(|entry| entry.get()).collect();
+    assert_eq!(texts, wanted);
+}
+
+#[tokio::test]
+async fn a_settled_submission_answers_as_before() {
+    let kit = ready().await;
+    let claim = kit.claim_one(1).await;
+    let first = kit.finish(&claim.lease, 0, "done").await.unwrap();
+    kit.talk("tui-1", "s2", "more", "and more").await;
+    let again = kit.finish(&claim.lease, 0, "done").await.unwrap();
+    assert_eq!(again.offset, first.offset);
+    assert_eq!(kit.log("tui-1").await.len(), 4);
+    let error = kit.write(&claim.lease, 2, deltas("s1", 2, 1)).await.unwrap_err();
+    assert_eq!(error.code, Code::Conflict);
+}
+
+#[tokio::test]
+async fn what_is_no_event_is_refused_whole() {
+    let kit = ready().await;
+    let claim = kit.claim_one(1).await;
+    let raw = |text: &str| serde_json::value::RawValue::from_string(text.to_owned()).unwrap();
+    let long = event(
+        "s1",
+        1,
+        "text_delta",
+        serde_json::json!({"text": "x".repeat(256 * 1024)}),
+    );
+    for (bad, code) in [
+        (raw("[]"), Code::Invalid),
+        (raw(r#"{"type":"text_delta","v":1}"#), Code::Invalid),
+        (raw(r#"{"v":1,"type":7}"#), Code::Invalid),
+        (long, Code::TooLarge),
+    ] {
+        let mut events = deltas("s1", 0, 1);
+        events.push(bad);
+        let error = kit.write(&claim.lease, 0, events).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (code, Some("/events/1")));
+    }
+    assert_eq!(kit.page("tui-1", Offset::Now).await.unwrap().end, 0);
+    let unknown = Lease {
+        submission_id: sub("none"),
+        number: 1,
+    };
+    assert_eq!(
+        kit.write(&unknown, 0, deltas("none", 0, 1))
+            .await
+            .unwrap_err()
+            .code,
+        Code::NotFound
+    );
+    let unclaimed = Lease {
+        number: 0,
+        ..claim.lease
+    };
+    assert_eq!(
+        kit.write(&unclaimed, 0, deltas("s1", 0, 1))
+            .await
+            .unwrap_err()
+            .code,
+        Code::Conflict
+    );
+}

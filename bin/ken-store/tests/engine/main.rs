@@ -1,0 +1,14 @@
+//! The engine over a real database file, with a clock that the tests turn.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod files;
+mod keys;
+mod kit;
+mod knowledge;
+mod leases;
+mod model;
+mod sessions;
+mod streams;
+mod submissions;
+mod transcript;

@@ -1,0 +1,400 @@
+//! Scopes, names, lists, archive.
+
+use ken_types::Code;
+use ken_types::id::SessionId;
+use ken_types::ops::store::*;
+
+use crate::kit::*;
+
+fn resume(actor: &str, selector: &str) -> ResumeSession {
+    ResumeSession {
+        scope: scope(actor),
+        selector: selector.into(),
+        fresh: None,
+    }
+}
+
+fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
+    ListSessions {
+        scope: Some(scope(actor)),
+        archived: false,
+        limit,
+        after,
+    }
+}
+
+fn owned(id: &str, actor: &str) -> OwnedSession {
+    OwnedSession {
+        scope: scope(actor),
+        id: SessionId(id.into()),
+    }
+}
+
+async fn name(kit: &Kit, session: &str, name: &str) -> Accepted {
+    let action = Action::Name { name: name.into() };
+    let accept = kit.accept_of("a", "/rename", Target::Selector(session.into()), action);
+    kit.accept(accept).await.unwrap()
+}
+
+fn ids(page: &SessionPage) -> Vec<&str> {
+    page.sessions
+        .iter()
+        .map(|session| session.session_id.as_str())
+        .collect()
+}
+
+#[tokio::test]
+async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
+    let kit = Kit::new();
+    let first = kit.session("tui-1", "a").await;
+    assert!(first.created && first.title.is_none());
+    assert_eq!(kit.session("tui-1", "a").await, first);
+    let foreign = CreateSession {
+        scope: scope("b"),
+        id: SessionId("tui-1".into()),
+        origin: ken_types::id::Origin::Tui,
+    };
+    assert_eq!(
+        kit.create_session(foreign).await.unwrap_err().code,
+        Code::Forbidden
+    );
+    // Its stream is there, and empty.
+    let page = kit.page("tui-1", ken_types::Offset::Now).await.unwrap();
+    assert_eq!((page.end, page.entries.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_absent_thread_is_a_scope_of_its_own() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let threaded = Scope {
+        thread_id: Some(String::new()),
+        ..scope("a")
+    };
+    let args = ResumeSession {
+        scope: threaded,
+        ..resume("a", "tui-1")
+    };
+    assert_eq!(kit.resume_session(args).await.unwrap_err().code, Code::Forbidden);
+}
+
+#[tokio::test]
+async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.session("tui-2", "a").await;
+    kit.session("tui-3", "b").await;
+    let error = |selector| {
+        let args = resume("a", selector);
+        async { kit.resume_session(args).await.unwrap_err().code }
+    };
+    assert_eq!(error("tui-3").await, Code::Forbidden);
+    assert_eq!(error("tui-9").await, Code::NotFound);
+    assert_eq!(error("  ").await, Code::Invalid);
+    let named = name(&kit, "tui-1", "  Nightly ").await;
+    assert_eq!(named.session.unwrap().title.as_deref(), Some("Nightly"));
+    let found = kit.resume_session(resume("a", "Nightly")).await.unwrap();
+    assert_eq!((found.id.as_str(), found.created), ("tui-1", false));
+    assert_eq!(error("nightly").await, Code::NotFound);
+    name(&kit, "tui-2", "Nightly").await;
+    assert_eq!(error("Nightly").await, Code::Conflict);
+    // An id goes before a name that looks like it.
+    name(&kit, "tui-2", "tui-1").await;
+    assert_eq!(
+        kit.resume_session(resume("a", "tui-1"))
+            .await
+            .unwrap()
+            .id
+            .as_str(),
+        "tui-1"
+    );
+    // A name of another scope is no name here.
+    assert_eq!(
+        kit.resume_session(resume("b", "Nightly")).await.unwrap_err().code,
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_resume_that_misses_makes_one_and_its_repeat_says_the_same() {
+    let kit = Kit::new();
+    let args = ResumeSession {
+        fresh: Some(fresh("tui-7")),
+        ..resume("a", "gone")
+    };
+    let made = kit.resume_session(args.clone()).await.unwrap();
+    assert!(made.created);
+    assert_eq!(kit.resume_session(args).await.unwrap(), made);
+}
+
+#[tokio::test]
+async fn bad_names_change_nothing() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    for bad in ["", "  ", "a\nb", &"x".repeat(121)] {
+        let action = Action::Name { name: bad.into() };
+        let accept = kit.accept_of("a", "/rename", Target::Selector("tui-1".into()), action);
+        let error = kit.accept(accept).await.unwrap_err();
+        assert_eq!(
+            (error.code, error.at.as_deref()),
+            (Code::Invalid, Some("/action/name/name")),
+            "{bad:?}"
+        );
+    }
+    let page = kit.list_sessions(listed("a", 10, None)).await.unwrap();
+    assert_eq!(page.sessions[0].display_name, None);
+}
+
+#[tokio::test]
+async fn the_title_is_the_first_visible_prompt() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let action = Action::Prompt {
+        submission_id: sub("s0"),
+        policy: Policy::Queue,
+    };
+    let mut preflight = kit.accept_of("a", "preflight report", Target::Selector("tui-1".into()), action);
+    preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
+    kit.accept(preflight).await.unwrap();
+    kit.prompt_with("tui-1", "s1", "Do  the\ntests pass?", Policy::Queue)
+        .await;
+    kit.prompt_with("tui-1", "s2", "And now?", Policy::Queue).await;
+    let page = kit.list_sessions(listed("a", 10, None)).await.unwrap();
+    assert_eq!(page.sessions[0].title.as_deref(), Some("Do the tests pass?"));
+}
+
+#[tokio::test]
+async fn updated_at_moves_on_use_and_not_on_reading() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.turn_clock(10).await;
+    kit.session("tui-2", "a").await;
+    let order = || async { ids(&kit.list_sessions(listed("a", 10, None)).await.unwrap()).join(" ") };
+    assert_eq!(order().await, "tui-2 tui-1");
+    kit.turn_clock(10).await;
+    let transcript = ReadTranscript {
+        scope: scope("a"),
+        id: SessionId("tui-1".into()),
+        limit: 5,
+        before: None,
+    };
+    kit.transcript(transcript).await.unwrap();
+    assert_eq!(order().await, "tui-2 tui-1");
+    kit.prompt("tui-1", "s1").await;
+    assert_eq!(order().await, "tui-1 tui-2");
+    kit.turn_clock(10).await;
+    kit.resume_session(resume("a", "tui-2")).await.unwrap();
+    assert_eq!(order().await, "tui-2 tui-1");
+    kit.turn_clock(10).await;
+    name(&kit, "tui-1", "x").await;
+    assert_eq!(order().await, "tui-1 tui-2");
+    // A clock that goes back moves nothing back.
+    kit.clock.advance(-1_000);
+    kit.resume_session(resume("a", "tui-1")).await.unwrap();
+    assert_eq!(order().await, "tui-1 tui-2");
+}
+
+#[tokio::test]
+async fn archived_sessions_leave_lists_and_names_and_come_back_by_id() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    name(&kit, "tui-1", "Nightly").await;
+    kit.prompt("tui-1", "s1").await;
+    let busy = kit.archive_session(owned("tui-1", "a")).await.unwrap_err();
+    assert_eq!(busy.code, Code::Conflict);
+    let claim = kit.claim_one(1).await;
+    assert_eq!(
+        kit.archive_session(owned("tui-1", "a")).await.unwrap_err().code,
+        Code::Conflict
+    );
+    kit.finish(&claim.lease, 0, "done").await.unwrap();
+    for _ in 0..2 {
+        kit.archive_session(owned("tui-1", "a")).await.unwrap();
+    }
+    assert_eq!(
+        kit.archive_session(owned("tui-1", "b")).await.unwrap_err().code,
+        Code::Forbidden
+    );
+    assert_eq!(
+        kit.archive_session(owned("tui-9", "a")).await.unwrap_err().code,
+        Code::NotFound
+    );
+    assert!(
+        kit.list_sessions(listed("a", 10, None))
+            .await
+            .unwrap()
+            .sessions
+            .is_empty()
+    );
+    let archived = ListSessions {
+        archived: true,
+        ..listed("a", 10, None)
+    };
+    let page = kit.list_sessions(archived).await.unwrap();
+    assert!(page.sessions[0].archived_at.is_some());
+    assert_eq!(
+        kit.resume_session(resume("a", "Nightly")).await.unwrap_err().code,
+        Code::NotFound
+    );
+    kit.resume_session(resume("a", "tui-1")).await.unwrap();
+    assert_eq!(
+        ids(&kit.list_sessions(listed("a", 10, None)).await.unwrap()),
+        ["tui-1"]
+    );
+}
+
+#[tokio::test]
+async fn pages_are_complete_and_disjoint_while_sessions_are_made() {
+    let kit = Kit::new();
+    for number in 0..25 {
+        kit.session(&format!("tui-{number:02}"), "a").await;
+        kit.session(&format!("other-{number:02}"), "b").await;
+        kit.turn_clock(number % 2).await;
+    }
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = kit.list_sessions(listed("a", 4, after)).await.unwrap();
+        seen.extend(page.sessions.iter().map(|session| session.session_id.0.clone()));
+        assert_eq!(page.page.has_more, page.page.after.is_some());
+        kit.turn_clock(1).await;
+        kit.session(&format!("new-{}", seen.len()), "a").await;
+        after = page.page.after;
+        if after.is_none() {
+            break;
+        }
+    }
+    let wanted: Vec<String> = (0..25).rev().map(|number| format!("tui-{number:02}")).collect();
+    assert_eq!(seen, wanted);
+    let all = ListSessions {
+        scope: None,
+        ..listed("a", 100, None)
+    };
+    assert!(kit.list_sessions(all).await.unwrap().sessions.len() >= 50);
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
+    let mut kit = Kit::new();
+    for number in 0..3 {
+        kit.session(&format!("tui-{number}"), "a").await;
+    }
+    let cursor = kit.list_sessions(listed("a", 1, None)).await.unwrap().page.after;
+    for other in [
+        listed("b", 1, cursor.clone()),
+        ListSessions {
+            scope: None,
+            ..listed("a", 1, cursor.clone())
+        },
+        ListSessions {
+            archived: true,
+            ..listed("a", 1, cursor.clone())
+        },
+        listed("a", 1, Some("nonsense".into())),
+    ] {
+        let error = kit.list_sessions(other).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?after")));
+    }
+    for limit in [0, 101] {
+        assert_eq!(
+            kit.list_sessions(listed("a", limit, None))
+                .await
+                .unwrap_err()
+                .code,
+            Code::Invalid
+        );
+    }
+    kit.restart();
+    assert_eq!(
+        kit.list_sessions(listed("a", 1, cursor))
+            .await
+            .unwrap()
+            .sessions
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn refused_events_are_kept_and_repeat_their_refusal() {
+    let kit = Kit::new();
+    kit.session("tui-1", "b").await;
+    let action = || Action::Prompt {
+        submission_id: sub("s1"),
+        policy: Policy::Queue,
+    };
+    for (selector, code) in [("tui-9", Code::NotFound), ("tui-1", Code::Forbidden)] {
+        let accept = kit.accept_of("a", "hello", Target::Selector(selector.into()), action());
+        let first = kit.accept(accept.clone()).await.unwrap();
+        assert_eq!(first.refused.as_ref().map(|error| error.code), Some(code));
+        assert!(first.session.is_none() && first.submission.is_none());
+        // Even when it would be accepted by now.
+        kit.session("tui-9", "a").await;
+        let again = kit.accept(accept).await.unwrap();
+        assert_eq!(again.refused, first.refused);
+    }
+    assert!(kit.claims(1, 8).await.claims.is_empty());
+}
+
+#[tokio::test]
+async fn an_event_known_answers_as_before_and_does_nothing_twice() {
+    let kit = Kit::new();
+    let action = Action::Prompt {
+        submission_id: sub("s1"),
+        policy: Policy::Queue,
+    };
+    let accept = kit.accept_of("a", "hello", Target::Fresh(fresh("tui-1")), action);
+    let first = kit.accept(accept.clone()).await.unwrap();
+    assert!(first.session.as_ref().unwrap().created);
+    kit.claims(1, 8).await;
+    let again = kit.accept(accept).await.unwrap();
+    assert_eq!(
+        serde_json::to_value(&again).unwrap(),
+        serde_json::to_value(&first).unwrap()
+    );
+    assert!(kit.claims(1, 8).await.claims.is_empty());
+}
+
+#[tokio::test]
+async fn targets_choose_the_session_that_they_say() {
+    let kit = Kit::new();
+    let find = |target| {
+        let accept = kit.accept_of("a", "/session", target, Action::Find);
+        async { kit.accept(accept).await.unwrap() }
+    };
+    assert!(find(Target::None).await.session.is_none());
+    let named = find(Target::SelectorOrNew(fresh("web-mine")))
+        .await
+        .session
+        .unwrap();
+    assert_eq!((named.id.as_str(), named.created), ("web-mine", true));
+    let again = find(Target::SelectorOrNew(fresh("web-mine")))
+        .await
+        .session
+        .unwrap();
+    assert_eq!((again.id.as_str(), again.created), ("web-mine", false));
+    kit.turn_clock(5).await;
+    let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
+    assert_eq!((active.id.as_str(), active.created), ("web-mine", false));
+    kit.archive_session(owned("web-mine", "a")).await.unwrap();
+    let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
+    assert_eq!((active.id.as_str(), active.created), ("connector-1", true));
+    // An instance that was prompted before it was a session becomes one and keeps its stream.
+    let admit = Admit {
+        instance: "web-raw".into(),
+        submission_id: sub("raw"),
+        message: "hi".into(),
+        images: Vec::new(),
+        policy: Policy::Queue,
+    };
+    kit.admit(admit).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    kit.finish(&claim.lease, 0, "hello").await.unwrap();
+    assert!(
+        find(Target::SelectorOrNew(fresh("web-raw")))
+            .await
+            .session
+            .unwrap()
+            .created
+    );
+    assert_eq!(kit.log("web-raw").await.len(), 2);
+}

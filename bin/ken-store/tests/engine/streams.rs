@@ -1,0 +1,204 @@
+//! Offsets, pages, waiting readers.
+
+use std::time::Duration;
+
+use ken_types::ops::store::*;
+use ken_types::{Code, Offset};
+use serde_json::json;
+
+use crate::kit::*;
+
+async fn ready(entries: u64) -> (Kit, Lease) {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let lease = kit.claim_one(1).await.lease;
+    if entries > 0 {
+        kit.write(&lease, 0, deltas("s1", 0, entries)).await.unwrap();
+    }
+    (kit, lease)
+}
+
+#[tokio::test]
+async fn offsets_and_pages() {
+    let (kit, _) = ready(250).await;
+    for (offset, start, next) in [
+        (Offset::Start, 0, 100),
+        (Offset::After(100), 100, 200),
+        (Offset::After(200), 200, 250),
+        (Offset::After(250), 250, 250),
+        (Offset::After(9_999), 250, 250),
+        (Offset::After(u64::MAX), 250, 250),
+        (Offset::Now, 250, 250),
+    ] {
+        let page = kit.page("tui-1", offset).await.unwrap();
+        assert_eq!(
+            (page.start, page.next, page.end, page.closed),
+            (start, next, 250, false),
+            "{offset}"
+        );
+        assert_eq!(page.entries.len() as u64, next - start);
+    }
+    let missing = kit.page("none", Offset::Start).await.unwrap_err();
+    assert_eq!(missing.code, Code::NotFound);
+    let other = kit
+        .read_stream(ReadStream {
+            stream: "tui-1".into(),
+            ..read("x", Offset::Start, 0)
+        })
+        .await;
+    assert_eq!(other.unwrap_err().code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn tail_and_limit() {
+    let (kit, _) = ready(50).await;
+    let tail = |tail, offset| ReadStream {
+        tail: Some(tail),
+        ..read("tui-1", offset, 0)
+    };
+    assert_eq!(kit.read_stream(tail(7, Offset::Start)).await.unwrap().start, 43);
+    assert_eq!(kit.read_stream(tail(70, Offset::Start)).await.unwrap().start, 0);
+    for bad in [
+        tail(7, Offset::Now),
+        tail(0, Offset::Start),
+        ReadStream {
+            limit: 0,
+            ..read("tui-1", Offset::Start, 0)
+        },
+    ] {
+        assert_eq!(kit.read_stream(bad).await.unwrap_err().code, Code::Invalid);
+    }
+    let few = ReadStream {
+        limit: 3,
+        ..read("tui-1", Offset::After(10), 0)
+    };
+    assert_eq!(kit.read_stream(few).await.unwrap().next, 13);
+}
+
+#[tokio::test]
+async fn a_page_has_at_most_a_mebibyte_and_at_least_one_entry() {
+    let (kit, lease) = ready(0).await;
+    let big = |index| {
+        event(
+            "s1",
+            index,
+            "log",
+            json!({"level": "info", "message": "x".repeat(250_000)}),
+        )
+    };
+    for index in 0..6 {
+        kit.write(&lease, index, vec![big(index)]).await.unwrap();
+    }
+    let page = kit.page("tui-1", Offset::Start).await.unwrap();
+    assert_eq!((page.next, page.end), (4, 6));
+    assert_eq!(kit.log("tui-1").await.len(), 6);
+}
+
+#[tokio::test]
+async fn a_reader_at_the_end_gets_what_is_written_next() {
+    let (kit, lease) = ready(2).await;
+    for offset in [Offset::Now, Offset::After(3), Offset::After(99)] {
+        let before = kit.page("tui-1", Offset::Now).await.unwrap().end;
+        let offset = if offset == Offset::After(3) {
+            Offset::After(before)
+        } else {
+            offset
+        };
+        let wait = kit.read_stream(read("tui-1", offset, 60_000));
+        let write = async {
+            while kit.stats()["waiters"] == 0 {
+                tokio::task::yield_now().await;
+            }
+            kit.write(&lease, before, deltas("s1", before, 2)).await.unwrap();
+        };
+        let (page, ()) = tokio::join!(wait, write);
+        let page = page.unwrap();
+        assert_eq!(
+            (page.start, page.next, page.end),
+            (before, before + 2, before + 2),
+            "{offset}"
+        );
+        assert_eq!(page.entries[0].get(), deltas("s1", before, 1)[0].get());
+    }
+    assert_eq!(kit.stats()["waiters"], 0);
+}
+
+#[tokio::test]
+async fn a_wait_ends_empty_when_its_time_is_over_and_leaves_nothing_behind() {
+    let (kit, _) = ready(2).await;
+    let page = kit.read_stream(read("tui-1", Offset::Now, 20)).await.unwrap();
+    assert_eq!((page.start, page.next, page.end), (2, 2, 2));
+    let dropped = tokio::time::timeout(
+        Duration::from_millis(20),
+        kit.read_stream(read("tui-1", Offset::Now, 60_000)),
+    );
+    assert!(dropped.await.is_err());
+    assert_eq!(kit.stats()["waiters"], 0);
+    let error = kit
+        .read_stream(read("none", Offset::Now, 60_000))
+        .await
+        .unwrap_err();
+    assert_eq!(error.code, Code::NotFound);
+}
+
+#[tokio::test]
+async fn gathering_brings_what_follows_closely() {
+    let (kit, lease) = ready(0).await;
+    let wait = kit.read_stream(ReadStream {
+        gather_ms: 200,
+        ..read("tui-1", Offset::Now, 60_000)
+    });
+    let write = async {
+        while kit.stats()["waiters"] == 0 {
+            tokio::task::yield_now().await;
+        }
+        for index in 0..3 {
+            kit.write(&lease, index, deltas("s1", index, 1)).await.unwrap();
+        }
+    };
+    let (page, ()) = tokio::join!(wait, write);
+    assert_eq!(page.unwrap().entries.len(), 3);
+}
+
+/// Many readers that follow by offset see what a later reader sees, byte for byte, whatever batches they come in.
+#[tokio::test]
+async fn followers_miss_nothing_and_repeat_nothing() {
+    const ENTRIES: u64 = 400;
+    let (kit, lease) = ready(0).await;
+    let follow = |from: Offset| {
+        let kit = &kit;
+        async move {
+            let mut seen = Vec::new();
+            let mut offset = from;
+            while (seen.len() as u64) < ENTRIES {
+                let page = kit.read_stream(read("tui-1", offset, 60_000)).await.unwrap();
+                assert_eq!(page.start, seen.len() as u64);
+                seen.extend(page.entries.iter().map(|entry| entry.get().to_owned()));
+                offset = Offset::After(page.next);
+            }
+            seen
+        }
+    };
+    let write = async {
+        let mut index = 0;
+        while index < ENTRIES {
+            let count = (index % 7 + 1).min(ENTRIES - index);
+            kit.write(&lease, index, deltas("s1", index, count))
+                .await
+                .unwrap();
+            index += count;
+        }
+    };
+    let (a, b, c, ()) = tokio::join!(
+        follow(Offset::Start),
+        follow(Offset::Now),
+        follow(Offset::After(0)),
+        write
+    );
+    let wanted: Vec<String> = deltas("s1", 0, ENTRIES)
+        .iter()
+        .map(|entry| entry.get().to_owned())
+        .collect();
+    assert!(a == wanted && b == wanted && c == wanted);
+}
