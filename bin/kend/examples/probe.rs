@@ -57,6 +57,13 @@ fn act(name: &str, value: &str) {
         "daemon" => again(&[&format!("detach:{value}")]),
         "detach" => again(&["session", "deaf", &format!("pid:{value}"), "hang"]),
         "watcher" => again(&["session", "deaf", &format!("pid:{value}"), "guard"]),
+        "unmarked" => drop(
+            Command::new("/usr/bin/env")
+                .args(["-i".as_ref(), std::env::current_exe().unwrap().as_os_str()])
+                .args(["session", "deaf", &format!("pid:{value}"), "hang"])
+                .spawn()
+                .unwrap(),
+        ),
         "session" => drop(nix::unistd::setsid()),
         "guard" => wait_for_end(),
         "accept" => accept(),

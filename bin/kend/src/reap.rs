@@ -1,11 +1,15 @@
 //! The dead, and what they left behind.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+
+/// How long killed leftovers may take to go at the very end.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +57,24 @@ pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
         .split_whitespace()
         .filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
     pids.filter(|pid| !living.contains(pid)).collect()
+}
+
+/// Kills all that is left below kend, marked or not, when no part lives any more, but for children that it had before it
+/// was kend. Names what will not go.
+pub(crate) fn sweep(strangers: &[Pid]) -> Vec<String> {
+    let end = Instant::now() + SWEEP;
+    loop {
+        let left = adopted(strangers);
+        if left.is_empty() || Instant::now() >= end {
+            return left.into_iter().map(command).collect();
+        }
+        for pid in left {
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        }
+        // What one leaves behind comes to us only when it is dead.
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// The part's process that a descendant stems from: `LISTEN_PID` comes down to all that do not clear it.

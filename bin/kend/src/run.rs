@@ -17,7 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{dup2_stderr, dup2_stdout, geteuid, setsid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
 use sd_notify::NotifyState;
 
 use crate::cli::Cli;
@@ -26,6 +26,7 @@ use crate::journal::Journal;
 use crate::lock::Locks;
 use crate::logs::{CHUNK, Rotating};
 use crate::notify::{Notify, tell};
+use crate::reap;
 use crate::sockets::Sockets;
 use crate::spawn::Spawner;
 use crate::system::{Failure, System, Wish};
@@ -51,6 +52,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         let _ = setsid();
     }
     let signals = become_supervisor()?;
+    // A shell that has become kend may have had children.
+    let strangers = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
     let prepared = prepare(&cli, &places, wish, loaded);
     let (mut system, mut control, notify) = match prepared {
@@ -70,7 +73,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
     };
     turn.run(&mut system, &mut control);
-    finish(system, control, &places, &folders)
+    finish(system, control, &places, &folders, &strangers)
 }
 
 fn finish(
@@ -78,9 +81,15 @@ fn finish(
     control: Control,
     places: &Places,
     folders: &Folders,
+    strangers: &[Pid],
 ) -> Result<ExitCode, Failure> {
     for name in system.parts.keys().cloned().collect::<Vec<_>>() {
         system.pump(&name);
+    }
+    let left = reap::sweep(strangers);
+    if !left.is_empty() {
+        let text = format!("still alive, though killed: {}", left.join(", "));
+        system.journal.warn(None, &text);
     }
     system.journal.note(None, "ended");
     let _ = std::fs::remove_file(places.socket("kend"));

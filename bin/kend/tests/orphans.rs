@@ -50,6 +50,17 @@ fn a_stopped_system_leaves_nobody() {
 }
 
 #[test]
+fn a_stopped_system_leaves_nobody_who_hides_where_he_comes_from() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"unmarked:DIR/hidden\", \"ready\", \"hang\"]\n");
+    let kend = home.start();
+    until("the hidden one", || home.numbers("hidden").len() == 1);
+    kill9(kend.part_pid("a"));
+    until("the next", || home.numbers("hidden").len() == 2);
+    assert!(kend.stop().status.success());
+    assert!(home.numbers("hidden").iter().all(|pid| !lives(*pid)));
+}
+
+#[test]
 fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
     let home = Home::new(FAMILY);
     for round in 1..=20 {

@@ -125,7 +125,7 @@ impl Home {
     }
 }
 
-/// A running kend; dropped, it is killed, and its parts with it.
+/// A running kend; dropped, it is stopped, and all below it.
 pub struct Kend<'a> {
     pub home: &'a Home,
     pub child: Child,
@@ -199,8 +199,12 @@ impl Kend<'_> {
 
 impl Drop for Kend<'_> {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(None) = self.child.try_wait() {
+            // Two different signals are two: the second has no patience.
+            self.signal(Signal::SIGTERM);
+            self.signal(Signal::SIGINT);
+            let _ = self.child.wait();
+        }
     }
 }
 
