@@ -1,5 +1,6 @@
 //! A stream as server-sent events: the backlog, then live, without a seam.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub(crate) async fn open(
     let held = request.hold()?;
     let first = page(&gateway, &stream, &reading, 0).await?;
     let shutdown = request.shutdown();
+    let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
     Ok(Response::events(|frames| {
         let reader = Reader {
             gateway,
@@ -36,6 +38,7 @@ pub(crate) async fn open(
             reading,
             frames,
             shutdown,
+            half_closed,
             _held: held,
         };
         reader.run(first)
@@ -48,8 +51,14 @@ struct Reader {
     reading: Reading,
     frames: Frames,
     shutdown: Shutdown,
+    /// Until it has been seen once.
+    half_closed: Option<HalfClosed>,
     _held: LongResponse,
 }
+
+type HalfClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+const COMMENT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
 /// Where a reader is, and whether there is more.
 #[derive(Debug, Clone, Copy)]
@@ -172,9 +181,15 @@ impl Reader {
                     self.send(Bytes::new(), place).await;
                     return false;
                 }
+                () = half_closed(&mut self.half_closed) => {
+                    // A reader that has closed looks the same as one that only ended its requests. Bytes tell them
+                    // apart at once, so that one which comes and goes does not hold its place till the heartbeat.
+                    self.half_closed = None;
+                    self.frames.send(COMMENT).await;
+                }
                 () = sleep_until(heartbeat) => {
                     heartbeat += HEARTBEAT;
-                    self.frames.send(Bytes::from_static(b": heartbeat\n\n")).await;
+                    self.frames.send(COMMENT).await;
                 }
                 () = sleep_until(control) => {
                     control += CONTROL;
@@ -191,6 +206,13 @@ async fn more(newest: &mut watch::Receiver<Newest>, place: Place) -> bool {
         .wait_for(|newest| newest.end > place.next || newest.closed)
         .await
         .is_ok()
+}
+
+async fn half_closed(seen: &mut Option<HalfClosed>) {
+    match seen {
+        Some(half_closed) => half_closed.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// One page as an event. JSON text holds no line ends, so it is one line.

@@ -115,6 +115,17 @@ impl Connection {
         self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
     }
 
+    /// Returns when the peer has ended its write half. It may have gone altogether; only a write can tell.
+    pub(crate) async fn half_closed(&self) {
+        match self.writer.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {
+                // It has sent more meanwhile, which nobody reads before this answer has ended: no telling any more.
+                std::future::pending().await
+            }
+            _ => {}
+        }
+    }
+
     /// Returns when the peer has reset the connection. One that only shut its write half is still there.
     pub(crate) async fn gone(&self) {
         // An error here says the same: nothing can be written any more.

@@ -107,6 +107,14 @@ impl Request {
         self.connection.gone().await;
     }
 
+    /// Returns when the peer has ended its write half, and outlives the request. Such a peer may well be waiting for the
+    /// answer; but it may also have closed, and then the next bytes written to it find that out. A stream that has
+    /// nothing to say for long writes a comment here.
+    pub fn half_closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let connection = self.connection.clone();
+        async move { connection.half_closed().await }
+    }
+
     /// The body, whole. 413 before a byte is read if its length says so, 415 if the area asks for another type, 408
     /// if it pauses too long, 400 if its framing is broken.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {

@@ -1,0 +1,24 @@
+//! Readers of streams that come and go.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use ken_tests::{Builder, System, until};
+
+/// A closed connection looks like one whose client only ended its requests, until something is written to it.
+#[test]
+fn readers_that_close_give_their_places_back_at_once() {
+    let system = Builder::default().config("[limits]\nheld_connections = 8\n").start();
+    let session = system.session();
+    let target = format!("/agents/orchestrator/{session}?offset=-1&live=sse");
+    for _ in 0..40 {
+        until("there is a place", || attach(&system, &target));
+    }
+}
+
+fn attach(system: &System, target: &str) -> bool {
+    let mut client = system.client();
+    client.request("GET", target).start();
+    let (status, _) = client.head().expect("a head");
+    assert!(status == 200 || status == 429, "{status}");
+    status == 200 && !client.chunk().expect("a control frame").is_empty()
+}
