@@ -81,7 +81,7 @@ fn command<F: Filter>() -> clap::Command {
 }
 
 /// clap's words in one line, without its usage and its advice on colours; `at` is the flag.
-fn usage_error(error: &clap::Error) -> Error {
+pub fn usage_error(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);
     let message = first

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::Error;
 
-pub(crate) enum Failure {
+/// How a program that is no [`crate::Filter`], but ends like one, reports it.
+pub enum Failure {
     /// The tool or its input is wrong.
     Error(Error),
     /// A person called the tool without an input; the usage line.
@@ -30,7 +31,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     /// Says what failed on standard error, and gives the exit status.
-    pub(crate) fn report(self, tool: &str) -> ExitCode {
+    pub fn report(self, tool: &str) -> ExitCode {
         match self {
             Failure::ReaderGone => return ExitCode::from(SIGPIPE_STATUS),
             Failure::Error(error) => say(tool, &error, ""),
@@ -62,7 +63,7 @@ fn say(tool: &str, error: &Error, usage: &str) {
 }
 
 /// `{"error":{"code","message","at",…}}` and a line feed. `at` is always there: "" is the whole input (RFC 6901).
-pub(crate) fn line(error: &Error) -> String {
+pub fn line(error: &Error) -> String {
     #[derive(Serialize)]
     struct Line {
         error: Error,

@@ -53,11 +53,12 @@ use std::process::ExitCode;
 
 pub use ken_types::{Code, Error};
 
+pub use cli::usage_error;
+pub use failure::{Failure, line as error_line};
+pub use output::Output;
 pub use reply::{Answer, Reply, Sent, Verdict};
 
 use cli::{Cli, Parsed};
-use failure::Failure;
-use output::Output;
 
 /// The largest input, and the longest input line with `--lines`, in bytes.
 pub const MAX_INPUT: usize = 8 * 1024 * 1024;
@@ -100,7 +101,7 @@ pub enum Need {
 
 /// Runs the tool over its arguments: the whole of a tool's `main`.
 pub fn main<F: Filter>() -> ExitCode {
-    let mut output = Output::stdout(start::stdout_was_closed());
+    let mut output = Output::open();
     let result = match cli::parse::<F>() {
         Ok(Parsed::Run(cli)) => answer(&cli, &mut output),
         Ok(Parsed::Print(text)) => {

@@ -11,14 +11,19 @@ use crate::{Code, Error};
 const BUFFER: usize = 64 * 1024;
 
 /// Buffered standard output. The first error sticks: what follows is dropped, and [`Output::finish`] reports it.
-pub(crate) struct Output {
+pub struct Output {
     writer: Option<BufWriter<File>>,
     error: Option<io::Error>,
 }
 
 impl Output {
+    /// Standard output, or an error for [`Output::finish`] if the process was started without one.
+    pub fn open() -> Output {
+        Output::stdout(crate::start::stdout_was_closed())
+    }
+
     /// Standard output without std's line buffer, which hides a closed descriptor and writes line by line.
-    pub(crate) fn stdout(was_closed: bool) -> Output {
+    fn stdout(was_closed: bool) -> Output {
         let file = match io::stdout().as_fd().try_clone_to_owned() {
             _ if was_closed => Err(io::Error::other("it is closed")),
             descriptor => descriptor.map(File::from),
@@ -35,15 +40,18 @@ impl Output {
         }
     }
 
-    pub(crate) fn is_fine(&self) -> bool {
+    /// Whether all that was written so far went well; after an error more is not worth computing.
+    pub fn is_fine(&self) -> bool {
         self.error.is_none()
     }
 
-    pub(crate) fn text(&mut self, text: &str) {
+    /// Adds text to what is to be written.
+    pub fn text(&mut self, text: &str) {
         self.write(|writer| writer.write_all(text.as_bytes()));
     }
 
-    pub(crate) fn flush(&mut self) {
+    /// Writes what was added.
+    pub fn flush(&mut self) {
         self.write(Write::flush);
     }
 
@@ -55,7 +63,7 @@ impl Output {
     }
 
     /// Flushes, and says whether all that was written arrived.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+    pub fn finish(mut self) -> Result<(), Failure> {
         self.flush();
         // After an error the buffer still holds bytes; dropping it would try, and fail, to write them once more.
         self.writer.map(BufWriter::into_parts);

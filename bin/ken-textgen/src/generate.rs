@@ -1,0 +1,208 @@
+//! Texts growing token by token, one or several side by side.
+
+use std::time::Instant;
+
+use ken_types::Error;
+
+use crate::attention::Cache;
+use crate::model::{Model, Next};
+use crate::sample::{Sampler, Sampling};
+use crate::text::Text;
+use crate::vocabulary::Vocabulary;
+
+/// What generation needs, whichever the text.
+pub struct Generator {
+    pub model: Model,
+    pub vocabulary: Vocabulary,
+    /// Tokens that end a text.
+    pub ends: Vec<u32>,
+}
+
+/// How one text is to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    pub sampling: Sampling,
+    /// The most tokens; without it, 128 or what fits into the model's positions.
+    pub max_new_tokens: Option<usize>,
+    pub stops: Vec<String>,
+    /// Past the model's positions, forget the oldest tokens instead of ending with an error.
+    pub sliding_window: bool,
+}
+
+/// What ended a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The model said so, with one of its end tokens.
+    Eos,
+    /// The asked number of tokens, or the end of the model's positions where no number was asked.
+    Length,
+    /// A stop sequence.
+    Stop,
+}
+
+/// One text.
+pub struct Run {
+    /// Prompt and generated tokens.
+    tokens: Vec<u32>,
+    prompt: usize,
+    /// How many of the tokens the model has been fed.
+    fed: usize,
+    cache: Cache,
+    sampler: Sampler,
+    limit: usize,
+    pub text: Text,
+    pub reason: Option<Reason>,
+    first_token: Option<Instant>,
+    last_token: Instant,
+}
+
+const DEFAULT_LENGTH: usize = 128;
+
+impl Run {
+    /// A text that is to follow these tokens.
+    pub fn new(model: &Model, prompt: Vec<u32>, wish: &Wish) -> Result<Run, Error> {
+        let limit = limit(prompt.len(), model.config.n_positions, wish)?;
+        Ok(Run {
+            prompt: prompt.len(),
+            tokens: prompt,
+            fed: 0,
+            cache: model.cache(),
+            sampler: Sampler::new(wish.sampling, model.engine().isa),
+            limit,
+            text: Text::new(&wish.stops),
+            reason: None,
+            first_token: None,
+            last_token: Instant::now(),
+        })
+    }
+
+    pub fn prompt(&self) -> &[u32] {
+        &self.tokens[..self.prompt]
+    }
+
+    /// The tokens generated so far, an end token among them.
+    pub fn generated(&self) -> &[u32] {
+        &self.tokens[self.prompt..]
+    }
+
+    /// Tokens a second after the first one, or none where there was but one.
+    pub fn speed(&self) -> Option<f64> {
+        let seconds = self.last_token.duration_since(self.first_token?).as_secs_f64();
+        (seconds > 0.0).then(|| (self.generated().len() as f64 - 1.0) / seconds)
+    }
+
+    pub fn first_token(&self) -> Option<Instant> {
+        self.first_token
+    }
+
+    /// What the model is to be fed next. Past its positions, three quarters of them are fed anew from position 0: GPT-2
+    /// learned where each position stands, so a cached token cannot be moved.
+    fn next(&mut self, positions: usize) -> Next<'_> {
+        if self.cache.len() + self.tokens.len() - self.fed > positions {
+            self.cache.clear();
+            self.fed = self.tokens.len().saturating_sub((positions * 3 / 4).max(1));
+        }
+        Next {
+            cache: &mut self.cache,
+            tokens: &self.tokens[self.fed..],
+        }
+    }
+
+    fn accept(&mut self, token: u32, generator: &Generator) {
+        self.fed = self.tokens.len();
+        self.tokens.push(token);
+        self.last_token = Instant::now();
+        self.first_token.get_or_insert(self.last_token);
+        if generator.ends.contains(&token) {
+            self.reason = Some(Reason::Eos);
+        } else {
+            self.text.push(generator.vocabulary.bytes(token));
+            if self.text.stopped_by().is_some() {
+                self.reason = Some(Reason::Stop);
+            } else if self.generated().len() == self.limit {
+                self.reason = Some(Reason::Length);
+            }
+        }
+        if self.reason.is_some() {
+            self.text.finish();
+        }
+    }
+}
+
+impl Generator {
+    /// One more token for each of the texts, which must not have ended: their weights are read once for all of them.
+    pub fn step(&self, runs: &mut [&mut Run]) -> Result<(), Error> {
+        let positions = self.model.config.n_positions;
+        let mut batch: Vec<Next<'_>> = runs.iter_mut().map(|run| run.next(positions)).collect();
+        let logits = self.model.forward(&mut batch)?;
+        for (run, mut logits) in runs.iter_mut().zip(logits) {
+            let token = run.sampler.pick(&mut logits, &run.tokens);
+            run.accept(token, self);
+        }
+        Ok(())
+    }
+}
+
+/// How many tokens may follow a prompt of this length.
+fn limit(prompt: usize, positions: usize, wish: &Wish) -> Result<usize, Error> {
+    let slide = "--sliding-window forgets the oldest tokens instead";
+    if prompt == 0 {
+        return Err(Error::invalid("/prompt", "the prompt is empty"));
+    }
+    if wish.max_new_tokens == Some(0) {
+        return Err(Error::invalid(
+            "/max_new_tokens",
+            "max_new_tokens is 0; it must be at least 1",
+        ));
+    }
+    if wish.sliding_window {
+        return Ok(wish.max_new_tokens.unwrap_or(DEFAULT_LENGTH));
+    }
+    // The last token is not fed back, so it needs no position.
+    let Some(room) = (positions + 1).checked_sub(prompt).filter(|room| *room > 0) else {
+        let fault =
+            format!("the prompt is too long: {prompt} tokens, and the model has {positions} positions");
+        return Err(Error::too_large(fault).at("/prompt").hint(slide));
+    };
+    match wish.max_new_tokens {
+        Some(asked) if asked > room => {
+            let fault = format!(
+                "a prompt of {prompt} tokens leaves room for {room} more in the model's {positions} positions; {asked} were asked for"
+            );
+            Err(Error::too_large(fault).at("/max_new_tokens").hint(slide))
+        }
+        asked => Ok(asked.unwrap_or(DEFAULT_LENGTH.min(room))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(max_new_tokens: Option<usize>, sliding_window: bool) -> Wish {
+        Wish {
+            sampling: Sampling::default(),
+            max_new_tokens,
+            stops: Vec::new(),
+            sliding_window,
+        }
+    }
+
+    #[test]
+    fn the_limit_is_what_was_asked_or_what_fits() {
+        assert_eq!(limit(3, 1024, &wish(None, false)), Ok(128));
+        assert_eq!(limit(1000, 1024, &wish(None, false)), Ok(25));
+        assert_eq!(limit(1024, 1024, &wish(None, false)), Ok(1));
+        assert_eq!(limit(1000, 1024, &wish(Some(25), false)), Ok(25));
+        assert_eq!(limit(2000, 1024, &wish(Some(500), true)), Ok(500));
+        for (prompt, wish) in [
+            (0, wish(None, true)),
+            (1025, wish(None, false)),
+            (1000, wish(Some(26), false)),
+            (1, wish(Some(0), true)),
+        ] {
+            assert!(limit(prompt, 1024, &wish).is_err(), "{prompt} {wish:?}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! GPT-2 text generation near the machine's memory bandwidth. See ken-textgen(1).
+
+pub mod aliases;
+pub mod attention;
+pub mod config;
+pub mod generate;
+pub mod load;
+pub mod model;
+pub mod plain;
+pub mod product;
+pub mod sample;
+pub mod sidecar;
+pub mod simd;
+pub mod team;
+pub mod text;
+pub mod vocabulary;
+pub mod weights;

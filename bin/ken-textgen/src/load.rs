@@ -1,0 +1,170 @@
+//! A model directory becomes something that generates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use candle_core::Device;
+use ken_types::Error;
+
+use crate::config::{Config, Generation};
+use crate::generate::Generator;
+use crate::model::Model;
+use crate::product::Engine;
+use crate::sidecar;
+use crate::simd::Isa;
+use crate::vocabulary::Encoder;
+use crate::weights::Weights;
+
+/// What to load, and how to compute with it.
+pub struct Plan {
+    pub folder: PathBuf,
+    pub int8: bool,
+    /// Without it, as many as there are processors, fewer where that turns out faster.
+    pub threads: Option<usize>,
+    pub isa: Isa,
+}
+
+/// A model that has been opened and checked, but not read.
+pub struct Opened {
+    pub generation: Generation,
+    pub encoder: Encoder,
+    generator: Generator,
+    measure: bool,
+}
+
+impl Plan {
+    /// Opens everything and checks that it fits together. `progress` is told what is being done.
+    pub fn open(&self, progress: impl Fn(&str) + Sync) -> Result<Opened, Error> {
+        check_folder(&self.folder)?;
+        let config = Config::read(&self.folder.join("config.json"))?;
+        let generation = Generation::read(&self.folder.join("generation_config.json"))?;
+        let floats = Weights::open(&self.folder.join("model.safetensors"))?;
+        progress(&format!("loading {}", self.folder.display()));
+        let engine = Engine::new(self.threads(&floats), self.isa);
+        let weights = self.weights(&config, floats, &engine, &progress)?;
+        let ends = ends(&generation, &config)?;
+        let model = Model::new(config, weights, &engine)?;
+        // The pages are mapped on one processor while the other reads the vocabulary. Not so with int8, where the
+        // vocabulary would count for much in the peak of memory: it goes before the weights come.
+        let encoder = std::thread::scope(|scope| {
+            if !self.int8 {
+                scope.spawn(|| model.weights().prefetch());
+            }
+            Encoder::read(&self.folder)
+        })?;
+        let vocabulary = encoder.vocabulary(model.config.vocab_size)?;
+        let model = model.on(device()?)?;
+        let generator = Generator {
+            model,
+            vocabulary,
+            ends,
+        };
+        Ok(Opened {
+            generation,
+            encoder,
+            generator,
+            measure: self.threads.is_none(),
+        })
+    }
+
+    fn weights(
+        &self,
+        config: &Config,
+        floats: Weights,
+        engine: &Arc<Engine>,
+        progress: &impl Fn(&str),
+    ) -> Result<Weights, Error> {
+        match self.int8 {
+            true => sidecar::open_or_make(config, &floats, engine, progress),
+            false => Ok(floats),
+        }
+    }
+
+    fn threads(&self, weights: &Weights) -> usize {
+        const MOST: usize = 64;
+        // Below this a token takes less time than threads take to meet.
+        const SMALL: usize = 4 << 20;
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        match self.threads {
+            Some(threads) => threads.clamp(1, MOST),
+            None if weights.data_len() < SMALL => 1,
+            None => processors().min(MOST),
+        }
+    }
+}
+
+impl Opened {
+    pub fn model(&self) -> &Model {
+        &self.generator.model
+    }
+
+    /// Ready to generate; the encoder stays where more prompts will come.
+    pub fn keep_encoder(self) -> (Generator, Encoder) {
+        (self.generator, self.encoder)
+    }
+
+    /// Ready to generate from prompts that are encoded already. The encoder's memory stays as it is: to free its 150 000
+    /// words takes longer than a token, and the process will end soon.
+    pub fn forget_encoder(self) -> Generator {
+        std::mem::forget(self.encoder);
+        self.generator
+    }
+
+    /// The same, with the memory given back before the weights come: for those who count megabytes.
+    pub fn drop_encoder(self) -> Generator {
+        drop(self.encoder);
+        give_back_memory();
+        self.generator.model.weights().prefetch();
+        self.generator
+    }
+
+    /// Whether the number of threads is still to be found by measurement.
+    pub fn measures(&self) -> bool {
+        self.measure
+    }
+}
+
+fn check_folder(folder: &Path) -> Result<(), Error> {
+    let about = std::fs::metadata(folder).map_err(|error| crate::config::unreadable(folder, &error))?;
+    if !about.is_dir() {
+        let fault = format!("{} is not a directory", folder.display());
+        return Err(Error::invalid("--model-dir", fault)
+            .hint("it holds config.json, model.safetensors and tokenizer.json"));
+    }
+    Ok(())
+}
+
+fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>, Error> {
+    let ends = generation.end_tokens(config);
+    match ends.iter().find(|end| **end as usize >= config.vocab_size) {
+        Some(end) => {
+            let fault = format!("eos_token_id {end} is not below vocab_size {}", config.vocab_size);
+            Err(Error::invalid("/eos_token_id", fault))
+        }
+        None => Ok(ends),
+    }
+}
+
+/// Where to compute: on the processor, unless this build knows a card, one is visible, and nobody forbids it.
+fn device() -> Result<Device, Error> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let forced = variable("PYTORCH_FORCE_CPU").is_some_and(|value| value == "1" || value == "true");
+    let hidden = variable("CUDA_VISIBLE_DEVICES").is_some_and(|value| value.is_empty() || value == "-1");
+    if forced || hidden || !cfg!(feature = "cuda") {
+        return Ok(Device::Cpu);
+    }
+    Device::cuda_if_available(0).map_err(|error| {
+        let fault = format!("the CUDA device cannot be used: {error}");
+        Error::unavailable(fault).hint("PYTORCH_FORCE_CPU=1 computes on the processor")
+    })
+}
+
+/// Hands what was freed back to the system; glibc would keep it for later.
+#[allow(unsafe_code)]
+fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the call takes no pointers and locks the allocator itself.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

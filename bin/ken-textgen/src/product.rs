@@ -1,0 +1,288 @@
+//! A linear layer as a candle operation over weights that stay where they are mapped.
+//!
+//! candle holds every tensor in memory of its own and multiplies a single row by a matrix on one thread. Decoding is
+//! nothing but such products, bound by how fast the weights can be read, so here they are read once, strictly
+//! forward, by all threads, and only the activations are candle's.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape};
+
+use crate::plain;
+use crate::simd::{self, ByteRows, ByteToken, CHUNKS, Float, GROUP, Isa, Tile};
+use crate::team::Team;
+use crate::weights::Slice;
+
+/// What every operation of one process shares.
+pub struct Engine {
+    pub team: Team,
+    pub isa: Isa,
+    scratch: Mutex<Scratch>,
+}
+
+impl Engine {
+    pub fn new(threads: usize, isa: Isa) -> Arc<Engine> {
+        Arc::new(Engine {
+            team: Team::new(threads),
+            isa,
+            scratch: Mutex::default(),
+        })
+    }
+
+    fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sums in the making; kept, because fresh memory for each product would cost as much as the product.
+#[derive(Default)]
+struct Scratch(Vec<f32>);
+
+impl Scratch {
+    /// So many numbers, of any value, from the start of a cache line: a store across two lines costs twice.
+    fn aligned(&mut self, length: usize) -> &mut [f32] {
+        if self.0.len() < length + 16 {
+            self.0.resize(length + 16, 0.0);
+        }
+        let skip = self.0.as_ptr().align_offset(64).min(16);
+        &mut self.0[skip..skip + length]
+    }
+}
+
+/// How the weights of a layer lie.
+pub enum Matrix {
+    /// `[in, out]`, as GPT-2's Conv1D has them.
+    Columns(Slice),
+    /// `[out, in]`, as the word embeddings are when they serve as output head.
+    Rows(Slice),
+    /// `[out, in]` as int8 with 128 added, rows filled up to whole groups, and a scale per group.
+    Bytes { weights: Slice, scales: Slice },
+}
+
+/// `x W + b`, and GELU after it where asked.
+pub struct Product {
+    pub engine: Arc<Engine>,
+    pub matrix: Matrix,
+    pub bias: Option<Slice>,
+    pub gelu: bool,
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+impl CustomOp1 for Product {
+    fn name(&self) -> &'static str {
+        "product"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = contiguous(storage, layout)?;
+        let out = self.apply(x);
+        let shape = Shape::from((x.len() / self.inputs, self.outputs));
+        Ok((CpuStorage::F32(out), shape))
+    }
+}
+
+/// The numbers of a tensor that lies in one piece.
+pub fn contiguous<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    let all = storage.as_slice::<f32>()?;
+    match layout.contiguous_offsets() {
+        Some((start, end)) => Ok(&all[start..end]),
+        None => candle_core::bail!("a custom operation needs a contiguous tensor"),
+    }
+}
+
+impl Product {
+    pub fn plain(&self, device: &Device) -> Result<plain::Linear> {
+        match (&self.matrix, &self.bias) {
+            (Matrix::Columns(weights), Some(bias)) => {
+                plain::Linear::new(weights, bias, (self.inputs, self.outputs), device)
+            }
+            _ => candle_core::bail!("only f32 weights can go to a device"),
+        }
+    }
+
+    /// Multiplies with one of `parts` parts of the rows, and gives the seconds it took.
+    pub fn read_part(&self, part: usize, parts: usize) -> f64 {
+        let outputs = self.outputs / parts;
+        let cut = |slice: &Slice| {
+            let length = slice.bytes().len() / self.outputs * outputs;
+            slice.part(part * length..(part + 1) * length)
+        };
+        let matrix = match &self.matrix {
+            Matrix::Columns(_) => return f64::INFINITY, // its rows are inputs
+            Matrix::Rows(weights) => Matrix::Rows(cut(weights)),
+            Matrix::Bytes { weights, scales } => Matrix::Bytes {
+                weights: cut(weights),
+                scales: cut(scales),
+            },
+        };
+        let engine = Arc::clone(&self.engine);
+        let product = Product {
+            engine,
+            matrix,
+            bias: None,
+            gelu: false,
+            inputs: self.inputs,
+            outputs,
+        };
+        let start = Instant::now();
+        std::hint::black_box(product.apply(&vec![1.0; self.inputs]));
+        start.elapsed().as_secs_f64()
+    }
+
+    /// The layer applied to tokens that lie one after the other.
+    pub fn apply(&self, x: &[f32]) -> Vec<f32> {
+        let tokens = x.len() / self.inputs;
+        let mut out = match &self.matrix {
+            Matrix::Columns(weights) if tokens == 1 => self.stream_rows(weights.floats(), x),
+            Matrix::Columns(weights) => self.by_columns(weights.floats(), x, tokens),
+            Matrix::Rows(weights) => self.by_rows(x, tokens, |rows, x, into| {
+                let weights = &weights.floats()[rows.start * self.inputs..rows.end * self.inputs];
+                for (x, into) in x.chunks_exact(self.inputs).zip(into) {
+                    simd::row_dots(self.engine.isa, weights, x, into);
+                }
+            }),
+            Matrix::Bytes { weights, scales } => self.bytes(weights.bytes(), scales.floats(), x, tokens),
+        };
+        self.finish(&mut out);
+        out
+    }
+
+    /// One token: whole rows of the matrix are streamed forward. The rows are cut into chunks, each with sums of its own
+    /// that are added up in the order of the chunks, whichever thread did them.
+    fn stream_rows(&self, weights: &[Float], x: &[f32]) -> Vec<f32> {
+        let (width, rows) = (self.outputs, self.chunk());
+        let count = self.inputs.div_ceil(rows);
+        let mut scratch = self.engine.scratch();
+        let scratch = scratch.aligned(count * width);
+        let parts = scratch
+            .chunks_exact_mut(width)
+            .zip(weights.chunks(rows * width))
+            .zip(x.chunks(rows));
+        self.engine.team.each(parts, |_, ((sums, weights), x)| {
+            sums.fill(0.0);
+            simd::stream(self.engine.isa.for_stream(), weights, x, sums);
+        });
+        let mut sums = scratch.chunks_exact(width);
+        let mut out = sums.next().map(<[f32]>::to_vec).unwrap_or_default();
+        sums.for_each(|sums| simd::add(self.engine.isa, sums, &mut out));
+        out
+    }
+
+    /// Many tokens: each task has some columns, for all tokens, over all rows; the order of additions is that of
+    /// `stream_rows`, so a token's result does not depend on its company.
+    fn by_columns(&self, weights: &[Float], x: &[f32], tokens: usize) -> Vec<f32> {
+        const COLUMNS: usize = 48;
+        let mut scratch = self.engine.scratch();
+        let sums = scratch.aligned(tokens * self.outputs);
+        self.engine
+            .team
+            .each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
+                let start = index * COLUMNS;
+                let columns = start..start + sums.len() / tokens;
+                let (width, inputs, chunk) = (self.outputs, self.inputs, self.chunk());
+                simd::multiply(
+                    self.engine.isa,
+                    &Tile {
+                        weights,
+                        width,
+                        columns,
+                        x,
+                        inputs,
+                        chunk,
+                    },
+                    sums,
+                );
+            });
+        self.gather(sums, COLUMNS, tokens)
+    }
+
+    /// Rows of weights in blocks, each for all tokens.
+    fn by_rows(
+        &self,
+        x: &[f32],
+        tokens: usize,
+        dots: impl Fn(std::ops::Range<usize>, &[f32], &mut [&mut [f32]]) + Sync,
+    ) -> Vec<f32> {
+        let block = self.row_block();
+        let mut out = vec![0.0; tokens * self.outputs];
+        self.engine
+            .team
+            .each(out.chunks_mut(tokens * block), |index, part| {
+                let count = part.len() / tokens;
+                let mut each: Vec<&mut [f32]> = part.chunks_exact_mut(count).collect();
+                dots(index * block..index * block + count, x, &mut each);
+            });
+        if tokens == 1 {
+            out
+        } else {
+            self.gather(&out, block, tokens)
+        }
+    }
+
+    fn bytes(&self, weights: &[u8], scales: &[Float], x: &[f32], tokens: usize) -> Vec<f32> {
+        let groups = self.inputs.div_ceil(GROUP);
+        let quantised: Vec<ByteToken> = x.chunks_exact(self.inputs).map(|x| self.quantise(x)).collect();
+        self.by_rows(x, tokens, |rows, _, into| {
+            let groups_of = rows.start * groups..rows.end * groups;
+            let weights = &weights[groups_of.start * GROUP..groups_of.end * GROUP];
+            let rows = ByteRows {
+                weights,
+                scales: &scales[groups_of],
+                groups,
+            };
+            simd::byte_dots(self.engine.isa, &rows, &quantised, into);
+        })
+    }
+
+    fn quantise(&self, x: &[f32]) -> ByteToken {
+        let mut token = ByteToken::default();
+        simd::quantise(self.engine.isa, x, &mut token);
+        token
+    }
+
+    /// Bias and GELU.
+    fn finish(&self, out: &mut [f32]) {
+        if self.bias.is_none() && !self.gelu {
+            return;
+        }
+        self.engine
+            .team
+            .each(out.chunks_exact_mut(self.outputs), |_, out| {
+                if let Some(bias) = &self.bias {
+                    simd::add_weights(self.engine.isa, bias.floats(), out);
+                }
+                if self.gelu {
+                    simd::gelu(self.engine.isa, out);
+                }
+            });
+    }
+
+    /// The rows of an `[in, out]` matrix are added up in at most `CHUNKS` chunks of this length. It depends on the size
+    /// of the matrix alone.
+    fn chunk(&self) -> usize {
+        self.inputs.div_ceil(CHUNKS)
+    }
+
+    /// Rows of about 256 KiB together, but no fewer blocks than 16.
+    fn row_block(&self) -> usize {
+        let row = match self.matrix {
+            Matrix::Bytes { .. } => self.inputs,
+            _ => self.inputs * 4,
+        };
+        (256 * 1024 / row).min(self.outputs.div_ceil(16)).max(1)
+    }
+
+    /// Blocks of columns, each with all tokens, laid out token by token.
+    fn gather(&self, blocks: &[f32], block: usize, tokens: usize) -> Vec<f32> {
+        let mut out = vec![0.0; tokens * self.outputs];
+        for (index, part) in blocks.chunks(tokens * block).enumerate() {
+            let count = part.len() / tokens;
+            for (row, from) in out.chunks_exact_mut(self.outputs).zip(part.chunks_exact(count)) {
+                row[index * block..index * block + count].copy_from_slice(from);
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,434 @@
+//! The kernels, generic over the lanes. `WIDE` is how many vectors of columns a path has registers for; it changes which
+//! registers hold what, never the order in which numbers are added.
+//!
+//! Slices are cut to size by the callers in `product.rs` and `attention.rs`; the indices here stay inside by the loops' own
+//! bounds, which is also what lets the compiler drop the checks.
+
+#![allow(clippy::needless_range_loop)] // lanes, vectors and tokens of a block are numbers, here and in what is computed
+#![allow(unsafe_code)] // loads without bounds checks in the innermost loop of the prompt's product
+
+use std::ops::Range;
+
+use super::lanes::{Float, Lanes};
+
+/// Products over a long column are added up in this many pieces, each a chain of its own, so that threads can share a
+/// product and the sum still has one order.
+pub const CHUNKS: usize = 16;
+
+/// Weights and activations that share one int8 scale.
+pub const GROUP: usize = 64;
+
+/// Adds `x[r] * w[r][c]` to the sum of each column `c`, row after row: with one token the weights are all there is to
+/// read, and whole rows, one after the other, are what memory gives fastest.
+#[inline(always)]
+pub(super) fn stream<L: Lanes, const WIDE: usize>(rows: &[Float], x: &[f32], into: &mut [f32]) {
+    for (row, x) in rows.chunks_exact(into.len()).zip(x) {
+        let ((row, row_rest), (into, into_rest)) = (row.as_chunks::<16>(), into.as_chunks_mut::<16>());
+        let factor = L::splat(*x);
+        for (weights, sum) in row.iter().zip(into) {
+            L::load_le(weights).fma(factor, L::load(sum)).store(sum);
+        }
+        for (weight, sum) in row_rest.iter().zip(into_rest) {
+            *sum = f32::from_le_bytes(*weight).mul_add(*x, *sum);
+        }
+    }
+}
+
+/// Some columns of an `[in, out]` matrix and the tokens they are multiplied with.
+pub struct Tile<'a> {
+    pub weights: &'a [Float],
+    /// Length of a weight row.
+    pub width: usize,
+    pub columns: Range<usize>,
+    /// The tokens, one after the other.
+    pub x: &'a [f32],
+    /// Length of a token.
+    pub inputs: usize,
+    /// Rows whose products are added up before they go into the sum.
+    pub chunk: usize,
+}
+
+/// The columns for all tokens, token by token. Additions happen in the order of `stream` over chunks of rows.
+#[inline(always)]
+pub(super) fn multiply<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, into: &mut [f32]) {
+    let columns = tile.columns.len();
+    let mut column = 0;
+    while column + 16 * WIDE <= columns {
+        multiply_columns::<L, WIDE>(tile, column, into);
+        column += 16 * WIDE;
+    }
+    while column + 16 <= columns {
+        multiply_columns::<L, 1>(tile, column, into);
+        column += 16;
+    }
+    for column in column..columns {
+        for (x, into) in tile
+            .x
+            .chunks_exact(tile.inputs)
+            .zip(into.chunks_exact_mut(columns))
+        {
+            into[column] = column_product(tile, column, x);
+        }
+    }
+}
+
+#[inline(always)]
+fn column_product(tile: &Tile<'_>, column: usize, x: &[f32]) -> f32 {
+    let weights = tile.weights[tile.columns.start + column..]
+        .iter()
+        .step_by(tile.width);
+    let mut pairs = x.iter().zip(weights);
+    let mut chunks = (0..tile.inputs).step_by(tile.chunk).map(|_| {
+        let chunk = pairs.by_ref().take(tile.chunk);
+        chunk.fold(0.0, |sum, (x, weight)| {
+            f32::from_le_bytes(*weight).mul_add(*x, sum)
+        })
+    });
+    let first = chunks.next().unwrap_or(0.0);
+    chunks.fold(first, |sum, chunk| sum + chunk)
+}
+
+/// As many tokens at once as there are registers for their sums.
+#[inline(always)]
+fn multiply_columns<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, column: usize, into: &mut [f32]) {
+    let tokens = tile.x.len() / tile.inputs;
+    let mut token = 0;
+    while WIDE > 1 && token + 8 <= tokens {
+        multiply_block::<L, 8, WIDE>(tile, token, column, into);
+        token += 8;
+    }
+    while token + 4 <= tokens {
+        multiply_block::<L, 4, WIDE>(tile, token, column, into);
+        token += 4;
+    }
+    while token + 2 <= tokens {
+        multiply_block::<L, 2, WIDE>(tile, token, column, into);
+        token += 2;
+    }
+    if token < tokens {
+        multiply_block::<L, 1, WIDE>(tile, token, column, into);
+    }
+}
+
+#[inline(always)]
+fn multiply_block<L: Lanes, const TALL: usize, const WIDE: usize>(
+    tile: &Tile<'_>,
+    token: usize,
+    column: usize,
+    into: &mut [f32],
+) {
+    let columns = tile.columns.len();
+    let start = tile.columns.start + column;
+    // What the SAFETY lines below rest on: `inputs` numbers for each token, and in each row the vectors from `start`.
+    let x = &tile.x[token * tile.inputs..][..TALL * tile.inputs];
+    let weights = &tile.weights[start..][..(tile.inputs - 1) * tile.width + 16 * WIDE];
+    for from in (0..tile.inputs).step_by(tile.chunk) {
+        let mut sums = [[L::splat(0.0); WIDE]; TALL];
+        for row in from..(from + tile.chunk).min(tile.inputs) {
+            let vectors: [L; WIDE] = std::array::from_fn(|wide| {
+                // SAFETY: `row < inputs`, and a row has 16 * WIDE numbers from here.
+                let place = unsafe { weights.as_ptr().add(row * tile.width + 16 * wide) };
+                // SAFETY: as above, and any alignment will do.
+                L::load_le(unsafe { &*place.cast::<[Float; 16]>() })
+            });
+            if token == 0 {
+                prefetch_row::<L, WIDE>(weights, (row + AHEAD) * tile.width);
+            }
+            for tall in 0..TALL {
+                // SAFETY: `tall < TALL` and `row < inputs`.
+                let factor = L::splat(unsafe { *x.as_ptr().add(tall * tile.inputs + row) });
+                for wide in 0..WIDE {
+                    sums[tall][wide] = vectors[wide].fma(factor, sums[tall][wide]);
+                }
+            }
+        }
+        for (tall, sums) in sums.iter().enumerate() {
+            let into = &mut into[(token + tall) * columns + column..][..16 * WIDE];
+            for (place, sum) in into.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
+                let sum = if from == 0 { *sum } else { L::load(place).add(*sum) };
+                sum.store(place);
+            }
+        }
+    }
+}
+
+/// Rows that the processor is told of before they are read; by itself it would not see that columns of rows far apart
+/// come next.
+const AHEAD: usize = 16;
+
+#[inline(always)]
+fn prefetch_row<L: Lanes, const WIDE: usize>(weights: &[Float], index: usize) {
+    for wide in 0..WIDE {
+        L::prefetch(weights, index + 16 * wide);
+    }
+}
+
+#[inline(always)]
+pub(super) fn row_dots<L: Lanes, const WIDE: usize>(weights: &[Float], x: &[f32], into: &mut [f32]) {
+    for (row, into) in weights.chunks_exact(x.len()).zip(into) {
+        *into = row_dot::<L>(row, x);
+    }
+}
+
+/// Four sums run side by side, so that no addition waits for the one before.
+#[inline(always)]
+fn row_dot<L: Lanes>(row: &[Float], x: &[f32]) -> f32 {
+    let (quads, rest) = row.as_chunks::<64>();
+    let (x_quads, x_rest) = x.as_chunks::<64>();
+    let mut sums = [L::splat(0.0); 4];
+    for (weights, x) in quads.iter().zip(x_quads) {
+        let (weights, x) = (weights.as_chunks::<16>().0, x.as_chunks::<16>().0);
+        for part in 0..4 {
+            sums[part] = L::load_le(&weights[part]).fma(L::load(&x[part]), sums[part]);
+        }
+    }
+    let (vectors, tail) = rest.as_chunks::<16>();
+    let (x_vectors, x_tail) = x_rest.as_chunks::<16>();
+    for (weights, x) in vectors.iter().zip(x_vectors) {
+        sums[0] = L::load_le(weights).fma(L::load(x), sums[0]);
+    }
+    let mut sum = sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum();
+    for (weight, x) in tail.iter().zip(x_tail) {
+        sum = f32::from_le_bytes(*weight).mul_add(*x, sum);
+    }
+    sum
+}
+
+/// Rows of int8 weights, stored with 128 added, and one scale per group.
+pub struct ByteRows<'a> {
+    pub weights: &'a [u8],
+    pub scales: &'a [Float],
+    pub groups: usize,
+}
+
+/// One token as int8 by groups, the last group filled with zeros.
+#[derive(Default)]
+pub struct ByteToken {
+    pub values: Vec<[i8; GROUP]>,
+    pub scales: Vec<f32>,
+    /// -128 times the sums of four values: takes the 128 out of the weights again.
+    pub starts: Vec<[i32; 16]>,
+}
+
+#[inline(always)]
+pub(super) fn byte_dots<L: Lanes, const WIDE: usize>(
+    rows: &ByteRows<'_>,
+    tokens: &[ByteToken],
+    into: &mut [&mut [f32]],
+) {
+    let groups = rows.weights.as_chunks::<GROUP>().0.chunks_exact(rows.groups);
+    for (index, (row, scales)) in groups.zip(rows.scales.chunks_exact(rows.groups)).enumerate() {
+        for (token, into) in tokens.iter().zip(into.iter_mut()) {
+            into[index] = byte_dot::<L>(row, scales, token);
+        }
+    }
+}
+
+#[inline(always)]
+fn byte_dot<L: Lanes>(row: &[[u8; GROUP]], scales: &[Float], token: &ByteToken) -> f32 {
+    let mut sum = L::splat(0.0);
+    let x = token.values.iter().zip(&token.scales).zip(&token.starts);
+    for ((weights, scale), ((x, x_scale), start)) in row.iter().zip(scales).zip(x) {
+        let products = L::byte_dot(weights, x, start);
+        sum = products.fma(L::splat(f32::from_le_bytes(*scale) * x_scale), sum);
+    }
+    sum.sum()
+}
+
+#[inline(always)]
+pub(super) fn quantise<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut ByteToken) {
+    for group in x.chunks(GROUP) {
+        let mut padded = [0f32; GROUP];
+        padded[..group.len()].copy_from_slice(group);
+        let (values, scale) = quantise_group(&padded);
+        into.starts.push(std::array::from_fn(|lane| {
+            let four = &values[4 * lane..4 * lane + 4];
+            -128 * four.iter().map(|value| i32::from(*value)).sum::<i32>()
+        }));
+        into.values.push(values);
+        into.scales.push(scale);
+    }
+}
+
+/// A group as int8 and its scale; not-a-number goes into the scale, so that it is not lost.
+#[inline(always)]
+pub fn quantise_group(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
+    let mut largest = 0f32;
+    let mut finite = true;
+    for value in group {
+        largest = if value.abs() > largest {
+            value.abs()
+        } else {
+            largest
+        };
+        finite &= value.is_finite();
+    }
+    if !finite {
+        return ([0; GROUP], f32::NAN);
+    }
+    let factor = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    (
+        group.map(|value| (value * factor).round_ties_even() as i8),
+        largest / 127.0,
+    )
+}
+
+/// Applies `f` to the lanes of `x`; what is left at the end is worked on in a padded copy.
+#[inline(always)]
+fn map_lanes<L: Lanes>(x: &mut [f32], f: impl Fn(L) -> L) {
+    let (vectors, rest) = x.as_chunks_mut::<16>();
+    for vector in vectors {
+        f(L::load(vector)).store(vector);
+    }
+    let mut padded = [0f32; 16];
+    padded[..rest.len()].copy_from_slice(rest);
+    f(L::load(&padded)).store(&mut padded);
+    rest.copy_from_slice(&padded[..rest.len()]);
+}
+
+/// The sum over `f` of the lanes; what is left at the end is padded with `padding`.
+#[inline(always)]
+fn sum_lanes<L: Lanes>(x: &[f32], padding: f32, f: impl Fn(L) -> L) -> f32 {
+    let (vectors, rest) = x.as_chunks::<16>();
+    let mut sum = L::splat(0.0);
+    for vector in vectors {
+        sum = sum.add(f(L::load(vector)));
+    }
+    if !rest.is_empty() {
+        let mut padded = [padding; 16];
+        padded[..rest.len()].copy_from_slice(rest);
+        sum = sum.add(f(L::load(&padded)));
+    }
+    sum.sum()
+}
+
+/// e^x by 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of the Cephes library), within 2 units in the
+/// last place; outside [-87, 88] it stays at the ends.
+#[inline(always)]
+fn exp<L: Lanes>(x: L) -> L {
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
+    let x = L::splat(-87.0).max(L::splat(88.0).min(x));
+    let shifted = x.fma(L::splat(std::f32::consts::LOG2_E), L::splat(ROUND));
+    let n = shifted.sub(L::splat(ROUND));
+    let r = n.fma(L::splat(-0.693_359_4), x);
+    let r = n.fma(L::splat(2.121_944_4e-4), r);
+    let mut p = L::splat(1.987_569_1e-4);
+    for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p.fma(r, L::splat(coefficient));
+    }
+    let value = p.fma(r.mul(r), r.add(L::splat(1.0)));
+    value.scale_by_power(shifted)
+}
+
+#[inline(always)]
+pub(super) fn add<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut [f32]) {
+    for (x, into) in x.iter().zip(into) {
+        *into += x;
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_weights<L: Lanes, const WIDE: usize>(x: &[Float], into: &mut [f32]) {
+    for (x, into) in x.iter().zip(into) {
+        *into += f32::from_le_bytes(*x);
+    }
+}
+
+#[inline(always)]
+pub(super) fn exp_from<L: Lanes, const WIDE: usize>(x: &mut [f32], shift: f32) {
+    map_lanes(x, |x: L| exp(x.sub(L::splat(shift))));
+}
+
+#[inline(always)]
+pub(super) fn gelu<L: Lanes, const WIDE: usize>(x: &mut [f32]) {
+    const MINUS_TWO_ROOT: f32 = -1.595_769; // -2 sqrt(2/pi)
+    map_lanes(x, |x: L| {
+        let cubic = x.mul(x).fma(L::splat(0.044_715), L::splat(1.0)).mul(x);
+        let below = exp(cubic.mul(L::splat(MINUS_TWO_ROOT))).add(L::splat(1.0));
+        x.div(below)
+    });
+}
+
+/// The parameters of a layer norm.
+pub struct Norm<'a> {
+    pub scale: &'a [Float],
+    pub shift: &'a [Float],
+    pub epsilon: f32,
+}
+
+#[inline(always)]
+pub(super) fn normalise<L: Lanes, const WIDE: usize>(x: &[f32], norm: &Norm<'_>, into: &mut [f32]) {
+    let length = x.len() as f32;
+    let mean = sum_lanes(x, 0.0, |x: L| x) / length;
+    let centred = |x: L| x.sub(L::splat(mean));
+    let variance = sum_lanes(x, mean, |x: L| centred(x).mul(centred(x))) / length;
+    let factor = 1.0 / (variance + norm.epsilon).sqrt();
+    let parameters = norm.scale.iter().zip(norm.shift);
+    for ((x, into), (scale, shift)) in x.iter().zip(into).zip(parameters) {
+        *into = ((x - mean) * factor).mul_add(f32::from_le_bytes(*scale), f32::from_le_bytes(*shift));
+    }
+}
+
+/// One head of one query and what it may look at.
+pub struct Head<'a> {
+    pub query: &'a [f32],
+    /// Keys and values of every position so far, each `stride` long, of which the head has `query.len()` from `offset`.
+    pub keys: &'a [f32],
+    pub values: &'a [f32],
+    pub stride: usize,
+    pub offset: usize,
+    pub scale: f32,
+}
+
+#[inline(always)]
+pub(super) fn attend<L: Lanes, const WIDE: usize>(head: &Head<'_>, scores: &mut Vec<f32>, into: &mut [f32]) {
+    let part = head.offset..head.offset + head.query.len();
+    scores.clear();
+    let mut largest = f32::NEG_INFINITY;
+    let mut finite = true;
+    for key in head.keys.chunks_exact(head.stride) {
+        let score = dot::<L>(head.query, &key[part.clone()]) * head.scale;
+        largest = if score > largest { score } else { largest };
+        finite &= score.is_finite();
+        scores.push(score);
+    }
+    exp_from::<L, WIDE>(scores, largest);
+    // Said outright, because the bits of a not-a-number may not survive `exp`.
+    let total = if finite {
+        sum_lanes(scores, 0.0, |x: L| x)
+    } else {
+        f32::NAN
+    };
+    into.fill(0.0);
+    for (value, weight) in head.values.chunks_exact(head.stride).zip(scores.iter()) {
+        add_scaled::<L>(&value[part.clone()], *weight, into);
+    }
+    for value in into.iter_mut() {
+        *value /= total;
+    }
+}
+
+#[inline(always)]
+fn dot<L: Lanes>(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    let mut sum = L::splat(0.0);
+    for (a, b) in a.iter().zip(b) {
+        sum = L::load(a).fma(L::load(b), sum);
+    }
+    let mut sum = sum.sum();
+    for (a, b) in a_rest.iter().zip(b_rest) {
+        sum = a.mul_add(*b, sum);
+    }
+    sum
+}
+
+#[inline(always)]
+fn add_scaled<L: Lanes>(from: &[f32], factor: f32, into: &mut [f32]) {
+    let ((from, from_rest), (into, into_rest)) = (from.as_chunks::<16>(), into.as_chunks_mut::<16>());
+    for (from, into) in from.iter().zip(into) {
+        L::load(from).fma(L::splat(factor), L::load(into)).store(into);
+    }
+    for (from, into) in from_rest.iter().zip(into_rest) {
+        *into = from.mul_add(factor, *into);
+    }
+}

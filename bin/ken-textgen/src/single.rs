@@ -1,0 +1,143 @@
+//! One prompt, one text.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use ken_textgen::generate::{Generator, Run};
+use ken_textgen::load::Opened;
+use ken_tool::{Failure, Output};
+use ken_types::Error;
+
+use crate::answer::{Tag, Trim, indented, line};
+use crate::cli::{Cli, Format};
+use crate::wish;
+
+/// The prompt that the flags name.
+pub(crate) fn prompt(cli: &Cli) -> Result<String, Failure> {
+    let prompt = match (&cli.prompt, &cli.prompt_file) {
+        (Some(prompt), _) => return checked(prompt.clone()),
+        (None, Some(path)) if path.as_os_str() != "-" => read(std::fs::File::open(path), path)?,
+        (None, None) if std::io::stdin().is_terminal() => {
+            let usage = "Usage: ken-textgen --model-dir DIR --prompt TEXT [OPTIONS]";
+            return Err(Failure::NothingToRead(usage.to_owned()));
+        }
+        (None, _) => read(Ok(std::io::stdin().lock()), Path::new("standard input"))?,
+    };
+    // The line feed that ends a file is not part of what was written in it.
+    let line = prompt
+        .strip_suffix('\n')
+        .map(|line| line.strip_suffix('\r').unwrap_or(line));
+    checked(line.unwrap_or(&prompt).to_owned())
+}
+
+fn checked(prompt: String) -> Result<String, Failure> {
+    match prompt.trim().is_empty() {
+        true => Err(Error::invalid("--prompt", "the prompt is empty").into()),
+        false => Ok(prompt),
+    }
+}
+
+fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Error> {
+    let unreadable = |error| ken_textgen::config::unreadable(path, &error).at("--prompt-file");
+    let mut bytes = Vec::new();
+    let source = source.map_err(unreadable)?;
+    source
+        .take(ken_tool::MAX_INPUT as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > ken_tool::MAX_INPUT {
+        return Err(Error::too_large(format!(
+            "{} is larger than {} bytes",
+            path.display(),
+            ken_tool::MAX_INPUT
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        Error::invalid(
+            "--prompt-file",
+            format!("{} is not UTF-8 at byte {place}", path.display()),
+        )
+    })
+}
+
+/// Generates the text and writes it as the flags ask.
+pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Output) -> Result<(), Error> {
+    let wish = wish::from_flags(cli, &opened.generation)?;
+    let tokens = opened.encoder.encode(prompt)?;
+    let mut run = Run::new(opened.model(), tokens, &wish)?;
+    let measure = opened.measures();
+    let generator = if cli.int8 {
+        opened.drop_encoder()
+    } else {
+        opened.forget_encoder()
+    };
+    let format = cli.format.unwrap_or(Format::Text);
+    let mut writer = Writer {
+        format,
+        stream: cli.stream,
+        trim: Trim::default(),
+        tag: Tag::default(),
+    };
+    generate(&generator, &mut run, measure, |run| {
+        writer.piece(run, output);
+        output.is_fine()
+    })?;
+    writer.finish(&mut run, output);
+    Ok(())
+}
+
+/// Steps until the text ends or `each` says that nobody reads it any more.
+fn generate(
+    generator: &Generator,
+    run: &mut Run,
+    measure: bool,
+    mut each: impl FnMut(&mut Run) -> bool,
+) -> Result<(), Error> {
+    let mut first = true;
+    while run.reason.is_none() {
+        generator.step(&mut [run])?;
+        if !each(run) {
+            return Ok(());
+        }
+        if std::mem::take(&mut first) && measure {
+            generator.model.choose_threads();
+        }
+    }
+    Ok(())
+}
+
+struct Writer {
+    format: Format,
+    stream: bool,
+    trim: Trim,
+    tag: Tag,
+}
+
+impl Writer {
+    /// What is new, flushed: the reader sees each token when it is there.
+    fn piece(&mut self, run: &mut Run, output: &mut Output) {
+        if !self.stream {
+            return;
+        }
+        let new = run.text.take_new(run.reason.is_some());
+        let text = match self.format {
+            Format::Text => self.trim.pass(new),
+            Format::Json | Format::Compact if new.is_empty() => return,
+            Format::Json | Format::Compact => line(&self.tag.piece(new)),
+        };
+        if !text.is_empty() {
+            output.text(&text);
+            output.flush();
+        }
+    }
+
+    fn finish(&self, run: &mut Run, output: &mut Output) {
+        match (self.format, self.stream) {
+            (Format::Text, true) => output.text("\n"),
+            (Format::Text, false) => output.text(&format!("{}\n", run.text.as_str().trim())),
+            (Format::Json, false) => output.text(&indented(&self.tag.answer(run))),
+            (Format::Compact, _) | (Format::Json, true) => output.text(&line(&self.tag.answer(run))),
+        }
+    }
+}

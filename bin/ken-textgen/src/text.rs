@@ -1,0 +1,162 @@
+//! A text as it grows: bytes to characters, stop sequences found, and what may be shown already.
+
+/// Collects the bytes of tokens.
+#[derive(Default)]
+pub struct Text {
+    /// Bytes of a character that is not complete yet.
+    torn: Vec<u8>,
+    text: String,
+    shown: usize,
+    stops: Vec<String>,
+    /// The stop sequence that ended the text.
+    stopped_by: Option<String>,
+}
+
+impl Text {
+    pub fn new(stops: &[String]) -> Text {
+        Text {
+            stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+            ..Text::default()
+        }
+    }
+
+    /// Adds a token's bytes. Bytes that are no UTF-8 become U+FFFD; those that may yet become a character wait.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.torn.extend_from_slice(bytes);
+        let torn = std::mem::take(&mut self.torn);
+        let mut rest = torn.as_slice();
+        while !rest.is_empty() {
+            match std::str::from_utf8(rest) {
+                Ok(text) => {
+                    self.add(text);
+                    return;
+                }
+                Err(error) => {
+                    let (valid, after) = rest.split_at(error.valid_up_to());
+                    self.add(std::str::from_utf8(valid).unwrap_or_default());
+                    let Some(length) = error.error_len() else {
+                        self.torn = after.to_vec();
+                        return;
+                    };
+                    self.add("\u{fffd}");
+                    rest = &after[length..];
+                }
+            }
+        }
+    }
+
+    /// Nothing more will come: what was torn stays torn.
+    pub fn finish(&mut self) {
+        if !std::mem::take(&mut self.torn).is_empty() {
+            self.add("\u{fffd}");
+        }
+    }
+
+    pub fn stopped_by(&self) -> Option<&str> {
+        self.stopped_by.as_deref()
+    }
+
+    /// The text, up to the stop sequence.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What was not shown before and can no longer turn out to be the start of a stop sequence; all there is if the text
+    /// is at its `end`.
+    pub fn take_new(&mut self, end: bool) -> &str {
+        let until = if end || self.stopped_by.is_some() {
+            self.text.len()
+        } else {
+            self.safe()
+        };
+        let from = self.shown;
+        self.shown = until.max(from);
+        self.text.get(from..until).unwrap_or_default()
+    }
+
+    fn add(&mut self, text: &str) {
+        if self.stopped_by.is_some() {
+            return;
+        }
+        let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
+        let mut from = self.text.len().saturating_sub(longest);
+        while !self.text.is_char_boundary(from) {
+            from -= 1;
+        }
+        self.text.push_str(text);
+        let found = self
+            .stops
+            .iter()
+            .filter_map(|stop| Some((self.text[from..].find(stop.as_str())? + from, stop)));
+        if let Some((at, stop)) = found.min_by_key(|(at, _)| *at) {
+            self.stopped_by = Some(stop.clone());
+            self.text.truncate(at);
+        }
+    }
+
+    /// Up to the longest end of the text that a stop sequence begins with.
+    fn safe(&self) -> usize {
+        let held = self.stops.iter().filter_map(|stop| {
+            let ends = (1..stop.len())
+                .rev()
+                .filter(|length| stop.is_char_boundary(*length));
+            ends.into_iter()
+                .find(|length| self.text.ends_with(&stop[..*length]))
+        });
+        self.text.len() - held.max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces that come out when the bytes go in one by one.
+    fn stream(bytes: &[u8], stops: &[&str]) -> Vec<String> {
+        let stops: Vec<String> = stops.iter().map(|stop| stop.to_string()).collect();
+        let mut text = Text::new(&stops);
+        let mut pieces = Vec::new();
+        for byte in bytes {
+            text.push(&[*byte]);
+            pieces.push(text.take_new(false).to_owned());
+        }
+        text.finish();
+        pieces.push(text.take_new(true).to_owned());
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
+    }
+
+    #[test]
+    fn characters_come_out_whole_however_the_bytes_come_in() {
+        let all = "a é 漢字 👩‍👩‍👧 e\u{301}";
+        assert_eq!(stream(all.as_bytes(), &[]).concat(), all);
+        assert!(
+            stream("👩‍👧".as_bytes(), &[])
+                .iter()
+                .all(|piece| piece.chars().count() == 1)
+        );
+        for cut in 0..all.len() {
+            let mut text = Text::new(&[]);
+            text.push(&all.as_bytes()[..cut]);
+            text.push(&all.as_bytes()[cut..]);
+            assert_eq!(text.as_str(), all);
+        }
+    }
+
+    #[test]
+    fn what_is_no_utf8_is_replaced_once_it_is_sure() {
+        assert_eq!(stream(b"a\xffb", &[]), ["a", "\u{fffd}", "b"]);
+        assert_eq!(stream(b"a\xe2\x82", &[]), ["a", "\u{fffd}"]);
+        assert_eq!(stream(b"\xe2\x82a", &[]), ["\u{fffd}a"]);
+    }
+
+    #[test]
+    fn a_stop_sequence_ends_the_text_and_no_part_of_it_is_shown() {
+        assert_eq!(stream(b"one\nUser: two", &["\nUser:"]).concat(), "one");
+        assert_eq!(stream(b"one\nUsed", &["\nUser:"]).concat(), "one\nUsed");
+        assert_eq!(stream(b"aab", &["aab"]).concat(), "");
+        assert_eq!(stream(b"aaab", &["aab"]).concat(), "a");
+        assert_eq!(stream(b"one two", &["two", "ne"]).concat(), "o");
+        assert_eq!(stream("x漢y".as_bytes(), &["漢z"]).concat(), "x漢y");
+    }
+}

@@ -1,0 +1,183 @@
+//! A safetensors file, mapped: tensors are looked at where they lie in the page cache and never copied.
+
+#![allow(unsafe_code)] // the mapping itself, one call
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ken_types::{Code, Error};
+use memmap2::{Advice, Mmap};
+use safetensors::tensor::{Metadata, SafeTensors};
+use safetensors::{Dtype, SafeTensorError};
+
+use crate::config::unreadable;
+use crate::simd::Float;
+
+/// An open weights file.
+pub struct Weights {
+    path: PathBuf,
+    map: Arc<Mmap>,
+    metadata: Metadata,
+    /// Where the tensors begin.
+    start: usize,
+    pub identity: Identity,
+}
+
+/// What tells cheaply whether a file is still the one that was hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    pub length: u64,
+    pub modified_ns: i128,
+}
+
+/// A tensor, or a part of one, in the mapping. Cheap to clone.
+#[derive(Clone)]
+pub struct Slice {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Weights {
+    /// Maps the file and checks its header: a file cut short, or one whose tensors do not cover it, is refused here.
+    pub fn open(path: &Path) -> Result<Weights, Error> {
+        let cannot = |error| unreadable(path, &error);
+        let file = File::open(path).map_err(cannot)?;
+        let about = file.metadata().map_err(cannot)?;
+        if about.is_dir() {
+            return Err(Error::invalid(
+                "",
+                format!("{} is a directory, not a weights file", path.display()),
+            ));
+        }
+        // SAFETY: the mapping is read only and bytes are read as bytes or as floats, for which any bits will do. What
+        // remains is a file cut short while it is mapped, which ends the process with SIGBUS; ken-textgen(1) says so.
+        let map = unsafe { Mmap::map(&file) }.map_err(cannot)?;
+        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| malformed(path, &error))?;
+        let modified = about
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        Ok(Weights {
+            path: path.to_owned(),
+            start: header + 8, // the header's own length comes first
+            map: Arc::new(map),
+            metadata,
+            identity: Identity {
+                length: about.len(),
+                modified_ns: modified.map_or(-1, |since| since.as_nanos() as i128),
+            },
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// The size of all tensors in bytes.
+    pub fn data_len(&self) -> usize {
+        self.metadata.data_len()
+    }
+
+    /// A text from the header.
+    pub fn note(&self, key: &str) -> Option<&str> {
+        self.metadata.metadata().as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.metadata.info(name).is_some()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.metadata.offset_keys()
+    }
+
+    /// The tensor of this name, which must have this type and shape.
+    pub fn tensor(&self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<Slice, Error> {
+        let path = self.path.display();
+        let info = self.metadata.info(name);
+        let info = info.ok_or_else(|| Error::invalid(name, format!("{path} has no tensor {name}")))?;
+        if info.shape != shape {
+            let fault = format!(
+                "{path}: {name} has the shape {:?}; config.json asks for {shape:?}",
+                info.shape
+            );
+            return Err(Error::invalid(name, fault));
+        }
+        if info.dtype != dtype {
+            let fault = format!("{path}: {name} holds {:?}; only {dtype:?} is read", info.dtype);
+            return Err(Error::invalid(name, fault));
+        }
+        let (from, to) = info.data_offsets;
+        Ok(Slice {
+            map: Arc::clone(&self.map),
+            range: self.start + from..self.start + to,
+        })
+    }
+
+    /// Asks the kernel to map every page now, in one go, instead of by one fault for every few. Only a hint.
+    pub fn prefetch(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = self.map.advise(Advice::PopulateRead);
+    }
+
+    /// The first f32 tensor with a value that is not a finite number, for a report that names it.
+    pub fn first_not_finite(&self) -> Option<String> {
+        let names = self.metadata.offset_keys();
+        names.into_iter().find(|name| {
+            let info = self.metadata.info(name).filter(|info| info.dtype == Dtype::F32);
+            let range = info.map(|info| self.start + info.data_offsets.0..self.start + info.data_offsets.1);
+            let floats = range
+                .map(|range| self.map[range].as_chunks::<4>().0)
+                .unwrap_or_default();
+            floats.iter().any(|value| !f32::from_le_bytes(*value).is_finite())
+        })
+    }
+}
+
+impl Slice {
+    pub fn bytes(&self) -> &[u8] {
+        // The range was checked against the file when the header was read.
+        &self.map[self.range.clone()]
+    }
+
+    /// A part of the bytes.
+    pub fn part(&self, range: Range<usize>) -> Slice {
+        let start = self.range.start;
+        let range = (start + range.start).min(self.range.end)..(start + range.end).min(self.range.end);
+        Slice {
+            map: Arc::clone(&self.map),
+            range,
+        }
+    }
+
+    pub fn floats(&self) -> &[Float] {
+        self.bytes().as_chunks::<4>().0
+    }
+
+    /// The values as an owned list: for the small tensors, and for a device that has its own memory.
+    pub fn to_vec(&self) -> Vec<f32> {
+        self.floats()
+            .iter()
+            .map(|value| f32::from_le_bytes(*value))
+            .collect()
+    }
+}
+
+fn malformed(path: &Path, error: &SafeTensorError) -> Error {
+    let path = path.display();
+    let fault = match error {
+        SafeTensorError::MetadataIncompleteBuffer | SafeTensorError::InvalidHeaderLength => {
+            format!("{path} is truncated: its header names more or other bytes than it has")
+        }
+        SafeTensorError::HeaderTooSmall => format!("{path} is truncated: it has no whole header"),
+        error => format!("{path} is no safetensors file: {error}"),
+    };
+    Error::new(Code::Invalid, fault).hint("fetch or copy the file again")
+}
