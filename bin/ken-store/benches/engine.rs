@@ -37,9 +37,10 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    let benches: [(&str, Bench); 5] = [
+    let benches: [(&str, Bench); 6] = [
         ("small-writes", small_writes),
         ("turns", turns),
+        ("parts", parts),
         ("transcript", transcript),
         ("stream-end", stream_end),
         ("delivery", delivery),
@@ -270,10 +271,15 @@ async fn turn(store: &Store, connection: u64, session: &SessionId) {
         events: all,
     };
     store.append(append).await.unwrap();
-    let settle = SettleSubmission {
+    let settle = settle_of(lease, last);
+    store.settle(settle).await.unwrap();
+}
+
+fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
+    SettleSubmission {
         lease,
         first_index: 6,
-        events: last,
+        events,
         outcome: Outcome::Completed,
         result: Some(TurnResult {
             text: ANSWER.into(),
@@ -287,8 +293,7 @@ async fn turn(store: &Store, connection: u64, session: &SessionId) {
         error: None,
         context_usage: None,
         summary: None,
-    };
-    store.settle(settle).await.unwrap();
+    }
 }
 
 async fn session(store: &Store, name: &str) -> SessionId {
@@ -321,6 +326,109 @@ fn turns(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
             micros(spent) / done as f64,
         );
     }
+}
+
+/// CPU time of this thread.
+fn thread_cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+/// The writes of a turn one by one, on the writer itself, sixteen turns a commit; CPU time.
+fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
+    use ken_store::backend::{Backend, Change, Writes};
+    const TURNS: usize = 8_000;
+    const SHARED: usize = 16;
+    let mut writes = Sqlite::open(&dir.join("ken.db")).unwrap().writer().unwrap();
+    let mut change = Change {
+        now: Timestamp::now(),
+        effects: Vec::new(),
+    };
+    let mut spent = [Duration::ZERO; 6];
+    let mut timed = |part: usize, work: &mut dyn FnMut()| {
+        let before = thread_cpu();
+        work();
+        spent[part] += thread_cpu() - before;
+    };
+    for round in 0..TURNS / SHARED {
+        let mut mint = Mint::fresh().unwrap();
+        let sessions: Vec<SessionId> = (0..SHARED)
+            .map(|number| SessionId(format!("tui-{round}-{number}")))
+            .collect();
+        writes.begin().unwrap();
+        let mut each = |writes: &mut dyn Writes, work: &mut dyn FnMut(&mut dyn Writes, &mut Change)| {
+            writes.mark().unwrap();
+            work(writes, &mut change);
+            writes.keep().unwrap();
+            change.effects.clear();
+        };
+        let create = |id: &SessionId| CreateSession {
+            scope: scope("a"),
+            id: id.clone(),
+            origin: Origin::Tui,
+        };
+        let sessions_to_make: Vec<_> = sessions.iter().map(create).collect();
+        timed(0, &mut || {
+            for args in &sessions_to_make {
+                each(&mut *writes, &mut |writes, change| {
+                    _ = writes.create_session(args, change).unwrap()
+                });
+            }
+        });
+        let prompts: Vec<_> = sessions
+            .iter()
+            .map(|id| {
+                let submission = mint.submission();
+                prompt(id, &mut mint, &submission)
+            })
+            .collect();
+        timed(1, &mut || {
+            for args in &prompts {
+                each(&mut *writes, &mut |writes, change| {
+                    _ = writes.accept(args, change).unwrap()
+                });
+            }
+        });
+        let mut claims = Vec::new();
+        timed(2, &mut || {
+            for _ in &sessions {
+                each(&mut *writes, &mut |writes, change| {
+                    claims.extend(writes.claim(1, change).unwrap())
+                });
+            }
+        });
+        let (mut appends, mut settles) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let mut events = events(&claim.lease.submission_id);
+            settles.push(settle_of(claim.lease.clone(), events.split_off(6)));
+            appends.push(AppendEvents {
+                lease: claim.lease,
+                first_index: 0,
+                events,
+            });
+        }
+        timed(3, &mut || {
+            for args in &appends {
+                each(&mut *writes, &mut |writes, change| {
+                    _ = writes.append(args, change).unwrap()
+                });
+            }
+        });
+        timed(4, &mut || {
+            for args in &settles {
+                each(&mut *writes, &mut |writes, change| {
+                    _ = writes.settle(args, change).unwrap()
+                });
+            }
+        });
+        timed(5, &mut || writes.commit().unwrap());
+    }
+    let spent = spent.map(|time| micros(time) / TURNS as f64);
+    let [create, accept, claim, append, settle, commit] = spent;
+    println!(
+        "the writes of a turn, us CPU: create {create:.0}, accept {accept:.0}, claim {claim:.0}, append of 6 {append:.0}, settle with 6 {settle:.0}, its part of the commit {commit:.0}; without create {:.0}",
+        accept + claim + append + settle + commit
+    );
 }
 
 fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {

@@ -69,6 +69,13 @@ pub(crate) fn writer(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
+    // SQLite falls back to reading where it may not write, and would say so at the first change only.
+    if connection
+        .is_readonly("main")
+        .map_err(|error| unusable(path, &error))?
+    {
+        return Err(read_only(path));
+    }
     prepare_writer(&connection, fresh).map_err(|error| unusable(path, &error))?;
     migrate(path, &connection)?;
     touch_roots(&connection).map_err(|error| unusable(path, &error))?;
@@ -242,14 +249,18 @@ fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+fn read_only(path: &Path) -> Error {
+    refuse(path, "cannot be written")
+        .hint("the file and its directory must belong to the user that runs ken-store")
+}
+
 fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             refuse(path, format_args!("damaged: {error}")).hint("restore a backup: ken-store(8)")
         }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => refuse(path, "cannot be written")
-            .hint("the file and its directory must belong to the user that runs ken-store"),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
         _ => refuse(path, format_args!("cannot be used: {error}")),
     }
 }

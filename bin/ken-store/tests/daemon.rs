@@ -1,0 +1,494 @@
+//! The real binary: the wire, `kill -9`, files that cannot be used.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use ken_wire::conformance::{Subject, check};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const EXE: &str = env!("CARGO_BIN_EXE_ken-store");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn command(home: &Path) -> Command {
+    let mut command = Command::new(EXE);
+    command
+        .env_clear()
+        .arg("--home")
+        .arg(home)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null());
+    command
+}
+
+struct Daemon {
+    child: Child,
+    home: PathBuf,
+}
+
+impl Daemon {
+    /// Starts and waits until it says that it is ready.
+    fn start(home: &Path) -> Daemon {
+        let path = home.join("notify");
+        _ = std::fs::remove_file(&path);
+        let notify = UnixDatagram::bind(&path).unwrap();
+        notify.set_read_timeout(Some(PATIENCE)).unwrap();
+        let child = command(home)
+            .env("NOTIFY_SOCKET", &path)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = [0; 64];
+        let length = notify.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"READY=1\n");
+        Daemon {
+            child,
+            home: home.to_owned(),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.home.join("run/store.sock")
+    }
+
+    fn database(&self) -> PathBuf {
+        self.home.join("state/store/ken.db")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn end(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Speaks the wire as a person with nc would.
+struct Peer {
+    to: UnixStream,
+    from: BufReader<UnixStream>,
+    id: u64,
+}
+
+impl Peer {
+    fn connect(socket: &Path) -> Peer {
+        let to = UnixStream::connect(socket).unwrap();
+        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        let from = BufReader::new(to.try_clone().unwrap());
+        Peer { to, from, id: 0 }
+    }
+
+    /// The answer; `None` when the daemon is gone before it.
+    fn try_call(&mut self, op: &str, args: &Value) -> Option<Result<Value, Value>> {
+        self.id += 1;
+        let line = json!({"id": self.id, "op": op, "args": args});
+        self.to.write_all(format!("{line}\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.from.read_line(&mut answer).ok()?;
+        let mut answer: Value = serde_json::from_str(&answer).ok()?;
+        assert_eq!(answer["id"], self.id);
+        match answer.get_mut("error") {
+            Some(error) => Some(Err(error.take())),
+            None => Some(Ok(answer["ok"].take())),
+        }
+    }
+
+    fn call(&mut self, op: &str, args: Value) -> Value {
+        self.try_call(op, &args)
+            .expect("no answer")
+            .unwrap_or_else(|error| panic!("{op}: {error}"))
+    }
+}
+
+fn scope(client: usize) -> Value {
+    json!({"connector": "tui", "actorId": format!("a{client}"), "conversationId": "c"})
+}
+
+fn prompt(client: usize, number: usize) -> Value {
+    json!({
+        "event": {"id": format!("tui:{client}-{number}"), "scope": scope(client), "kind": "chat.message",
+                  "text": format!("prompt {number}"), "receivedAt": "2027-02-03T04:05:06.789Z"},
+        "target": {"selector_or_new": {"id": format!("web-{client}-{}", number / 3), "origin": "web"}},
+        "action": {"prompt": {"submission_id": format!("s{client}-{number}"), "policy": "queue"}},
+    })
+}
+
+fn event(submission: &str, index: u64) -> Value {
+    // The order of keys is part of the contract, and serde_json's map sorts them.
+    let text = format!(
+        r#"{{"v":1,"type":"text_delta","text":"word","eventIndex":{index},"timestamp":"2027-02-03T04:05:07.000Z","instanceId":"i","submissionId":"{submission}","session":"default","harness":"default"}}"#
+    );
+    Value::String(text)
+}
+
+/// Events have to keep their order of keys, so these lines are put together by hand.
+fn with_events(args: &str, events: &[Value]) -> String {
+    let events: Vec<&str> = events.iter().filter_map(Value::as_str).collect();
+    format!("{args},\"events\":[{}]", events.join(","))
+}
+
+impl Peer {
+    fn append(&mut self, lease: &Value, first_index: u64, events: &[Value]) -> Option<Result<Value, Value>> {
+        self.id += 1;
+        let args = with_events(
+            &format!(r#"{{"lease":{lease},"first_index":{first_index}"#),
+            events,
+        );
+        let line = format!(
+            "{{\"id\":{},\"op\":\"submissions.append\",\"args\":{args}}}}}\n",
+            self.id
+        );
+        self.to.write_all(line.as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.from.read_line(&mut answer).ok()?;
+        let mut answer: Value = serde_json::from_str(&answer).ok()?;
+        match answer.get_mut("error") {
+            Some(error) => Some(Err(error.take())),
+            None => Some(Ok(answer["ok"].take())),
+        }
+    }
+}
+
+#[test]
+fn it_conforms_and_ends_on_term_with_0() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let slow = Some((
+        "submissions.claim",
+        json!({"holder": "t", "max": 1, "wait_ms": 60_000}),
+    ));
+    let failed = check(&Subject {
+        socket: daemon.socket(),
+        slow,
+    });
+    assert!(failed.is_empty(), "{failed:#?}");
+    let mut peer = Peer::connect(&daemon.socket());
+    let until = Instant::now() + PATIENCE;
+    let stats = loop {
+        let stats = peer.call("service.stats", json!({}));
+        // What the suite's connections have left behind is being cleared away.
+        if stats["waiters"] == 0 && stats["write_queue"] == 0 {
+            break stats;
+        }
+        assert!(Instant::now() < until, "{stats}");
+    };
+    assert!(stats["wal_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+}
+
+#[test]
+fn a_closed_connection_frees_its_leases() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut client = Peer::connect(&daemon.socket());
+    client.call("chat.accept", prompt(0, 0));
+    let claim = json!({"holder": "t", "max": 1, "wait_ms": 8_000});
+    let mut first = Peer::connect(&daemon.socket());
+    let lease = first.call("submissions.claim", claim.clone())["claims"][0]["lease"].take();
+    assert_eq!(lease["number"], 1);
+    drop(first);
+    let mut second = Peer::connect(&daemon.socket());
+    let again = second.call("submissions.claim", claim)["claims"][0]["lease"].take();
+    assert_eq!(again["number"], 2);
+    let late = client
+        .append(&lease, 0, &[event("s0-0", 0)])
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(late["code"], "conflict");
+    second.append(&again, 0, &[event("s0-0", 0)]).unwrap().unwrap();
+}
+
+/// What clients have been told, over all kills.
+#[derive(Default)]
+struct Told {
+    /// Submission and the answer to its prompt.
+    prompts: BTreeMap<String, Value>,
+    /// Submission and how many of its events were answered.
+    events: BTreeMap<String, u64>,
+    keys: BTreeMap<String, Value>,
+}
+
+/// One client that writes until the daemon is gone.
+fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told>) -> usize {
+    let mut peer = Peer::connect(socket);
+    for number in from.. {
+        let submission = format!("s{client}-{number}");
+        let Some(answer) = peer.try_call("chat.accept", &prompt(client, number)) else {
+            return number;
+        };
+        let answer = answer.unwrap();
+        assert_eq!(answer.get("refused"), None, "{answer}");
+        told.lock().unwrap().prompts.insert(submission, answer);
+        let key = format!("{client}-{number}");
+        let Some(answer) = peer.try_call("keys.begin", &key_of(&key)) else {
+            return number + 1;
+        };
+        told.lock().unwrap().keys.insert(key, answer.unwrap());
+        let claim = json!({"holder": "t", "max": 1, "wait_ms": 0});
+        let Some(claims) = peer.try_call("submissions.claim", &claim) else {
+            return number + 1;
+        };
+        for claim in claims.unwrap()["claims"].as_array().unwrap() {
+            let submission = claim["lease"]["submission_id"].as_str().unwrap().to_owned();
+            let first = claim["next_event_index"].as_u64().unwrap();
+            for index in first..first + 5 {
+                match peer.append(&claim["lease"], index, &[event(&submission, index)]) {
+                    None => return number + 1,
+                    Some(answer) => answer.unwrap(),
+                };
+                told.lock().unwrap().events.insert(submission.clone(), index + 1);
+            }
+        }
+    }
+    unreachable!()
+}
+
+/// Everything that was answered is there, once.
+fn compare(daemon: &Daemon, told: &Told) {
+    let mut peer = Peer::connect(&daemon.socket());
+    for (submission, answer) in &told.prompts {
+        let (client, number) = submission[1..].split_once('-').unwrap();
+        let again = peer.call(
+            "chat.accept",
+            prompt(client.parse().unwrap(), number.parse().unwrap()),
+        );
+        assert_eq!(again, *answer, "{submission}");
+    }
+    let database = rusqlite::Connection::open(daemon.database()).unwrap();
+    let count = |sql: &str| -> usize {
+        let count: i64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
+        count.try_into().unwrap()
+    };
+    let submissions = count("SELECT count(*) FROM submissions");
+    let events = count("SELECT count(*) FROM events");
+    assert!(submissions == events && submissions >= told.prompts.len());
+    for (submission, next) in &told.events {
+        let sql = "SELECT next_index FROM submissions WHERE id = ?1";
+        let stored: i64 = database.query_row(sql, [submission], |row| row.get(0)).unwrap();
+        assert!(stored as u64 >= *next, "{submission}: {stored} of {next}");
+    }
+    let entries = count("SELECT count(*) FROM entries");
+    assert_eq!(
+        entries,
+        count("SELECT coalesce(sum(next_index), 0) FROM submissions")
+    );
+    assert_eq!(entries, count("SELECT coalesce(sum(entries), 0) FROM streams"));
+    for (key, state) in &told.keys {
+        let mut args = key_of(key);
+        args["seed"] = json!("another");
+        assert_eq!(peer.call("keys.begin", args), *state);
+    }
+}
+
+fn key_of(key: &str) -> Value {
+    json!({"key": key, "body": "b", "seed": format!("seed {key}"), "at": "2027-02-03T04:05:06.789Z"})
+}
+
+#[test]
+fn kill_9_at_any_time_loses_nothing_that_was_answered() {
+    const CLIENTS: usize = 4;
+    let home = tempfile::tempdir().unwrap();
+    let told = Mutex::new(Told::default());
+    let mut from = [0; CLIENTS];
+    for round in 0..8u64 {
+        let daemon = Daemon::start(home.path());
+        compare(&daemon, &told.lock().unwrap());
+        let socket = daemon.socket();
+        std::thread::scope(|threads| {
+            let (told, socket, begun) = (&told, &socket, from);
+            let clients: Vec<_> = begun
+                .into_iter()
+                .enumerate()
+                .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, told)))
+                .collect();
+            std::thread::sleep(Duration::from_millis(60 + round * 37 % 190));
+            daemon.signal(Signal::SIGKILL);
+            for (from, client) in from.iter_mut().zip(clients) {
+                *from = client.join().unwrap();
+            }
+        });
+    }
+    let daemon = Daemon::start(home.path());
+    let told = told.into_inner().unwrap();
+    assert!(
+        told.prompts.len() > 20 && told.events.len() > 20,
+        "{} prompts",
+        told.prompts.len()
+    );
+    compare(&daemon, &told);
+    let file = daemon.database();
+    drop(daemon);
+    let checked = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
+    assert_eq!(text(&checked.stdout), format!("{}: ok\n", file.display()));
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// Runs one that has to end by itself; its exit status and what it said.
+fn refused(mut command: Command) -> (Option<i32>, String) {
+    let mut child = command.spawn().unwrap();
+    let until = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            _ = child.kill();
+            panic!("it runs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
+}
+
+/// One line, an error, that holds the words.
+fn assert_says(said: &str, words: &[&str]) {
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let line: Value = serde_json::from_str(said).unwrap();
+    assert_eq!(line["level"], "ERROR");
+    for word in words {
+        assert!(
+            line["message"].as_str().unwrap().contains(word),
+            "{word:?} is not in {said}"
+        );
+    }
+}
+
+#[test]
+fn a_second_one_on_the_same_state_is_refused_and_the_first_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut second = Command::new(EXE);
+    second.env_clear().stderr(Stdio::piped());
+    second
+        .env("KEN_STATE_DIR", home.path().join("state"))
+        .env("KEN_RUN_DIR", other.path().join("run"));
+    second
+        .env("KEN_CONFIG", other.path().join("ken.toml"))
+        .env("HOME", other.path());
+    let (code, said) = refused(second);
+    assert_eq!(code, Some(75), "{said}");
+    assert_says(
+        &said,
+        &["another ken-store has it", &daemon.child.id().to_string()],
+    );
+    Peer::connect(&daemon.socket()).call("service.ping", json!({}));
+}
+
+#[test]
+fn files_that_cannot_be_used_end_it_with_one_line() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let file = daemon.database();
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+    let newer = rusqlite::Connection::open(&file).unwrap();
+    newer.pragma_update(None, "user_version", 4_000).unwrap();
+    drop(newer);
+    let (code, said) = refused(command(home.path()));
+    assert_eq!(code, Some(75), "{said}");
+    assert_says(&said, &["version 4000"]);
+    std::fs::write(&file, "garbage").unwrap();
+    _ = std::fs::remove_file(file.with_extension("db-wal"));
+    let (code, said) = refused(command(home.path()));
+    assert_eq!(code, Some(75), "{said}");
+    assert_says(&said, &["damaged"]);
+    assert_eq!(std::fs::read(&file).unwrap(), b"garbage");
+    let Output {
+        status,
+        stderr,
+        stdout,
+        ..
+    } = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
+    assert_eq!((status.code(), text(&stdout)), (Some(75), ""));
+    assert!(text(&stderr).starts_with("ken-store: ") && text(&stderr).contains("damaged"));
+}
+
+/// As a user who may not write there: root may everywhere.
+fn as_nobody(command: &mut Command) {
+    if nix::unistd::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+}
+
+#[test]
+fn a_directory_or_file_that_may_not_be_written_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let exe = home.path().join("ken-store");
+    std::fs::copy(EXE, &exe).unwrap();
+    let open =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    for directory in ["", "run", "state", "state/store"] {
+        let path = home.path().join(directory);
+        std::fs::create_dir_all(&path).unwrap();
+        open(&path, 0o777);
+    }
+    let start = || {
+        let mut command = Command::new(&exe);
+        command
+            .env_clear()
+            .arg("--home")
+            .arg(home.path())
+            .stderr(Stdio::piped());
+        as_nobody(&mut command);
+        command
+    };
+    let store = home.path().join("state/store");
+    open(&store, 0o555);
+    let (code, said) = refused(start());
+    assert_eq!(code, Some(75), "{said}");
+    assert_says(&said, &["state/store/ken.db", "cannot be"]);
+    open(&store, 0o777);
+    let file = store.join("ken.db");
+    drop(ken_store::sqlite::Sqlite::open(&file).unwrap());
+    for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock"] {
+        let path = store.join(name);
+        if path.exists() {
+            open(&path, 0o666);
+        }
+    }
+    open(&file, 0o444);
+    if nix::unistd::geteuid().is_root() {
+        let (code, said) = refused(start());
+        assert_eq!(code, Some(75), "{said}");
+        assert_says(&said, &["state/store/ken.db", "cannot be written"]);
+    }
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::write(&store, "").unwrap();
+    let (code, said) = refused(start());
+    assert_eq!(code, Some(75), "{said}");
+    assert_says(&said, &["state/store", "cannot be made"]);
+}
+
+#[test]
+fn check_stands_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = command(home.path());
+    let (code, said) = refused({
+        command.arg("--check").arg("x");
+        command
+    });
+    assert_eq!(code, Some(2), "{said}");
+    let help = Command::new(EXE).arg("--help").output().unwrap();
+    assert!(help.status.success() && text(&help.stdout).contains("--check <FILE>"));
+}
