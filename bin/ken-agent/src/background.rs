@@ -15,8 +15,7 @@ use crate::passage::passage;
 use crate::seams::{Seams, TASK};
 use crate::store::Store;
 
-/// The newest exchanges that a prompt is shown, and those that a compaction can sum up.
-const SHOWN: u32 = 100;
+/// The newest exchanges that a compaction can sum up.
 const COMPACTED: u32 = 1_000;
 /// Of each kind.
 const SOURCES: u32 = 5;
@@ -33,10 +32,15 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Loads all of it at once.
-    pub(crate) async fn load(store: &impl Store, seams: &Seams, claim: &Claim) -> Result<Background, Error> {
+    /// Loads all of it at once, and of the history as many exchanges as the model makes use of.
+    pub(crate) async fn load(
+        store: &impl Store,
+        seams: &Seams,
+        claim: &Claim,
+        exchanges: u32,
+    ) -> Result<Background, Error> {
         let limit = match claim.kind {
-            SubmissionKind::Prompt => SHOWN,
+            SubmissionKind::Prompt => exchanges,
             SubmissionKind::Compact => COMPACTED,
         };
         let history = ReadHistory {

@@ -117,6 +117,7 @@ mod tests {
             models: vec!["rules/rules-1".into()],
             context_window: 98_304,
             output_reserve: 8_192,
+            exchanges: 10,
         })
     }
 

@@ -30,6 +30,8 @@ const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
 const CALL: Duration = Duration::from_secs(10);
 /// Between two tries to reach the store.
 const PAUSE: Duration = Duration::from_millis(20);
+/// A lease that young needs no renewal, and most are given back before.
+const YOUNG: Duration = Duration::from_secs(5);
 /// How often it looks whether all is done, when stopping.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
 
@@ -80,7 +82,7 @@ impl<S: Store, M: Model> Claiming<S, M> {
     /// One connection's life.
     async fn hold_connection(&self, stop: &mut Stop, is_away: &mut bool) -> Result<(), Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
-        self.renew(&connection).await?;
+        self.renew(&connection, Duration::ZERO).await?;
         *is_away = false;
         let mut renewing = interval_at(
             Instant::now() + Duration::from_millis(LEASE_RENEW_MS),
@@ -95,7 +97,7 @@ impl<S: Store, M: Model> Claiming<S, M> {
                     self.take(claims?);
                     claim.set(self.claim(&connection, AT_ONCE));
                 }
-                _ = renewing.tick() => self.renew(&connection).await?,
+                _ = renewing.tick() => self.renew(&connection, YOUNG).await?,
                 () = stop.stopped() => break,
             }
         }
@@ -123,8 +125,9 @@ impl<S: Store, M: Model> Claiming<S, M> {
         connection.call::<SubmissionsClaim>(&args, wait + CALL).await
     }
 
-    async fn renew(&self, connection: &Connection) -> Result<(), Error> {
-        let leases = self.work.leases().all();
+    /// Those held for so long; on a new connection all, because it takes them along.
+    async fn renew(&self, connection: &Connection, age: Duration) -> Result<(), Error> {
+        let leases = self.work.leases().older_than(age);
         if leases.is_empty() {
             return Ok(());
         }

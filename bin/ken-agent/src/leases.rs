@@ -1,11 +1,13 @@
 //! The submissions that this agent holds, and what can be told to each.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::Lease;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -15,6 +17,7 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct Held {
     lease: Lease,
+    since: Instant,
     abort: watch::Sender<bool>,
     task: AbortHandle,
 }
@@ -23,13 +26,21 @@ impl Leases {
     /// Holds one more. An older lease of the same submission is void: what still works under it stops at once.
     pub(crate) fn hold(&mut self, lease: Lease, abort: watch::Sender<bool>, task: AbortHandle) {
         let id = lease.submission_id.clone();
-        if let Some(older) = self.held.insert(id, Held { lease, abort, task }) {
+        let held = Held {
+            lease,
+            since: Instant::now(),
+            abort,
+            task,
+        };
+        if let Some(older) = self.held.insert(id, held) {
             older.task.abort();
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Lease> {
-        self.held.values().map(|held| held.lease.clone()).collect()
+    /// Those that are held for so long at least.
+    pub(crate) fn older_than(&self, age: Duration) -> Vec<Lease> {
+        let older = self.held.values().filter(|held| held.since.elapsed() >= age);
+        older.map(|held| held.lease.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

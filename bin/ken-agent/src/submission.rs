@@ -4,6 +4,7 @@
 mod tests;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::event::{Body, Event, Outcome};
@@ -60,7 +61,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             },
             background: None,
             budget: None,
-            claim,
+            claim: Arc::new(claim),
             abort,
             until,
         };
@@ -120,7 +121,7 @@ impl From<Verdict> for Ending {
 
 struct Submission<'a, S, M> {
     agent: &'a Agent<S, M>,
-    claim: Claim,
+    claim: Arc<Claim>,
     record: Record<S>,
     plan: Plan,
     background: Option<Background>,
@@ -136,31 +137,30 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
             return Ok(());
         }
         let agent = self.agent;
-        let claim = self.claim.clone();
-        let load = async {
-            tokio::join!(
-                Background::load(&agent.store, &agent.seams, &claim),
-                info(&agent.model)
-            )
-        };
-        let Some((background, info)) = self.outside(load).await? else {
+        let Some(info) = self.outside(info(&agent.model)).await? else {
             return Ok(());
         };
-        match background {
-            Ok(background) => self.background = Some(background),
-            Err(error) => self.plan.ending = Some(Ending::Defect(error.to_string())),
-        }
-        match info {
-            Ok(info) => {
-                self.budget = Some(Budget::of(&info));
-                self.plan.models = info.models;
+        let info = match info {
+            Ok(info) => info,
+            Err(error) => {
+                // Nobody is left to ask; why is told as a failure of the model.
+                self.record.course.failure = Some(failure(&error));
+                return Ok(());
             }
-            // Nobody is left to ask; why is told as a failure of the model.
-            Err(error) => self.record.course.failure = Some(failure(&error)),
+        };
+        let claim = self.claim.clone();
+        let load = Background::load(&agent.store, &agent.seams, &claim, info.exchanges);
+        match self.outside(load).await? {
+            Some(Ok(background)) => {
+                let budget = Budget::of(&info);
+                self.plan.compaction = background.compaction(&self.claim, &budget);
+                self.background = Some(background);
+                self.budget = Some(budget);
+            }
+            Some(Err(error)) => self.plan.ending = Some(Ending::Defect(error.to_string())),
+            None => {}
         }
-        if let (Some(background), Some(budget)) = (&self.background, &self.budget) {
-            self.plan.compaction = background.compaction(&self.claim, budget);
-        }
+        self.plan.models = info.models;
         Ok(())
     }
 

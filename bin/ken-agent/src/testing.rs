@@ -181,6 +181,7 @@ impl Model for MemoryModel {
             models: self.models.clone(),
             context_window: 98_304,
             output_reserve: 8_192,
+            exchanges: 100,
         })
     }
 

@@ -1,5 +1,7 @@
 //! The tools of one turn, all at once.
 
+use std::sync::Arc;
+
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, ToolResult};
 use ken_types::ops::store::Claim;
@@ -20,7 +22,7 @@ pub(crate) struct Running {
 type Said = (Body, Option<String>);
 
 impl Running {
-    pub(crate) fn start(seams: &Seams, claim: &Claim, calls: Vec<Call>) -> Running {
+    pub(crate) fn start(seams: &Seams, claim: &Arc<Claim>, calls: Vec<Call>) -> Running {
         let (say, said) = mpsc::channel(calls.len().max(1) * 3);
         let mut tasks = JoinSet::new();
         for call in calls {
@@ -35,7 +37,7 @@ impl Running {
     }
 }
 
-async fn run(seams: Seams, claim: Claim, call: Call, say: mpsc::Sender<Said>) {
+async fn run(seams: Seams, claim: Arc<Claim>, call: Call, say: mpsc::Sender<Said>) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let result = match seams.policy.check(&claim, &call).await {
         Err(reason) => Err(format!("The call was not allowed: {reason}")),

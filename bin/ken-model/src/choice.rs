@@ -54,6 +54,7 @@ impl Choice {
                 .collect(),
             context_window: CONTEXT_WINDOW,
             output_reserve: OUTPUT_RESERVE,
+            exchanges: self.providers.first().map_or(0, |first| first.exchanges()),
         }
     }
 }

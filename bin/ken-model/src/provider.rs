@@ -18,6 +18,11 @@ pub(crate) trait Provider: Send + Sync {
 
     fn name(&self) -> &ModelName;
 
+    /// Past exchanges of a conversation that it makes use of, at most.
+    fn exchanges(&self) -> u32 {
+        100
+    }
+
     /// Says its answer piece by piece, then how it ended. Dropping the future ends the call.
     fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>>;
 }

@@ -101,10 +101,9 @@ impl Course {
         if let Some(ending) = &plan.ending {
             return Some(ending.failure());
         }
-        let compaction_failed = self.compacting == Compacting::Done { failed: true };
         let is_failed = match plan.kind {
             SubmissionKind::Prompt => !self.has_answer(),
-            SubmissionKind::Compact => compaction_failed,
+            SubmissionKind::Compact => self.compacting != Compacting::Done { failed: false },
         };
         is_failed.then(|| self.provider_failure())
     }

@@ -290,6 +290,24 @@ fn a_full_window_is_compacted_before_the_prompt() {
 }
 
 #[test]
+fn with_nobody_to_ask_it_fails_and_is_closed() {
+    let wanted = "operation_start agent_start agent_end operation idle submission_settled";
+    for (mut case, wanted) in [
+        (Case::of(vec![]), wanted),
+        (
+            Case::compact(vec![]),
+            "operation_start compaction_start compaction operation idle submission_settled",
+        ),
+    ] {
+        case.model.models.clear();
+        let left = case.run();
+        assert_eq!(line(&left.events), wanted);
+        assert_eq!(left.settled.outcome, Outcome::Failed);
+        assert_eq!(left.settled.error.unwrap().name, "provider");
+    }
+}
+
+#[test]
 fn a_lost_lease_stops_the_writing() {
     let store = MemoryStore::default();
     store.kept.lock().unwrap().lease_lost = true;

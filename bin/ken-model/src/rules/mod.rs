@@ -82,6 +82,11 @@ impl Provider for Rules {
         &self.name
     }
 
+    /// It looks only for words that the user has said; older ones are found as memory.
+    fn exchanges(&self) -> u32 {
+        10
+    }
+
     fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
         Box::pin(self.say(request, ear))
     }

@@ -112,4 +112,6 @@ pub struct ModelState {
     /// Tokens of the first one's window, and of them the part kept for its answer.
     pub context_window: u64,
     pub output_reserve: u64,
+    /// Past exchanges of a conversation that the first one makes use of, at most.
+    pub exchanges: u32,
 }
