@@ -1,5 +1,6 @@
 //! The figures of the spine, each beside a floor of the same run. `make bench` runs it over the release binaries.
 //!
+//! Arguments choose among `start`, `requests` and `streams`; without any, all of them run.
 //! `KEN_BENCH_EVENTS` sets the length of the long stream (1 000 000), `KEN_BENCH_SECONDS` that of each load (3).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
@@ -21,19 +22,31 @@ use ken_wire::Connection;
 use serde_json::{Value, json};
 
 fn main() {
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     title("floors of this run");
     let floor = floors();
-    title("start and memory");
-    start(&floor);
-    idle_memory();
-    title("requests");
-    let system = System::start();
-    sessions(&system, &floor);
-    turns(&system);
-    transcripts(&system, &floor);
-    title("streams");
-    first_delta(&system);
-    long_stream(&system);
+    if wants("start") {
+        title("start and memory");
+        start(&floor);
+        idle_memory();
+    }
+    if wants("requests") {
+        title("requests");
+        let system = System::start();
+        sessions(&system, &floor);
+        turns(&system);
+        transcripts(&system, &floor);
+    }
+    if wants("streams") {
+        title("streams");
+        let system = System::start();
+        first_delta(&system);
+        long_stream(&system);
+    }
 }
 
 struct Floor {

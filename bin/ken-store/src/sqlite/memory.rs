@@ -11,8 +11,10 @@ use super::{first, realm, run, scopes};
 use crate::terms::Query;
 
 const MEMORY: Index = Index {
-    hits:
-        "SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index WHERE memory_index MATCH ?1
+    // The best of the newest: ranking all of them would make a turn the slower the more of the same was said before.
+    hits: "SELECT rowid FROM (
+             SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index
+             WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 64)
            ORDER BY rank LIMIT ?2",
     words: "SELECT doc FROM memory_words WHERE term = ?1",
     size: "SELECT coalesce(max(submission), 0) FROM exchanges",
