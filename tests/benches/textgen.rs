@@ -53,7 +53,7 @@ fn measure() {
     }
 }
 
-/// Tokens a second, each run between two readings of the bandwidth.
+/// Tokens a second, each run between two readings of the bandwidth, of which the faster counts.
 fn speed(folder: &Path, flags: &[&str], threads: usize, size: f64, floor: &[u8]) {
     // All weights are read for a token but the positions, of which it is one row.
     let bytes = size - (POSITIONS * EMBD * 4) as f64;
@@ -65,7 +65,7 @@ fn speed(folder: &Path, flags: &[&str], threads: usize, size: f64, floor: &[u8])
         let answer: Value = serde_json::from_slice(&run(folder, &flags)).unwrap();
         let after = bandwidth(floor, threads);
         let tokens = answer["tokens_per_second"].as_f64().unwrap();
-        let (used, reading) = (tokens * bytes / 1e9, (before + after) / 2.0);
+        let (used, reading) = (tokens * bytes / 1e9, before.max(after));
         rounds.push([tokens, used, reading, used / reading]);
     }
     let figure = |index: usize| median(rounds.iter().map(|round| round[index]).collect());
