@@ -16,7 +16,7 @@ use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, TokenizerImpl};
 
 /// With the model's kind fixed, its fifty thousand words are read as they come; the crate's own `Tokenizer` takes them
-/// through two trees of values first, which takes a third longer.
+/// through two trees of values first.
 type Tokenizer =
     TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
