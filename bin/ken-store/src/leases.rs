@@ -131,6 +131,24 @@ impl Leases {
         }
     }
 
+    /// As [`Leases::let_go`], of all that a connection holds.
+    pub(crate) fn let_go_of(&mut self, connection: ConnectionId) {
+        for lease in self.of(connection) {
+            self.let_go(&lease);
+        }
+    }
+
+    /// Aborts that did not arrive will be told again.
+    pub(crate) fn untell(&mut self, aborts: &[Lease]) {
+        for lease in aborts {
+            if let Some(held) = self.held.get_mut(&lease.submission_id)
+                && held.number == lease.number
+            {
+                held.abort = Abort::Wanted;
+            }
+        }
+    }
+
     pub(crate) fn want_abort(&mut self, submission: &SubmissionId) {
         if let Some(held) = self.held.get_mut(submission)
             && held.abort == Abort::No

@@ -33,8 +33,8 @@ const ROUND_MS: i64 = 600_000;
 pub(crate) enum Order {
     Write(Box<dyn Write>),
     Claim(PendingClaim),
-    /// Claims that never reached their holder.
-    Undelivered(Vec<Lease>),
+    /// Claims and aborts that never reached their holder.
+    Undelivered(Claims),
     Disconnected(ConnectionId),
     /// Look at the clock: a test has turned it.
     Tick(oneshot::Sender<()>),
@@ -63,15 +63,8 @@ impl Delivery {
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        let leases: Vec<Lease> = self
-            .claims
-            .take()
-            .into_iter()
-            .flat_map(|claims| claims.claims)
-            .map(|claim| claim.lease)
-            .collect();
-        if !leases.is_empty() {
-            self.queue.push_always(Order::Undelivered(leases));
+        if let Some(claims) = self.claims.take() {
+            self.queue.push_always(Order::Undelivered(claims));
         }
     }
 }
@@ -264,6 +257,8 @@ struct Batch {
     change: Change,
     /// Claims made in it, each with its holder.
     claims: Vec<(PendingClaim, Claims)>,
+    /// Connections that have ended.
+    gone: Vec<ConnectionId>,
     /// Leases that were looked at and have time left.
     time_left: Vec<(Lease, i64)>,
 }
@@ -295,16 +290,21 @@ impl Loop {
                 effects: Vec::new(),
             },
             claims: Vec::new(),
+            gone: Vec::new(),
             time_left: Vec::new(),
         };
         for order in orders {
             match order {
                 Order::Write(job) => batch.jobs.push(job),
                 Order::Claim(claim) => self.pending.push_back(claim),
-                Order::Undelivered(leases) => releases.extend(leases),
+                Order::Undelivered(claims) => {
+                    self.leases.untell(&claims.aborts);
+                    releases.extend(claims.claims.into_iter().map(|claim| claim.lease));
+                }
                 Order::Disconnected(connection) => {
                     self.pending.retain(|claim| claim.connection != connection);
                     releases.extend(self.leases.of(connection));
+                    batch.gone.push(connection);
                 }
                 Order::Tick(reply) => batch.ticks.push(reply),
             }
@@ -446,6 +446,10 @@ impl Loop {
                 Effect::Background => self.background_at = now,
             }
         }
+        // Renewed on a connection that has ended since: to be let go at the next look.
+        for connection in batch.gone.drain(..) {
+            self.leases.let_go_of(connection);
+        }
         for (pending, mut claims) in batch.claims.drain(..) {
             for claim in &claims.claims {
                 self.leases.claimed(claim, pending.connection, now);
@@ -495,7 +499,7 @@ impl Loop {
         self.maybe_open = true;
         self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
         for lease in releases {
-            // Its connection is gone; the next look at the leases finds it silent.
+            // Whoever held it is gone; the next look at the leases finds it silent.
             self.leases.let_go(&lease);
         }
     }

@@ -227,6 +227,12 @@ struct Told {
     keys: BTreeMap<String, Value>,
 }
 
+impl Told {
+    fn answers(&self) -> usize {
+        self.prompts.len() + self.events.len() + self.keys.len()
+    }
+}
+
 /// One client that writes until the daemon is gone.
 fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told>) -> usize {
     let mut peer = Peer::connect(socket);
@@ -309,7 +315,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
     let home = tempfile::tempdir().unwrap();
     let told = Mutex::new(Told::default());
     let mut from = [0; CLIENTS];
-    for round in 0..8u64 {
+    for round in 0..8usize {
         let daemon = Daemon::start(home.path());
         compare(&daemon, &told.lock().unwrap());
         let socket = daemon.socket();
@@ -320,7 +326,15 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
                 .enumerate()
                 .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, told)))
                 .collect();
-            std::thread::sleep(Duration::from_millis(60 + round * 37 % 190));
+            // Killed after so many answers more, and a moment that differs each round.
+            let enough = told.lock().unwrap().answers() + 20 + 13 * round;
+            let until = Instant::now() + PATIENCE;
+            while told.lock().unwrap().answers() < enough && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_micros(
+                u64::from(std::process::id()) * (round as u64 + 1) % 1_700,
+            ));
             daemon.signal(Signal::SIGKILL);
             for (from, client) in from.iter_mut().zip(clients) {
                 *from = client.join().unwrap();
@@ -329,11 +343,8 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
     }
     let daemon = Daemon::start(home.path());
     let told = told.into_inner().unwrap();
-    assert!(
-        told.prompts.len() > 20 && told.events.len() > 20,
-        "{} prompts",
-        told.prompts.len()
-    );
+    assert!(!told.prompts.is_empty() && !told.events.is_empty() && !told.keys.is_empty());
+    assert!(told.answers() >= 160, "{} answers", told.answers());
     compare(&daemon, &told);
     let file = daemon.database();
     drop(daemon);

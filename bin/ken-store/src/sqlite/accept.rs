@@ -41,7 +41,50 @@ pub(super) fn accept(connection: &Connection, args: &Accept, change: &mut Change
         Ok(plan) => plan,
         Err(error) => return refuse(connection, scope, &args.event, error),
     };
-    let (mut session, created) = match plan.session {
+    let (mut session, created) = open_session(connection, scope, plan.session, change)?;
+    if let (Some(found), Some(name)) = (&mut session, name) {
+        sessions::set_name(connection, found, &name)?;
+    }
+    let stream = session
+        .as_ref()
+        .map(|found| streams::by_id(connection, found.stream))
+        .transpose()?;
+    let queued = stream.as_ref().zip(entry_of(args));
+    let accepted = Accepted {
+        event_id: args.event.id.clone(),
+        received_at: args.event.received_at,
+        refused: None,
+        session: session.as_ref().map(|found| found.opened(created)),
+        submission: queued.as_ref().map(|(stream, entry)| Admission {
+            submission_id: entry.id.clone(),
+            offset: stream.end(),
+        }),
+    };
+    let event = store_event(connection, scope, &args.event, &accepted)?;
+    if let (Some((stream, entry)), Some(found)) = (queued, &session) {
+        submissions::admit(
+            connection,
+            stream,
+            event,
+            &entry,
+            &plan.room.unwrap_or_default(),
+            change,
+        )?;
+        if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
+            sessions::set_title(connection, found.stream, &title(&args.event.text))?;
+        }
+    }
+    Ok(accepted)
+}
+
+/// The session that was decided on, and whether it is new.
+fn open_session(
+    connection: &Connection,
+    scope: i64,
+    session: Where,
+    change: &Change,
+) -> Done<(Option<Found>, bool)> {
+    Ok(match session {
         Where::Nowhere => (None, false),
         Where::There(found) => {
             sessions::touch(connection, found.stream, change.now)?;
@@ -51,38 +94,7 @@ pub(super) fn accept(connection: &Connection, args: &Accept, change: &mut Change
             Some(sessions::insert(connection, scope, &fresh, change.now)?),
             true,
         ),
-    };
-    if let (Some(found), Some(name)) = (&mut session, name) {
-        sessions::set_name(connection, found, &name)?;
-    }
-    let stream = session
-        .as_ref()
-        .map(|found| streams::by_id(connection, found.stream))
-        .transpose()?;
-    let entry = entry_of(args);
-    let admission = stream
-        .as_ref()
-        .zip(entry.as_ref())
-        .map(|(stream, entry)| Admission {
-            submission_id: entry.id.clone(),
-            offset: stream.end(),
-        });
-    let accepted = Accepted {
-        event_id: args.event.id.clone(),
-        received_at: args.event.received_at,
-        refused: None,
-        session: session.as_ref().map(|found| found.opened(created)),
-        submission: admission,
-    };
-    let event = store_event(connection, Some(scope), &args.event, &accepted)?;
-    if let (Some(stream), Some(entry), Some(found)) = (&stream, &entry, &session) {
-        let room = plan.room.unwrap_or_default();
-        submissions::admit(connection, stream, event, entry, &room, change)?;
-        if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
-            sessions::set_title(connection, found.stream, &title(&args.event.text))?;
-        }
-    }
-    Ok(accepted)
+    })
 }
 
 fn name_of(action: &Action) -> Result<Option<String>, Error> {
@@ -160,7 +172,7 @@ fn refuse(connection: &Connection, scope: i64, event: &InboundEvent, error: Erro
         session: None,
         submission: None,
     };
-    store_event(connection, Some(scope), event, &accepted)?;
+    store_event(connection, scope, event, &accepted)?;
     Ok(accepted)
 }
 
@@ -176,7 +188,7 @@ fn answered(connection: &Connection, id: &str) -> Done<Option<String>> {
 
 fn store_event(
     connection: &Connection,
-    scope: Option<i64>,
+    scope: i64,
     event: &InboundEvent,
     answer: &impl serde::Serialize,
 ) -> Done<i64> {

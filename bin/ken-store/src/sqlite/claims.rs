@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::fault::Done;
 use super::settle::{self, Ending};
+use super::streams::Stream;
 use super::submissions::{self, Submission, state_name};
 use super::{all, first, rows, run, scopes, streams};
 use crate::ConnectionId;
@@ -67,26 +68,7 @@ fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Op
         settle::by_store(connection, found, stream, &ending(verdict), change)?;
         return Ok(None);
     }
-    // One that waits for a decision goes on waiting, whoever holds it.
-    let (state, from) = match found.state {
-        State::Queued => (State::Running, stream.entries),
-        state => (state, found.recorded_from),
-    };
-    let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
-                 closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
-               WHERE submission = ?1";
-    let closing = verdict.is_some();
-    run(
-        connection,
-        sql,
-        params![
-            found.submission,
-            state_name(state),
-            closing,
-            from.cast_signed(),
-            change.now.millis()
-        ],
-    )?;
+    let from = take(connection, found, &stream, verdict.is_some(), change)?;
     let last_timestamp = settle::last_timestamp(connection, &stream)?;
     Ok(Some(Claim {
         lease: Lease {
@@ -107,6 +89,37 @@ fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Op
         verdict,
         stream: stream.name,
     }))
+}
+
+/// Gives the submission a new lease; how many entries are before its first own one.
+fn take(
+    connection: &Connection,
+    found: &Submission,
+    stream: &Stream,
+    closing: bool,
+    change: &Change,
+) -> Done<u64> {
+    // One that waits for a decision goes on waiting, whoever holds it.
+    let (state, from) = match found.state {
+        State::Queued => (State::Running, stream.entries),
+        state => (state, found.recorded_from),
+    };
+    let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
+                 closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
+               WHERE submission = ?1";
+    let now = change.now.millis();
+    run(
+        connection,
+        sql,
+        params![
+            found.submission,
+            state_name(state),
+            closing,
+            from.cast_signed(),
+            now
+        ],
+    )?;
+    Ok(from)
 }
 
 fn parsed<T: DeserializeOwned>(text: Option<String>) -> Done<Option<T>> {

@@ -55,6 +55,7 @@ impl From<Fault> for Error {
                 Error::internal(format!("the database is damaged (log line {line})"))
                     .hint("run ken-store --check, then restore a backup: ken-store(8)")
             }
+            Kind::Known => Error::conflict("an id that is to be new is known already"),
             Kind::Defect => {
                 tracing::error!(line, detail, "a statement failed");
                 Error::internal(format!("the store could not do this (log line {line})"))
@@ -75,6 +76,8 @@ fn log_line() -> String {
 pub(crate) enum Kind {
     Full,
     Damaged,
+    /// An id is taken.
+    Known,
     Defect,
 }
 
@@ -83,6 +86,7 @@ pub(crate) fn kind(error: &rusqlite::Error) -> Kind {
         Some(
             ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen,
         ) => Kind::Full,
+        Some(ErrorCode::ConstraintViolation) => Kind::Known,
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Kind::Damaged,
         _ => Kind::Defect,
     }

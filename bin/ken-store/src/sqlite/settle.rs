@@ -139,39 +139,47 @@ fn follow_approvals(
             open.retain(|request| *request != decided);
         }
     }
-    if open == found.approvals {
-        return Ok(());
+    if open != found.approvals {
+        set_approvals(connection, found, open, change)?;
     }
-    let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4,
-                 waited_ms = waited_ms + CASE WHEN ?4 IS NULL AND waiting_since IS NOT NULL THEN ?5 - waiting_since ELSE 0 END
+    Ok(())
+}
+
+fn set_approvals(
+    connection: &Connection,
+    found: &Submission,
+    open: Vec<String>,
+    change: &mut Change,
+) -> Done<()> {
+    let sql = "UPDATE submissions SET approvals = ?2, state = ?3,
+                 waiting_since = iif(?4, NULL, coalesce(waiting_since, ?5)),
+                 waited_ms = waited_ms + iif(?4, coalesce(?5 - waiting_since, 0), 0)
                WHERE submission = ?1";
     let state = if open.is_empty() {
         State::Running
     } else {
         State::Waiting
     };
-    let now = change.now.millis();
-    let since = Some(now).filter(|_| !open.is_empty());
+    let (approvals, now) = (serde_json::to_string(&open)?, change.now.millis());
     run(
         connection,
         sql,
         params![
             found.submission,
-            serde_json::to_string(&open)?,
+            approvals,
             state_name(state),
-            since,
+            open.is_empty(),
             now
         ],
     )?;
-    let standing = Standing {
+    change.effects.push(Effect::Stands(Arc::new(Standing {
         submission_id: found.id.clone(),
         state,
         result: None,
         error: None,
         context_usage: None,
         approvals: open,
-    };
-    change.effects.push(Effect::Stands(Arc::new(standing)));
+    })));
     Ok(())
 }
 

@@ -274,3 +274,53 @@ async fn what_is_no_event_is_refused_whole() {
         Code::Conflict
     );
 }
+
+/// Begins a call and leaves it where it waits.
+async fn begin<T>(mut call: std::pin::Pin<&mut impl Future<Output = T>>) {
+    let begun =
+        std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context).is_pending()));
+    assert!(begun.await);
+}
+
+#[tokio::test]
+async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    let ask = |max| ClaimSubmissions {
+        holder: "t".into(),
+        max,
+        wait_ms: 60_000,
+    };
+    {
+        let call = std::pin::pin!(kit.claim(1, ask(1)));
+        begin(call).await;
+        kit.prompt("tui-1", "s1").await;
+    }
+    let second = kit.claim_one(2).await;
+    assert_eq!(second.attempt, 2);
+    {
+        let call = std::pin::pin!(kit.claim(2, ask(0)));
+        begin(call).await;
+        kit.abort(OfInstance {
+            instance: "tui-1".into(),
+        })
+        .await
+        .unwrap();
+    }
+    assert_eq!(kit.claims(2, 0).await.aborts, [second.lease]);
+}
+
+#[tokio::test]
+async fn a_lease_renewed_by_a_connection_that_ends_with_it_is_not_stuck() {
+    let kit = ready().await;
+    let first = kit.claim_one(1).await;
+    let args = RenewLeases {
+        holder: "t".into(),
+        leases: vec![first.lease],
+    };
+    let call = std::pin::pin!(kit.renew(2, args));
+    begin(call).await;
+    kit.disconnected(2);
+    kit.tick().await;
+    assert_eq!(kit.claim_one(3).await.attempt, 2);
+}

@@ -393,3 +393,40 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     };
     assert_eq!(kit.history(nobody).await.unwrap().turns, 0);
 }
+
+#[tokio::test]
+async fn the_time_of_overlapping_approvals_is_left_out_once() {
+    let kit = ready().await;
+    kit.prompt("tui-1", "s1").await;
+    let claim = kit.claim_one(1).await;
+    let steps = [
+        ("requested", "a"),
+        ("requested", "b"),
+        ("decided", "a"),
+        ("decided", "b"),
+    ];
+    for (index, (what, request)) in (0..).zip(steps) {
+        let kind = format!("approval_{what}");
+        let asked = event("s1", index, &kind, serde_json::json!({"requestId": request}));
+        kit.write(&claim.lease, index, vec![asked]).await.unwrap();
+        let waits = kit.state("s1").await == State::Waiting;
+        assert_eq!(waits, index < 3, "{index}");
+        kit.clock.advance(1_000_000);
+    }
+    kit.disconnected(1);
+    let next = kit.claim_one(2).await;
+    assert_eq!(next.time_left_ms, 2_600_000);
+}
+
+#[tokio::test]
+async fn a_submission_id_cannot_be_used_for_another_event() {
+    let kit = ready().await;
+    kit.prompt("tui-1", "s1").await;
+    let action = Action::Prompt {
+        submission_id: sub("s1"),
+        policy: Policy::Queue,
+    };
+    let other = kit.accept_of("a", "other", Target::Selector("tui-1".into()), action);
+    assert_eq!(kit.accept(other).await.unwrap_err().code, Code::Conflict);
+    assert_eq!(kit.claims(1, 8).await.claims.len(), 1);
+}
