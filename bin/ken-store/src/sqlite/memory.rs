@@ -5,21 +5,22 @@ use rusqlite::{Connection, params};
 
 use super::fault::Done;
 use super::history::{PAST, read_past};
-use super::search::{Index, best};
+use super::search::{Index, candidates};
 use super::submissions::Submission;
 use super::{first, realm, run, scopes};
 use crate::terms::Query;
 
+/// Newest first, and not by FTS5's own rank: that counts every exchange which holds a word, so that a turn would take the
+/// longer the more often the same has been said before.
 const MEMORY: Index = Index {
-    // The best of the newest: ranking all of them would make a turn the slower the more of the same was said before.
-    hits: "SELECT rowid FROM (
-             SELECT rowid, bm25(memory_index, 0.0, 2.0, 1.0) AS rank FROM memory_index
-             WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 64)
-           ORDER BY rank LIMIT ?2",
+    hits: "SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
     words: "SELECT doc FROM memory_words WHERE term = ?1",
     size: "SELECT coalesce(max(submission), 0) FROM exchanges",
     columns: "{prompt answer}",
 };
+
+/// How many exchanges that hold some of the words are looked at, when few hold them all.
+const LOOKED_AT: u32 = 24;
 
 /// Puts a settled exchange into the index. Those without an actor are nobody's memory.
 pub(super) fn remember(connection: &Connection, found: &Submission, answer: &str) -> Done<()> {
@@ -44,7 +45,8 @@ pub(super) fn search(connection: &Connection, args: &Search) -> Done<Found<PastE
     if let Some(scope) = &args.scope {
         let sql = [PAST, " WHERE x.submission = ?1"].concat();
         let realms = [realm::of_memory(scope)];
-        let (hits, weights) = best(connection, &MEMORY, &query, Some(&realms), args.limit)?;
+        let most = (args.limit, LOOKED_AT.max(args.limit));
+        let (hits, weights) = candidates(connection, &MEMORY, &query, &realms, most)?;
         for hit in hits {
             if let Some(past) = first(connection, &sql, [hit], read_past)? {
                 let score = weights.score(&query.held_by([past.prompt.as_str(), past.answer.as_str()]));
@@ -52,6 +54,8 @@ pub(super) fn search(connection: &Connection, args: &Search) -> Done<Found<PastE
             }
         }
     }
+    // Stable: of equal ones the newest stays first.
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.truncate(args.limit as usize);
     Ok(Found { found })
 }

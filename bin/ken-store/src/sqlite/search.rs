@@ -31,19 +31,54 @@ pub(super) fn best(
     limit: u32,
 ) -> Done<(Vec<i64>, Weights)> {
     let weights = weigh(connection, index, query)?;
-    let Some(words) = expression(query, &weights) else {
-        return Ok((Vec::new(), weights));
-    };
-    let expression = match realms {
-        Some(realms) => format!(
-            "realm : ({}) AND {} : ({words})",
-            realms.join(" OR "),
-            index.columns
-        ),
-        None => format!("{} : ({words})", index.columns),
-    };
-    let hits = all(connection, index.hits, (expression, limit), |row| row.get(0))?;
+    let words = wanted(query, &weights);
+    let hits = match_words(connection, index, &words, " OR ", realms, limit)?;
     Ok((hits, weights))
+}
+
+/// Rows to choose from: up to `full` that hold every word of the query, and if there are fewer, up to `part` that hold
+/// some. Each time the first ones in the order of the index.
+pub(super) fn candidates(
+    connection: &Connection,
+    index: &Index,
+    query: &Query,
+    realms: &[String],
+    (full, part): (u32, u32),
+) -> Done<(Vec<i64>, Weights)> {
+    let weights = weigh(connection, index, query)?;
+    let words = wanted(query, &weights);
+    let mut hits = match_words(connection, index, &words, " AND ", Some(realms), full)?;
+    if words.len() > 1 && hits.len() < full as usize {
+        let more = match_words(connection, index, &words, " OR ", Some(realms), part)?;
+        hits.extend(
+            more.into_iter()
+                .filter(|hit| !hits.contains(hit))
+                .collect::<Vec<_>>(),
+        );
+    }
+    Ok((hits, weights))
+}
+
+fn match_words(
+    connection: &Connection,
+    index: &Index,
+    words: &[&str],
+    joined_by: &str,
+    realms: Option<&[String]>,
+    limit: u32,
+) -> Done<Vec<i64>> {
+    if words.is_empty() {
+        return Ok(Vec::new());
+    }
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    let words = format!("{} : ({})", index.columns, quoted.join(joined_by));
+    let expression = match realms {
+        Some(realms) => format!("realm : ({}) AND {words}", realms.join(" OR ")),
+        None => words,
+    };
+    Ok(all(connection, index.hits, (expression, limit), |row| {
+        row.get(0)
+    })?)
 }
 
 fn weigh(connection: &Connection, index: &Index, query: &Query) -> Done<Weights> {
@@ -56,8 +91,8 @@ fn weigh(connection: &Connection, index: &Index, query: &Query) -> Done<Weights>
     Ok(Weights::new(size.cast_unsigned(), holders))
 }
 
-/// The rarest words that are there at all, as an FTS5 expression.
-fn expression(query: &Query, weights: &Weights) -> Option<String> {
+/// The rarest words that are there at all.
+fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a str> {
     let mut words: Vec<(u64, &str)> = weights
         .holders()
         .iter()
@@ -68,6 +103,5 @@ fn expression(query: &Query, weights: &Weights) -> Option<String> {
     words.sort();
     let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
     words.truncate(rare.clamp(1, MOST_TERMS));
-    let quoted: Vec<String> = words.iter().map(|(_, word)| format!("\"{word}\"")).collect();
-    (!quoted.is_empty()).then(|| quoted.join(" OR "))
+    words.into_iter().map(|(_, word)| word).collect()
 }
