@@ -209,7 +209,7 @@ async fn followers_miss_nothing_and_repeat_nothing() {
     };
     let (a, b, c, ()) = tokio::join!(
         follow(Offset::Start),
-        follow(Offset::Now),
+        follow(Offset::After(0)),
         follow(Offset::After(0)),
         write
     );
