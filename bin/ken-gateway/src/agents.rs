@@ -196,7 +196,9 @@ fn failure(state: State, cause: Option<Cause>) -> Failure {
 /// POST /agents/:name/:id/abort
 pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let instance = instance(&request)?;
-    request.no_fields().await?;
+    let bytes = request.body().await?;
+    // It has no fields, and unknown ones are ignored here.
+    body::read::<Value>(&bytes)?;
     let work = async |_: Mint| {
         let aborted = gateway
             .store

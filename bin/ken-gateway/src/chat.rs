@@ -12,11 +12,10 @@ use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
 use ken_types::ops::store::{Admission, OpenSession, Policy, Scope, Standing, State};
 use ken_types::{Code, Error};
 use serde::Deserialize;
-use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 
 use crate::body::{self, check_length, pointer, required};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, silence_is_absence};
 use crate::once::{Answer, once};
 use crate::turn::{Waited, check_model, stream_url, wait};
 
@@ -64,7 +63,7 @@ impl Message {
             session,
             policy: self.policy,
             context: self.context()?,
-            raw: self.raw.as_ref().and_then(|raw| to_raw_value(raw).ok()),
+            raw: self.raw.as_ref().map(Value::to_string),
             text: self.text.unwrap_or_default(),
         })
     }
@@ -124,6 +123,13 @@ struct Preference {
 }
 
 impl Preference {
+    fn noted_on(self, answer: Answer) -> Answer {
+        match self.applied {
+            Some(applied) => answer.header("preference-applied", applied),
+            None => answer,
+        }
+    }
+
     fn of(request: &Request, configured: Duration) -> Preference {
         for wish in request
             .header("prefer")
@@ -140,10 +146,11 @@ impl Preference {
             let seconds = wish
                 .split_once('=')
                 .filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
-            if let Some(seconds) = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok()) {
-                let time = configured.min(Duration::from_secs(seconds));
+            let seconds = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok());
+            // Longer than configured is not honoured.
+            if let Some(seconds) = seconds.filter(|seconds| Duration::from_secs(*seconds) <= configured) {
                 return Preference {
-                    time,
+                    time: Duration::from_secs(seconds),
                     applied: Some(format!("wait={seconds}")),
                 };
             }
@@ -178,7 +185,11 @@ async fn converse(
     inbound: Inbound,
 ) -> Result<Answer, Failure> {
     let connector = inbound.connector;
-    let received = gateway.ingress.receive(&mut mint, inbound).await?;
+    let received = gateway
+        .ingress
+        .receive(&mut mint, inbound)
+        .await
+        .map_err(silence_is_absence)?;
     let event = event(&received, connector);
     match received.done {
         Done::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
@@ -279,10 +290,7 @@ impl Turn {
             Waited::Running(standing) => self.running(standing.as_deref())?,
             Waited::Stopping => self.running(None)?.not_kept(),
         };
-        Ok(match preference.applied {
-            Some(applied) => answer.header("preference-applied", applied),
-            None => answer,
-        })
+        Ok(preference.noted_on(answer))
     }
 
     /// `/compact`: the body of a command, with what the compaction found.
@@ -306,7 +314,7 @@ impl Turn {
             "event": self.event,
             "session": self.session,
         });
-        match waited {
+        let answer = match waited {
             Waited::Settled(standing) if standing.state == State::Completed => {
                 let budget = standing
                     .result
@@ -316,12 +324,13 @@ impl Turn {
                     insert(result, "contextBudget", budget);
                 }
                 insert(&mut body, "contextUsage", usage(standing.context_usage));
-                Answer::json(200, &body)
+                Answer::json(200, &body)?
             }
-            Waited::Settled(standing) => self.settled(*standing),
-            Waited::Running(_) => Answer::json(202, &body),
-            Waited::Stopping => Ok(Answer::json(202, &body)?.not_kept()),
-        }
+            Waited::Settled(standing) => self.settled(*standing)?,
+            Waited::Running(_) => Answer::json(202, &body)?,
+            Waited::Stopping => Answer::json(202, &body)?.not_kept(),
+        };
+        Ok(preference.noted_on(answer))
     }
 
     fn settled(&self, standing: Standing) -> Result<Answer, Failure> {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use ken_chat::Ingress;
 use ken_http::{Access, Limiter, Limits, Rate, Request, Server, names_loopback};
 use ken_service::{NoOptions, Program, Start};
-use ken_types::Error;
 use ken_types::config::Config;
+use ken_types::ops::Op;
+use ken_types::{Code, Error};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ pub(crate) const CALL: Duration = Duration::from_secs(10);
 /// The ways to the other parts, and what was configured.
 #[derive(Debug)]
 pub(crate) struct Gateway {
-    pub(crate) store: Pool,
+    pub(crate) store: Store,
     pub(crate) model: Pool,
     pub(crate) agent: Pool,
     pub(crate) kend: Pool,
@@ -33,6 +34,32 @@ pub(crate) struct Gateway {
     public_url: String,
     /// Where it listens, for answers to requests that name no host of this machine.
     own_url: String,
+}
+
+/// The store, as routes call it.
+#[derive(Debug)]
+pub(crate) struct Store(Pool);
+
+impl Store {
+    /// As [`Pool::call`].
+    pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        self.0.call::<O>(args, time).await.map_err(silence_is_absence)
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0
+    }
+}
+
+/// A store that does not answer in time is down for the caller: 503. A deadline (504) is that of his own work.
+pub(crate) fn silence_is_absence(error: Error) -> Error {
+    match error.code {
+        Code::Deadline => Error {
+            code: Code::Unavailable,
+            ..error
+        },
+        _ => error,
+    }
 }
 
 impl Daemon for Gateway {
@@ -70,7 +97,7 @@ pub(crate) fn start(
     let gateway = Arc::new(Gateway {
         ingress: Ingress::new(store.clone()),
         tails: Tails::new(store.clone()),
-        store,
+        store: Store(store),
         model: pool("model"),
         agent: pool("agent"),
         kend: pool("kend"),

@@ -49,7 +49,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
         }
         Err(_) => {
             let parts = [
-                ("store", &gateway.store),
+                ("store", gateway.store.pool()),
                 ("model", &gateway.model),
                 ("agent", &gateway.agent),
             ];

@@ -12,10 +12,10 @@ use crate::body::{check_length, required};
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Identity {
-    connector: Option<String>,
-    actor_id: Option<String>,
-    conversation_id: Option<String>,
-    thread_id: Option<String>,
+    pub(crate) connector: Option<String>,
+    pub(crate) actor_id: Option<String>,
+    pub(crate) conversation_id: Option<String>,
+    pub(crate) thread_id: Option<String>,
 }
 
 /// `at` of a field: in a body a pointer, in a query a parameter.

@@ -6,7 +6,7 @@ use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
 use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyState, KeysBegin, KeysFinish};
 use ken_types::{Error, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::gateway::{CALL, Gateway};
@@ -73,12 +73,42 @@ where
     ]);
     let state = begin(gateway, &name, body).await?;
     if let Some(kept) = state.answer {
-        let response = Response::json_bytes(kept.status, kept.body);
-        return response.text_header("idempotency-replayed", "true");
+        return replayed(kept)
+            .header("idempotency-replayed", "true")
+            .into_response();
     }
     let done = work(Mint::of(state.at, &seed(&state.seed)?)).await;
-    finish(gateway, name, &done, envelope).await?;
+    finish(gateway, name, &done, |failure| {
+        failure.body(envelope, request.id())
+    })
+    .await?;
     done?.into_response()
+}
+
+/// An admission says in its headers what its body says, also the second time.
+fn replayed(kept: KeptAnswer) -> Answer {
+    let answer = Answer {
+        status: kept.status,
+        headers: Vec::new(),
+        keep: false,
+        body: kept.body.into_bytes(),
+    };
+    match serde_json::from_slice::<Admitted>(&answer.body) {
+        Ok(admitted) if kept.status == 202 => answer
+            .header("location", admitted.stream_url)
+            .header("stream-next-offset", admitted.offset),
+        _ => answer,
+    }
+}
+
+/// The body of an admission; that of a chat event, which has more fields, is none.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Admitted {
+    stream_url: String,
+    offset: String,
+    #[serde(rename = "submissionId")]
+    _submission_id: String,
 }
 
 async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
@@ -102,14 +132,14 @@ async fn finish(
     gateway: &Gateway,
     key: String,
     done: &Result<Answer, Failure>,
-    envelope: Envelope,
+    body: impl Fn(&Failure) -> Vec<u8>,
 ) -> Result<(), Error> {
     let answer = match done {
         Ok(answer) if !answer.keep => return Ok(()),
         Ok(answer) => Some(kept(answer.status, &answer.body)),
         Err(failure) => match failure.status_code().as_u16() {
             400..=429 | 503 => None,
-            status => Some(kept(status, &envelope(failure))),
+            status => Some(kept(status, &body(failure))),
         },
     };
     gateway

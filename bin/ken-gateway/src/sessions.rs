@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response, plain};
 use ken_types::Error;
-use ken_types::id::{Mint, Origin, SessionId};
+use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::ops::store::{
     CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession,
-    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
+    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -86,26 +86,41 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 
-/// The body of a cancel: the identity, and which submission.
+/// The body of a cancel: the identity, and which submission. Not flattened, which would let unknown fields through.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Cancel {
-    submission_id: Option<ken_types::id::SubmissionId>,
-    #[serde(flatten)]
-    identity: Identity,
+    submission_id: Option<SubmissionId>,
+    connector: Option<String>,
+    actor_id: Option<String>,
+    conversation_id: Option<String>,
+    thread_id: Option<String>,
+}
+
+impl Cancel {
+    fn scope(self) -> Result<Scope, Error> {
+        let identity = Identity {
+            connector: self.connector,
+            actor_id: self.actor_id,
+            conversation_id: self.conversation_id,
+            thread_id: self.thread_id,
+        };
+        identity.into_scope()
+    }
 }
 
 /// POST /api/chat/sessions/:id/cancel
 pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let cancel = body::read::<Cancel>(&bytes)?;
-    let scope = cancel.identity.into_scope()?;
+    let mut cancel = body::read::<Cancel>(&bytes)?;
+    let submission_id = cancel.submission_id.take();
+    let scope = cancel.scope()?;
     let id = session(&request);
     let work = async |_: Mint| {
         let args = CancelSession {
             scope,
             id: id.clone(),
-            submission_id: cancel.submission_id,
+            submission_id,
         };
         let stopped = gateway
             .store

@@ -10,7 +10,6 @@ use ken_types::ops::store::{
 use ken_types::{Error, Timestamp};
 use ken_wire::Pool;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::command::{Command, CommandName, list};
 use crate::name::check_name;
@@ -63,7 +62,8 @@ pub struct Inbound {
     pub session: Option<String>,
     pub policy: Policy,
     pub context: Option<Value>,
-    pub raw: Option<Box<RawValue>>,
+    /// JSON.
+    pub raw: Option<String>,
 }
 
 /// What became of it. The event is stored in every case.

@@ -127,8 +127,20 @@ impl Failure {
         self.0.close
     }
 
-    /// The body, in the envelope of an area or in the common one.
-    pub(crate) fn body(&self, envelope: Envelope) -> Vec<u8> {
+    /// The body that the caller of a request gets: in the envelope of an area, or in the common one. Of a defect it
+    /// tells the line of the log, nothing else.
+    pub fn body(&self, envelope: Envelope, request_id: &str) -> Vec<u8> {
+        if self.error().code != Code::Internal {
+            return self.written(envelope);
+        }
+        let mut hidden = self.clone();
+        hidden.0.error.message = format!("internal error; see the log line of request {request_id}");
+        hidden.0.error.hint = None;
+        hidden.0.error.at = None;
+        hidden.written(envelope)
+    }
+
+    fn written(&self, envelope: Envelope) -> Vec<u8> {
         match self.0.common {
             true => plain(self),
             false => envelope(self),
@@ -137,13 +149,6 @@ impl Failure {
 
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.0.headers
-    }
-
-    /// What a defect tells a client: the line of the log, nothing else.
-    pub(crate) fn hide_behind(&mut self, request_id: &str) {
-        self.0.error.message = format!("internal error; see the log line of request {request_id}");
-        self.0.error.hint = None;
-        self.0.error.at = None;
     }
 }
 
@@ -225,6 +230,18 @@ mod tests {
             text,
             r#"{"error":"text is missing","code":"invalid","at":"/text","eventId":"tui:1"}"#
         );
+    }
+
+    #[test]
+    fn a_defect_tells_the_line_of_the_log_and_nothing_else() {
+        let defect = Failure::from(Error::internal("inside out").at("/x").hint("look inside"));
+        for envelope in [plain as Envelope, typed] {
+            let text = String::from_utf8(defect.body(envelope, "01K2")).unwrap();
+            assert!(
+                text.contains("01K2") && !text.contains("inside") && !text.contains("/x"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

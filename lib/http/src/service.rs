@@ -189,14 +189,13 @@ impl<S> Answer<S> {
         response
     }
 
-    fn failed(&self, mut failure: Failure) -> http::Response<Body> {
+    fn failed(&self, failure: Failure) -> http::Response<Body> {
+        let id = self.id.to_str().unwrap_or_default();
         if failure.error().code == Code::Internal {
-            let id = self.id.to_str().unwrap_or_default();
             tracing::error!(request = id, error = %failure.error(), "a request failed");
-            failure.hide_behind(id);
         }
         let status = failure.status_code();
-        let mut response = Response::json_bytes(status.as_u16(), failure.body(self.envelope)).0;
+        let mut response = Response::json_bytes(status.as_u16(), failure.body(self.envelope, id)).0;
         if status.as_u16() == 499 {
             // Not registered, so it has no phrase of its own.
             response

@@ -193,7 +193,7 @@ fn store_event(
     answer: &impl serde::Serialize,
 ) -> Done<i64> {
     let context = event.context.as_ref().map(serde_json::to_string).transpose()?;
-    let raw = event.raw.as_ref().map(|raw| raw.get());
+    let raw = event.raw.as_deref();
     let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, answer)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     let values = params![

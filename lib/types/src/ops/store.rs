@@ -239,9 +239,10 @@ pub struct InboundEvent {
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
-    /// Whatever the connector wants kept beside it.
+    /// Whatever the connector wants kept beside it: JSON, but as text, so that it may be as deep as a body may be and
+    /// still fit into a line of the wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw: Option<Box<RawValue>>,
+    pub raw: Option<String>,
 }
 
 /// Which session.
