@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::contract::Contract;
+
 /// How long a test waits for a byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -14,6 +16,7 @@ pub struct Client {
     to: TcpStream,
     from: BufReader<TcpStream>,
     host: String,
+    checked: bool,
 }
 
 /// An answer, whole.
@@ -23,11 +26,14 @@ pub struct Answer {
     /// Names in lower case, in the order they came.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// It has the headers of a body that is not sent.
+    pub is_to_head: bool,
 }
 
 /// A request in the making.
 pub struct Exchange<'a> {
     client: &'a mut Client,
+    target: String,
     head: String,
     body: Option<Vec<u8>>,
 }
@@ -46,14 +52,28 @@ impl Client {
             to,
             from,
             host: address.to_string(),
+            checked: false,
         })
+    }
+
+    /// Every answer to a request that is sent from here on is held to the contract.
+    pub fn checked(mut self) -> Client {
+        self.checked = true;
+        self
     }
 
     /// A request with `Host`; nothing else unless it is added.
     pub fn request(&mut self, method: &str, target: &str) -> Exchange<'_> {
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.host);
+        let host = self.host.clone();
+        self.request_to(method, target, &host)
+    }
+
+    /// A request with another `Host`.
+    pub fn request_to(&mut self, method: &str, target: &str, host: &str) -> Exchange<'_> {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
         Exchange {
             client: self,
+            target: target.to_owned(),
             head,
             body: None,
         }
@@ -97,6 +117,7 @@ impl Client {
             status,
             headers,
             body: Vec::new(),
+            is_to_head: method == "HEAD",
         };
         let bodiless = method == "HEAD" || status == 204 || status == 304 || status < 200;
         answer.body = match (
@@ -196,8 +217,13 @@ impl Exchange<'_> {
 
     pub fn try_send(self) -> std::io::Result<Answer> {
         let method = self.head.split(' ').next().unwrap_or_default().to_owned();
+        let target = self.target.clone();
         let client = self.write()?;
-        client.try_answer(&method)
+        let answer = client.try_answer(&method)?;
+        if client.checked {
+            Contract::get().check(&method, &target, &answer);
+        }
+        Ok(answer)
     }
 
     /// Sends and does not wait.
@@ -243,7 +269,29 @@ impl Answer {
     /// Fails the test unless the status is this one; then the body shows why.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
-        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(self.status, status, "{}", self.shown());
         self
+    }
+
+    /// Fails the test unless it is this error: status, code (or, where errors are typed, type), and what is wrong.
+    #[track_caller]
+    pub fn refused(self, status: u16, code: &str, at: &str) -> Answer {
+        assert_eq!(self.status, status, "{}", self.shown());
+        let body = self.json();
+        let (found, place) = match body["error"].is_object() {
+            true => (&body["error"]["type"], &body["error"]["meta"]["at"]),
+            false => (&body["code"], &body["at"]),
+        };
+        let found = (
+            found.as_str().unwrap_or_default(),
+            place.as_str().unwrap_or_default(),
+        );
+        assert_eq!(found, (code, at), "{}", self.shown());
+        self
+    }
+
+    /// The body as text.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
     }
 }

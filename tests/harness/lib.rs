@@ -4,10 +4,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod contract;
 mod http;
 mod sse;
 mod system;
 
+pub use contract::Contract;
 pub use http::{Answer, Client, Exchange};
 pub use sse::{Frame, Stream};
-pub use system::{Builder, System, binary, until};
+pub use system::{Builder, System, binary, scripted, scripted_builder, tui, until};

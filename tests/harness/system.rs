@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -68,6 +69,12 @@ impl Builder {
         builder
     }
 
+    /// The lines of its `secrets.env`.
+    pub fn secrets(mut self, text: &str) -> Builder {
+        self.files.push(("secrets.env".to_owned(), text.to_owned()));
+        self
+    }
+
     pub fn start(self) -> System {
         let home = tempfile::tempdir().expect("a folder");
         if !self.config.is_empty() {
@@ -75,7 +82,9 @@ impl Builder {
         }
         let mut env = self.env;
         for (name, text) in &self.files {
-            std::fs::write(home.path().join(name), text).expect("a file");
+            let path = home.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
             if name == "script.jsonl" {
                 env.push((
                     "KEN_SCRIPT".to_owned(),
@@ -230,8 +239,9 @@ impl System {
         up.wait().expect("ken up").code()
     }
 
+    /// A client that holds every answer to the contract.
     pub fn client(&self) -> Client {
-        Client::connect(self.address())
+        Client::connect(self.address()).checked()
     }
 
     pub fn get(&self, target: &str) -> Answer {
@@ -266,7 +276,7 @@ impl System {
 }
 
 /// The identity that the tests use, and further fields.
-fn tui(fields: &[(&str, Value)]) -> Value {
+pub fn tui(fields: &[(&str, Value)]) -> Value {
     let mut body = json!({"connector": "tui", "actorId": "a", "conversationId": "c"});
     for (name, value) in fields {
         body[*name] = value.clone();
@@ -334,4 +344,27 @@ impl System {
             }
         }
     }
+}
+
+/// A system whose model answers by what a prompt holds: `hold` keeps the turn for a minute, `pause` for 50 ms, `think`
+/// thinks first, `tools` calls two tools that nobody has, `refused` is a failure of the provider, `length` is cut;
+/// everything else is answered at once.
+pub fn scripted() -> System {
+    scripted_builder().start()
+}
+
+/// As [`scripted`], for more settings.
+pub fn scripted_builder() -> Builder {
+    Builder::default().script(&[
+        json!({"purpose": "compaction", "events": [{"text": "They talked."}]}),
+        json!({"when": "hold", "events": [{"text": "part"}, {"sleep_ms": 60_000}, {"text": " and rest"}]}),
+        json!({"when": "pause", "events": [{"sleep_ms": 50}, {"text": "Rested."}]}),
+        json!({"when": "think", "events": [{"think": "Hm. "}, {"think": "So."}, {"text": "I "}, {"text": "see."}]}),
+        json!({"when": "tools", "after_tools": 2, "events": [{"text": "Tools are gone."}]}),
+        json!({"when": "tools", "events": [{"text": "Let me look."}, {"tool": {"name": "absent", "arguments": {"secret": "x"}}},
+            {"tool": {"name": "missing", "arguments": {}}}]}),
+        json!({"when": "refused", "events": [{"text": "I "}, {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"when": "length", "events": [{"text": "And so"}, {"stop": "length"}]}),
+        json!({"events": [{"text": "Hello"}, {"text": " there."}]}),
+    ])
 }

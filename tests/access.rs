@@ -1,0 +1,239 @@
+//! Who may call: peer, forwarding headers, host, origin, secret; and how often.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::os::unix::fs::PermissionsExt;
+
+use ken_tests::{Answer, Builder, System, scripted_builder};
+use serde_json::json;
+
+const GUARDED: [&str; 7] = [
+    "/api/chat/sessions",
+    "/api/nothing",
+    "/agents/orchestrator/x",
+    "/agents/nothing",
+    "/workflows/x",
+    "/runs/x",
+    "/streams/x",
+];
+
+/// What makes a request one from elsewhere, whatever its peer is.
+const FOREIGN: [(&str, &str); 10] = [
+    ("Forwarded", "for=10.0.0.1"),
+    ("X-Forwarded-For", "127.0.0.1"),
+    ("X-Real-IP", "::1"),
+    ("Origin", "http://evil.test"),
+    ("Origin", "null"),
+    ("Origin", "http://localhost.evil.test"),
+    ("Sec-Fetch-Site", "cross-site"),
+    ("Host", "evil.test"),
+    ("Host", "127.0.0.1.evil.test"),
+    ("Host", "0.0.0.0"),
+];
+
+const LOCAL: [(&str, &str); 11] = [
+    ("Forwarded", ""),
+    ("X-Forwarded-For", ""),
+    ("X-Real-IP", " "),
+    ("Origin", "http://localhost:8080"),
+    ("Origin", "https://127.0.0.1"),
+    ("Sec-Fetch-Site", "same-origin"),
+    ("Host", "localhost"),
+    ("Host", "127.8.8.8:1"),
+    ("Host", "[::1]:3940"),
+    ("X-Api-Secret", "wrong"),
+    ("X-Api-Secret", ""),
+];
+
+fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let mut client = system.client();
+    let host = headers.iter().find(|(name, _)| *name == "Host");
+    let address = system.address().to_string();
+    let request = client.request_to("GET", path, host.map_or(&address, |(_, host)| host));
+    let others = headers.iter().filter(|(name, _)| *name != "Host");
+    others
+        .fold(request, |request, (name, value)| request.header(name, value))
+        .send()
+}
+
+/// Without a secret nobody from elsewhere comes in, so every refusal is a 503.
+#[test]
+fn who_is_local() {
+    let system = System::start();
+    for header in LOCAL {
+        get(&system, "/api/chat/sessions", &[header]).expect(200);
+    }
+    for header in FOREIGN {
+        let answer = get(&system, "/api/chat/sessions", &[header]).expect(503);
+        assert_eq!(answer.at("/code"), "unavailable", "{header:?}");
+        get(&system, "/api/chat/sessions", &[header, ("X-Api-Secret", "any")]).expect(503);
+        for open in ["/health", "/ready", "/openapi.json"] {
+            get(&system, open, &[header]).expect(200);
+        }
+    }
+    for path in GUARDED {
+        let answer = get(&system, path, &[("X-Real-IP", "10.0.0.1")]).expect(503);
+        assert_eq!(
+            answer.at("/code"),
+            "unavailable",
+            "{path}: not the common envelope"
+        );
+    }
+    // The way of the messenger has a secret of its own.
+    get(&system, "/channels/nothing", &[("X-Real-IP", "10.0.0.1")]).expect(404);
+}
+
+#[test]
+fn the_secret() {
+    let system = Builder::default().secrets("API_SECRET =  s3cret \n").start();
+    let foreign = ("X-Forwarded-For", "10.0.0.1");
+    for path in GUARDED {
+        get(&system, path, &[foreign]).refused(401, "unauthenticated", "x-api-secret");
+        let right = get(&system, path, &[foreign, ("X-Api-Secret", "s3cret")]);
+        assert!([200, 404, 405, 503].contains(&right.status), "{path}: {right:?}");
+    }
+    for wrong in ["s3cre", "s3crett", "S3CRET"] {
+        get(&system, "/api/knowledge", &[foreign, ("X-Api-Secret", wrong)]).expect(401);
+    }
+    let twice = [("X-Api-Secret", "s3cret"), ("X-Api-Secret", "s3cret")];
+    get(&system, "/api/knowledge", &[foreign, twice[0], twice[1]]).expect(401);
+    get(&system, "/api/knowledge", &[("X-Api-Secret", "wrong")]).expect(200);
+    // Before the body is read, and before what is wrong with it.
+    let mut client = system.client();
+    let request = client
+        .request("POST", "/api/chat/events")
+        .header(foreign.0, foreign.1);
+    request
+        .header("Content-Type", "text/plain")
+        .header("Content-Length", "99999999")
+        .send()
+        .expect(401);
+    let mut client = system.client();
+    let request = client
+        .request("DELETE", "/api/chat/events")
+        .header(foreign.0, foreign.1);
+    request.send().expect(401);
+}
+
+#[test]
+fn wrong_secrets_are_counted_and_the_right_one_is_not_refused_for_them() {
+    let system = Builder::default().secrets("API_SECRET=s3cret").start();
+    let ask = |secret| {
+        get(
+            &system,
+            "/api/knowledge",
+            &[("X-Real-IP", "10.0.0.1"), ("X-Api-Secret", secret)],
+        )
+    };
+    for _ in 0..20 {
+        ask("wrong").expect(401);
+    }
+    let refused = ask("wrong").refused(429, "busy", "x-api-secret");
+    assert!(refused.header("retry-after").is_some());
+    ask("s3cret").expect(200);
+}
+
+#[test]
+fn rates() {
+    let system = scripted_builder()
+        .secrets("API_SECRET=s3cret")
+        .env("RATE_LIMIT_CHAT", "2/minute")
+        .env("RATE_LIMIT_API", "3/hour")
+        .start();
+    let ask = |method: &str, target: &str| {
+        let mut client = system.client();
+        let request = client
+            .request(method, target)
+            .header("X-Api-Secret", "s3cret")
+            .header("X-Real-IP", "10.0.0.1");
+        let body = json!({"text": "hello", "message": "hello"});
+        match method {
+            "POST" => request.json(&body).send(),
+            _ => request.send(),
+        }
+    };
+    for left in ["2", "1", "0"] {
+        let answer = ask("GET", "/api/knowledge").expect(200);
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("3"));
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some(left));
+    }
+    let refused = ask("GET", "/agents/orchestrator/x").refused(429, "busy", "");
+    assert_eq!(refused.header("retry-after"), Some("1200"));
+    ask("GET", "/runs").refused(429, "busy", "");
+    // Prompts have a bucket of their own, wherever they go in.
+    ask("POST", "/api/chat/events").expect(200);
+    ask("POST", "/agents/orchestrator/x").expect(202);
+    ask("POST", "/api/chat/events").refused(429, "busy", "");
+    for _ in 0..5 {
+        assert_eq!(
+            system
+                .get("/api/knowledge")
+                .expect(200)
+                .header("x-ratelimit-limit"),
+            None
+        );
+    }
+}
+
+#[test]
+fn local_callers_can_be_limited_too() {
+    let system = Builder::default()
+        .env("RATE_LIMIT_API", "1/minute")
+        .env("RATE_LIMIT_LOOPBACK", "true")
+        .start();
+    system.get("/api/knowledge").expect(200);
+    system.get("/api/knowledge").expect(429);
+    system.get("/health").expect(200);
+}
+
+#[test]
+fn secrets_that_others_can_read_are_refused() {
+    let mut system = Builder::default().secrets("API_SECRET=s3cret").start();
+    system.down();
+    let file = system.home().join("secrets.env");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let output = system.ken(&["up", "--port", "0"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("secrets.env") && !said.contains("s3cret"),
+        "{said}"
+    );
+}
+
+/// A store that is silent is one that is down, for whoever waits for it.
+#[test]
+fn a_silent_store_is_a_503() {
+    let system = System::start();
+    let stop = nix::sys::signal::Signal::SIGSTOP;
+    let session = system.session();
+    system.signal("store", stop);
+    let address = system.address();
+    let ask = |method: &'static str, target: String| {
+        std::thread::spawn(move || {
+            let mut client = ken_tests::Client::connect(address).checked();
+            let body = json!({"title": "t", "content": "c", "text": "hello", "message": "hello"});
+            match method {
+                "POST" => client.post(&target, &body).status,
+                _ => client.get(&target).status,
+            }
+        })
+    };
+    let asked = [
+        ask("GET", "/api/chat/sessions".into()),
+        ask("POST", "/api/chat/events".into()),
+        ask("POST", "/agents/orchestrator/x".into()),
+        ask("GET", format!("/agents/orchestrator/{session}")),
+    ];
+    for thread in asked {
+        assert_eq!(thread.join().unwrap(), 503);
+    }
+    system.get("/health").expect(200);
+    system.signal("store", nix::sys::signal::Signal::SIGCONT);
+    ken_tests::until("it answers again", || {
+        system
+            .client()
+            .request("GET", "/api/knowledge")
+            .try_send()
+            .is_ok_and(|answer| answer.status == 200)
+    });
+}

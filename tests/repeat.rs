@@ -1,0 +1,239 @@
+//! Idempotency-Key: the same request again, also while it is worked on and after parts were killed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use ken_tests::{Answer, Client, System, scripted, tui, until};
+use serde_json::{Value, json};
+
+const CHAT: &str = "/api/chat/events";
+
+fn send(system: &System, target: &str, key: &str, body: &Value) -> Answer {
+    let mut client = system.client();
+    client
+        .request("POST", target)
+        .header("Idempotency-Key", key)
+        .json(body)
+        .send()
+}
+
+fn replayed(answer: &Answer) -> bool {
+    answer.header("idempotency-replayed") == Some("true")
+}
+
+fn prompts(system: &System, session: &str) -> usize {
+    let target = format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c");
+    system
+        .get(&target)
+        .expect(200)
+        .at("/exchanges")
+        .as_array()
+        .unwrap()
+        .len()
+}
+
+#[test]
+fn repeats() {
+    let system = scripted();
+    the_first_answer(&system);
+    keys(&system);
+    not_kept(&system);
+    kept_failures(&system);
+    joined(&system);
+    after_kills(&system);
+}
+
+/// The same status and body again, on every POST.
+fn the_first_answer(system: &System) {
+    let session = system.session();
+    let prompt = tui(&[("text", json!("hello")), ("session", json!(session))]);
+    for (number, (target, body, status)) in [
+        (CHAT.to_owned(), prompt.clone(), 200),
+        (CHAT.to_owned(), tui(&[("text", json!("hello"))]), 200),
+        (CHAT.to_owned(), tui(&[("text", json!("/new x"))]), 200),
+        ("/api/chat/sessions".to_owned(), tui(&[]), 201),
+        ("/api/chat/sessions/nothing/resume".to_owned(), tui(&[]), 201),
+        (format!("/api/chat/sessions/{session}/cancel"), tui(&[]), 200),
+        (
+            "/api/knowledge".to_owned(),
+            json!({"title": "t", "content": "c"}),
+            201,
+        ),
+        ("/api/knowledge/reindex".to_owned(), json!({}), 202),
+        (
+            "/agents/orchestrator/x".to_owned(),
+            json!({"message": "hello"}),
+            202,
+        ),
+        ("/agents/orchestrator/x/abort".to_owned(), json!({}), 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let key = &format!("first-{number}");
+        let first = send(system, &target, key, &body).expect(status);
+        assert!(!replayed(&first), "{target}");
+        let again = send(system, &target, key, &body).expect(status);
+        assert!(replayed(&again), "{target}");
+        assert_eq!(again.body, first.body, "{target}");
+        assert_eq!(again.header("location"), first.header("location"), "{target}");
+    }
+    assert_eq!(prompts(system, &session), 1);
+    // Another path, or another key, is another request.
+    let other = send(system, CHAT, "second", &prompt).expect(200);
+    assert!(!replayed(&other));
+    assert_eq!(prompts(system, &session), 2);
+    let at_another_path = send(
+        system,
+        "/agents/orchestrator/z",
+        "second",
+        &json!({"message": "hello"}),
+    );
+    assert!(!replayed(&at_another_path.expect(202)));
+    // Another body is a conflict.
+    send(system, CHAT, "second", &json!({"text": "other"})).refused(409, "conflict", "idempotency-key");
+    send(
+        system,
+        "/agents/orchestrator/z",
+        "second",
+        &json!({"message": "other"}),
+    )
+    .refused(409, "idempotency_conflict", "idempotency-key");
+}
+
+fn keys(system: &System) {
+    for key in ["", "a b", &"x".repeat(256)] {
+        send(system, CHAT, key, &json!({"text": "hello"})).refused(400, "invalid", "idempotency-key");
+    }
+    send(system, CHAT, &"!".repeat(255), &json!({"text": "hello"})).expect(200);
+    let mut client = system.client();
+    let twice = client
+        .request("POST", CHAT)
+        .header("Idempotency-Key", "a")
+        .header("Idempotency-Key", "b");
+    twice
+        .json(&json!({"text": "hello"}))
+        .send()
+        .refused(400, "invalid", "idempotency-key");
+}
+
+/// Answers that accepted nothing: the key may be used for another try.
+fn not_kept(system: &System) {
+    let session = system.session();
+    for (key, body, status) in [
+        ("n400", json!({"text": ""}), 400),
+        ("n400c", tui(&[("text", json!("/rename x"))]), 400),
+        (
+            "n403",
+            tui(&[
+                ("text", json!("hello")),
+                ("session", json!(session)),
+                ("actorId", json!("other")),
+            ]),
+            403,
+        ),
+        (
+            "n404",
+            tui(&[("text", json!("hello")), ("session", json!("nowhere"))]),
+            404,
+        ),
+    ] {
+        for _ in 0..2 {
+            assert!(!replayed(&send(system, CHAT, key, &body).expect(status)), "{key}");
+        }
+        assert!(!replayed(
+            &send(system, CHAT, key, &tui(&[("text", json!("hello"))])).expect(200)
+        ));
+    }
+    let mut client = system.client();
+    let held = client.request("POST", CHAT).header("Prefer", "respond-async");
+    held.json(&tui(&[("text", json!("hold")), ("session", json!(session))]))
+        .send()
+        .expect(202);
+    let body = tui(&[
+        ("text", json!("hello")),
+        ("session", json!(session)),
+        ("policy", json!("reject")),
+    ]);
+    send(system, CHAT, "n409", &body).expect(409);
+    system
+        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
+        .expect(200);
+    until("the session is idle", || {
+        send(system, CHAT, "n409", &body).status == 200
+    });
+    assert!(replayed(&send(system, CHAT, "n409", &body).expect(200)));
+}
+
+/// A turn that was accepted and failed is not done again.
+fn kept_failures(system: &System) {
+    let session = system.session();
+    let body = tui(&[("text", json!("refused")), ("session", json!(session))]);
+    let first = send(system, CHAT, "failed", &body).expect(502);
+    let again = send(system, CHAT, "failed", &body).expect(502);
+    assert!(replayed(&again) && again.body == first.body);
+    assert_eq!(prompts(system, &session), 1);
+    let target = "/agents/orchestrator/failed?wait=result";
+    let first = send(system, target, "failed", &json!({"message": "refused"})).expect(500);
+    let again = send(system, target, "failed", &json!({"message": "refused"})).expect(500);
+    assert!(replayed(&again) && again.body == first.body);
+}
+
+/// One that is still being worked on is joined.
+fn joined(system: &System) {
+    let session = system.session();
+    let body = tui(&[("text", json!("pause")), ("session", json!(session))]);
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (address, body) = (system.address(), body.clone());
+            std::thread::spawn(move || {
+                let mut client = Client::connect(address).checked();
+                let request = client.request("POST", CHAT).header("Idempotency-Key", "joined");
+                request.json(&body).send().expect(200).text("/submissionId")
+            })
+        })
+        .collect();
+    let ids: Vec<String> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(prompts(system, &session), 1);
+}
+
+fn after_kills(system: &System) {
+    let session = system.session();
+    let body = tui(&[("text", json!("hello")), ("session", json!(session))]);
+    let first = send(system, CHAT, "kept", &body).expect(200);
+    for part in ["store", "gateway"] {
+        system.kill(part);
+        until("it answers again", || {
+            let mut client = Client::connect(system.address());
+            let request = client.request("POST", CHAT).header("Idempotency-Key", "kept");
+            request
+                .json(&body)
+                .try_send()
+                .is_ok_and(|answer| answer.status == 200 && answer.body == first.body && replayed(&answer))
+        });
+    }
+    // Killed in the middle of the work, which goes on; the repeat joins it.
+    for (number, part) in ["gateway", "store", "agent"].into_iter().enumerate() {
+        let session = system.session();
+        let body = tui(&[("text", json!("pause pause")), ("session", json!(session))]);
+        let key = format!("cut-{part}");
+        let (address, sent, name) = (system.address(), body.clone(), key.clone());
+        let asked = std::thread::spawn(move || {
+            let mut client = Client::connect(address);
+            let request = client.request("POST", CHAT).header("Idempotency-Key", &name);
+            request.json(&sent).try_send().is_ok()
+        });
+        until("it is accepted", || prompts(system, &session) == 1);
+        system.kill(part);
+        asked.join().unwrap();
+        until("it is answered", || {
+            let mut client = Client::connect(system.address());
+            let request = client.request("POST", CHAT).header("Idempotency-Key", &key);
+            request
+                .json(&body)
+                .try_send()
+                .is_ok_and(|answer| answer.status == 200)
+        });
+        assert_eq!(prompts(system, &session), 1, "{part}, {number}");
+    }
+}

@@ -1,0 +1,352 @@
+//! Sessions: made, resumed, listed, cancelled, archived; and whose they are.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ken_tests::{Answer, System, scripted, tui};
+use serde_json::{Value, json};
+
+const SESSIONS: &str = "/api/chat/sessions";
+const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
+
+fn list(system: &System, query: &str) -> Vec<Value> {
+    let page = system.get(&format!("{SESSIONS}?{query}")).expect(200).json();
+    page["sessions"].as_array().unwrap().clone()
+}
+
+fn ids(sessions: &[Value]) -> Vec<&str> {
+    sessions
+        .iter()
+        .map(|session| session["sessionId"].as_str().unwrap())
+        .collect()
+}
+
+fn resume(system: &System, selector: &str, identity: &Value) -> Answer {
+    system.post(&format!("{SESSIONS}/{selector}/resume"), identity)
+}
+
+fn archive(system: &System, id: &str, scope: &str) -> Answer {
+    system.delete(&format!("{SESSIONS}/{id}?{scope}"))
+}
+
+fn rename(system: &System, id: &str, name: &str) {
+    system.say(id, &format!("/rename {name}")).expect(200);
+}
+
+fn updated(system: &System, id: &str) -> Value {
+    let all = list(system, &format!("{SCOPE}&limit=100"));
+    let found = all.iter().find(|session| session["sessionId"] == id);
+    found.unwrap()["updatedAt"].clone()
+}
+
+#[test]
+fn sessions() {
+    let system = scripted();
+    created(&system);
+    listed(&system);
+    resumed(&system);
+    scopes(&system);
+    archived(&system);
+    cancelled(&system);
+    updated_at(&system);
+}
+
+fn created(system: &System) {
+    let answer = system.post(SESSIONS, &tui(&[])).expect(201);
+    let id = answer.text("/session/id");
+    assert_eq!(
+        answer.json(),
+        json!({"session": {"id": id, "surface": "tui", "created": true}})
+    );
+    // Its stream is there, and empty.
+    let stream = system.get(&format!("/agents/orchestrator/{id}")).expect(200);
+    assert_eq!(
+        (stream.body.as_slice(), stream.header("stream-next-offset")),
+        (&b"[]"[..], Some("-1"))
+    );
+    for (body, at) in [
+        (json!({}), "/connector"),
+        (tui(&[("connector", json!("web-api"))]), "/connector"),
+        (tui(&[("actorId", json!(" "))]), "/actorId"),
+        (tui(&[("conversationId", json!(3))]), "/conversationId"),
+        (tui(&[("threadId", json!(""))]), "/threadId"),
+    ] {
+        system.post(SESSIONS, &body).refused(400, "invalid", at);
+    }
+}
+
+fn listed(system: &System) {
+    let scope = "connector=web-api&actorId=list&conversationId=l";
+    let say = |text: &str| {
+        let body = json!({"text": text, "actorId": "list", "conversationId": "l"});
+        system
+            .post("/api/chat/events", &body)
+            .expect(200)
+            .text("/session/id")
+    };
+    let long = format!("  many \n words {}", "x".repeat(100));
+    let (first, second) = (say("hello  there"), say(&long));
+    let all = list(system, scope);
+    assert_eq!(ids(&all), [second.as_str(), &first]);
+    assert_eq!(all[1]["title"], "hello there");
+    let title = all[0]["title"].as_str().unwrap();
+    assert!(
+        title.starts_with("many words xxx") && title.ends_with("x...") && title.chars().count() == 80,
+        "{title}"
+    );
+    assert_eq!(
+        (&all[0]["origin"], &all[0]["actorId"], &all[0]["conversationId"]),
+        (&json!("web"), &json!("list"), &json!("l"))
+    );
+    assert!(all[0].get("displayName").is_none() && all[0].get("threadId").is_none());
+    // Of every scope, and of part of one.
+    assert!(list(system, "limit=100").len() >= 3);
+    system
+        .get(&format!("{SESSIONS}?actorId=list&conversationId=l"))
+        .refused(400, "invalid", "?connector");
+    // An absent thread equals only an absent one.
+    assert_eq!(list(system, &format!("{scope}&threadId=t")).len(), 0);
+    pages(system, scope, &say);
+}
+
+/// A cursor names a position: what is new neither repeats nor hides others.
+fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
+    let mut expected: BTreeSet<String> = (0..5).map(|_| say("hello")).collect();
+    expected.extend(ids(&list(system, scope)).iter().map(ToString::to_string));
+    let mut seen = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = system
+            .get(&format!("{SESSIONS}?{scope}&limit=2{after}"))
+            .expect(200)
+            .json();
+        seen.extend(
+            ids(page["sessions"].as_array().unwrap())
+                .iter()
+                .map(ToString::to_string),
+        );
+        assert_eq!(page["page"]["limit"], 2);
+        say("hello in between");
+        match page["page"].get("after") {
+            Some(cursor) => {
+                assert_eq!(page["page"]["hasMore"], true);
+                after = format!("&after={}", cursor.as_str().unwrap());
+            }
+            None => break assert_eq!(page["page"]["hasMore"], false),
+        }
+    }
+    assert_eq!(seen.iter().cloned().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(seen.len(), expected.len(), "a session came twice");
+    // Of another list.
+    system
+        .get(&format!("{SESSIONS}?{SCOPE}{after}"))
+        .refused(400, "invalid", "?after");
+    system
+        .get(&format!("/api/knowledge?{}", after.trim_start_matches('&')))
+        .refused(400, "invalid", "?after");
+}
+
+fn resumed(system: &System) {
+    let id = system.session();
+    let answer = resume(system, &id, &tui(&[])).expect(200);
+    assert_eq!(
+        answer.json(),
+        json!({"session": {"id": id, "surface": "tui", "created": false}})
+    );
+    rename(system, &id, "Night shift");
+    for selector in [id.as_str(), "Night%20shift", "%20Night%20shift%20"] {
+        let answer = resume(system, selector, &tui(&[])).expect(200);
+        assert_eq!(
+            (answer.text("/session/id"), answer.text("/session/title")),
+            (id.clone(), "Night shift".into())
+        );
+    }
+    // Nothing owned matches: a fresh one, with a new id.
+    for selector in [
+        "night%20shift",
+        "Night",
+        "nothing",
+        "tui-2027-02-03T04-05-06-789Z-0f3c9a1e",
+    ] {
+        let answer = resume(system, selector, &tui(&[])).expect(201);
+        assert_eq!(answer.at("/session/created"), true);
+        assert!(answer.text("/session/id") != id && answer.text("/session/id") != selector);
+    }
+    resume(system, "%20", &tui(&[])).expect(400);
+    resume(system, &id, &tui(&[("actorId", json!("other"))])).refused(403, "forbidden", "");
+    resume(system, "Night%20shift", &tui(&[("actorId", json!("other"))])).expect(201);
+    resume(system, &id, &tui(&[("connector", json!("web-api"))])).refused(400, "invalid", "/connector");
+    // Names need not be unique, but then they select nothing.
+    rename(system, &system.session(), "Night shift");
+    resume(system, "Night%20shift", &tui(&[])).refused(409, "conflict", "");
+    // An id comes before a name.
+    let other = system.session();
+    rename(system, &other, &id);
+    assert_eq!(resume(system, &id, &tui(&[])).expect(200).text("/session/id"), id);
+}
+
+fn scopes(system: &System) {
+    let id = system.session();
+    let paths = |id: &str, scope: &str| {
+        [
+            system.get(&format!("{SESSIONS}/{id}/transcript?{scope}")),
+            archive(system, id, scope),
+            {
+                let parts = scope.split('&').map(|pair| pair.split_once('=').unwrap());
+                let body: Value = parts
+                    .map(|(name, value)| (name.to_owned(), json!(value)))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into();
+                system.post(&format!("{SESSIONS}/{id}/cancel"), &body)
+            },
+        ]
+    };
+    for scope in [
+        "connector=tui&actorId=other&conversationId=c",
+        "connector=tui&actorId=a&conversationId=other",
+        "connector=web-api&actorId=a&conversationId=c",
+        "connector=messenger&actorId=a&conversationId=c",
+        "connector=tui&actorId=a&conversationId=c&threadId=t",
+    ] {
+        _ = paths(&id, scope).map(|answer| answer.refused(403, "forbidden", ""));
+    }
+    _ = paths("tui-nobody", SCOPE).map(|answer| answer.refused(404, "not_found", ""));
+    // Transcript, cancel and delete take ids only.
+    rename(system, &id, "Only-a-name");
+    _ = paths("Only-a-name", SCOPE).map(|answer| answer.expect(404));
+    let threaded = tui(&[("threadId", json!("t"))]);
+    let threaded = system.post(SESSIONS, &threaded).expect(201).text("/session/id");
+    _ = paths(&threaded, SCOPE).map(|answer| answer.expect(403));
+    _ = paths(&threaded, &format!("{SCOPE}&threadId=t")).map(|answer| answer.expect(200));
+}
+
+fn archived(system: &System) {
+    let id = system.session();
+    rename(system, &id, "Attic");
+    system.say(&id, "hello").expect(200);
+    for _ in 0..2 {
+        let answer = archive(system, &id, SCOPE).expect(200);
+        assert_eq!(answer.json(), json!({"session": {"id": id}, "archived": true}));
+    }
+    assert!(!ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
+    let attic = list(system, &format!("{SCOPE}&archived=1&limit=100"));
+    assert!(ids(&attic).contains(&id.as_str()) && attic[0]["archivedAt"].is_string());
+    system.say("Attic", "hello").expect(404);
+    assert_ne!(
+        resume(system, "Attic", &tui(&[])).expect(201).text("/session/id"),
+        id
+    );
+    let transcript = system
+        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
+        .expect(200);
+    assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 1);
+    // Resuming or prompting by id brings it back.
+    resume(system, &id, &tui(&[])).expect(200);
+    assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
+    archive(system, &id, SCOPE).expect(200);
+    system.say(&id, "hello").expect(200);
+    assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
+    // Not while a turn runs or waits.
+    hold(system, &id);
+    archive(system, &id, SCOPE).refused(409, "conflict", "");
+    system
+        .post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[]))
+        .expect(200);
+}
+
+/// A turn that lasts; its submission.
+fn hold(system: &System, id: &str) -> String {
+    let mut client = system.client();
+    let request = client
+        .request("POST", "/api/chat/events")
+        .header("Prefer", "respond-async");
+    let body = tui(&[("text", json!("hold")), ("session", json!(id))]);
+    request.json(&body).send().expect(202).text("/submissionId")
+}
+
+fn cancelled(system: &System) {
+    let id = system.session();
+    let cancel = |submission: Option<&str>| {
+        let mut body = tui(&[]);
+        if let Some(submission) = submission {
+            body["submissionId"] = json!(submission);
+        }
+        let answer = system.post(&format!("{SESSIONS}/{id}/cancel"), &body).expect(200);
+        assert_eq!(answer.text("/session/id"), id);
+        (answer.at("/cancelled"), answer.at("/submissionId"))
+    };
+    let nothing = (json!(false), Value::Null);
+    assert_eq!(cancel(None), nothing);
+    let (running, waiting) = (hold(system, &id), hold(system, &id));
+    let mut stream = system.attach(&format!("/agents/orchestrator/{id}?offset=-1&live=sse"));
+    stream.until_event("text_delta");
+    assert_eq!(cancel(Some("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11")), nothing);
+    // The running one only, within 2 s; the next begins.
+    let begun = Instant::now();
+    assert_eq!(cancel(None), (json!(true), json!(running)));
+    let events = stream.until_event("submission_settled");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let settled = events
+        .iter()
+        .find(|event| event["type"] == "submission_settled")
+        .unwrap();
+    assert_eq!(
+        (&settled["outcome"], &settled["submissionId"]),
+        (&json!("aborted"), &json!(running))
+    );
+    let transcript = system
+        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
+        .expect(200);
+    assert_eq!(transcript.at("/exchanges/0/status"), "cancelled");
+    assert_eq!(transcript.at("/exchanges/0/assistant/text"), "part");
+    assert_eq!(transcript.at("/exchanges/1/status"), "running");
+    assert_eq!(cancel(Some(&waiting)), (json!(true), json!(waiting)));
+    stream.until_event("submission_settled");
+    assert_eq!(cancel(Some(&waiting)), nothing);
+}
+
+/// It changes on prompt, command, rename and resume, never on reading.
+fn updated_at(system: &System) {
+    let id = system.session();
+    let mut last = updated(system, &id);
+    let mut moved = |what: &str, moves: bool| {
+        let now = updated(system, &id);
+        assert_eq!(now != last, moves, "{what}: {last} -> {now}");
+        last = now;
+        std::thread::sleep(Duration::from_millis(3));
+    };
+    moved("nothing", false);
+    system
+        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
+        .expect(200);
+    system.get(&format!("/agents/orchestrator/{id}")).expect(200);
+    system
+        .post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[]))
+        .expect(200);
+    moved("reading", false);
+    system.say(&id, "hello").expect(200);
+    moved("a prompt", true);
+    system.say(&id, "/session").expect(200);
+    moved("a command", true);
+    rename(system, &id, "x");
+    moved("a name", true);
+    resume(system, &id, &tui(&[])).expect(200);
+    moved("resume", true);
+}
+
+#[test]
+fn cursors_survive_a_restart() {
+    let mut system = scripted();
+    let made: BTreeSet<String> = (0..3).map(|_| system.session()).collect();
+    let page = system.get(&format!("{SESSIONS}?{SCOPE}&limit=1")).expect(200);
+    let first = page.text("/sessions/0/sessionId");
+    system.down();
+    system.up();
+    let cursor = page.text("/page/after");
+    let rest = list(&system, &format!("{SCOPE}&after={cursor}"));
+    let mut seen: BTreeSet<String> = ids(&rest).iter().map(ToString::to_string).collect();
+    assert!(rest.len() == 2 && seen.insert(first));
+    assert_eq!(seen, made);
+}

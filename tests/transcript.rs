@@ -1,0 +1,199 @@
+//! The transcript: pages of exchanges, and where the stream goes on.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use ken_tests::{System, scripted, tui};
+use serde_json::{Value, json};
+
+const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
+
+fn page(system: &System, session: &str, more: &str) -> Value {
+    let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}{more}");
+    system.get(&target).expect(200).json()
+}
+
+fn exchanges(page: &Value) -> Vec<Value> {
+    page["exchanges"].as_array().unwrap().clone()
+}
+
+#[test]
+fn transcripts() {
+    let system = scripted();
+    empty(&system);
+    exchange(&system);
+    pages(&system);
+    a_turn_in_flight(&system);
+    hidden(&system);
+}
+
+fn empty(system: &System) {
+    let session = system.session();
+    assert_eq!(
+        page(system, &session, ""),
+        json!({"session": {"id": session}, "exchanges": [], "stream": {"nextOffset": "-1", "upToDate": true},
+            "page": {"limit": 50, "hasOlder": false}})
+    );
+}
+
+fn exchange(system: &System) {
+    let session = system.session();
+    system.say(&session, "/rename Nightly").expect(200);
+    let answer = system.say(&session, "use tools").expect(200);
+    let page = page(system, &session, "");
+    assert_eq!(page["session"], json!({"id": session, "title": "Nightly"}));
+    let one = &exchanges(&page)[0];
+    let id = answer.text("/submissionId");
+    assert_eq!((&one["id"], &one["submissionId"]), (&json!(id), &json!(id)));
+    // A tool that fails in a turn that goes on does not fail it.
+    assert_eq!(one["status"], "completed");
+    assert_eq!(one["prompt"]["id"], answer.at("/event/id"));
+    assert_eq!(one["prompt"]["receivedAt"], answer.at("/event/receivedAt"));
+    assert_eq!(
+        (&one["prompt"]["text"], &one["prompt"]["visibility"]),
+        (&json!("use tools"), &json!("user"))
+    );
+    assert_eq!(one["assistant"]["text"], "Tools are gone.");
+    assert!(
+        one["assistant"]["id"]
+            .as_str()
+            .unwrap()
+            .starts_with(&format!("{id}:message:"))
+    );
+    let tools: Vec<Value> = one["activities"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|one| one["kind"] == "tool")
+        .cloned()
+        .collect();
+    assert_eq!(tools.len(), 2);
+    for (tool, (call, name)) in tools.iter().zip([("call_1", "absent"), ("call_2", "missing")]) {
+        assert_eq!(tool["id"], json!(format!("{id}:tool:{call}")));
+        assert_eq!((&tool["name"], &tool["status"]), (&json!(name), &json!("failed")));
+        assert!(tool["error"].is_string() && tool["completedAt"].is_string());
+    }
+    // Neither arguments nor raw results.
+    assert!(!page.to_string().contains("secret"), "{page:#}");
+    let thinking = system.say(&session, "think").expect(200).text("/submissionId");
+    let failed = system.say(&session, "refused").expect(502).text("/submissionId");
+    let all = exchanges(&whole(system, &session));
+    let find = |id: &str| all.iter().find(|one| one["id"] == id).unwrap().clone();
+    let thought = find(&thinking);
+    let thought = thought["activities"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["kind"] == "thinking")
+        .unwrap()
+        .clone();
+    assert_eq!(thought["preview"], "Hm. So.");
+    assert_eq!(find(&failed)["status"], "failed");
+}
+
+fn whole(system: &System, session: &str) -> Value {
+    page(system, session, "&limit=100")
+}
+
+fn pages(system: &System) {
+    let session = system.session();
+    let said: Vec<String> = (0..7)
+        .map(|number| {
+            let text = format!("hello {number}");
+            system.say(&session, &text).expect(200);
+            text
+        })
+        .collect();
+    let texts = |page: &Value| -> Vec<String> {
+        let prompt = |one: &Value| one["prompt"]["text"].as_str().unwrap().to_owned();
+        exchanges(page).iter().map(prompt).collect()
+    };
+    let newest = page(system, &session, "&limit=3");
+    assert_eq!(texts(&newest), said[4..]);
+    assert_eq!(
+        (&newest["page"]["limit"], &newest["page"]["hasOlder"]),
+        (&json!(3), &json!(true))
+    );
+    // What comes meanwhile moves nothing.
+    system.say(&session, "hello meanwhile").expect(200);
+    let before = |page: &Value| format!("&limit=3&before={}", page["page"]["before"].as_str().unwrap());
+    let older = page(system, &session, &before(&newest));
+    assert_eq!(texts(&older), said[1..4]);
+    let oldest = page(system, &session, &before(&older));
+    assert_eq!(texts(&oldest), said[..1]);
+    assert_eq!(oldest["page"], json!({"limit": 3, "hasOlder": false}));
+    // A cursor of another session, and one that nobody issued.
+    let other = system.session();
+    for (session, cursor) in [
+        (&other, before(&newest)),
+        (&session, "&before=x".into()),
+        (&session, "&before=".into()),
+    ] {
+        let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}{cursor}");
+        system.get(&target).refused(400, "invalid", "?before");
+    }
+    for limit in ["0", "101", "x"] {
+        let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}&limit={limit}");
+        system.get(&target).refused(400, "invalid", "?limit");
+    }
+}
+
+fn a_turn_in_flight(system: &System) {
+    let session = system.session();
+    system.say(&session, "hello").expect(200);
+    let mut client = system.client();
+    let request = client
+        .request("POST", "/api/chat/events")
+        .header("Prefer", "respond-async");
+    let body = tui(&[("text", json!("hold")), ("session", json!(session))]);
+    let running = request.json(&body).send().expect(202).text("/submissionId");
+    let seen = page(system, &session, "");
+    let last = exchanges(&seen)[1].clone();
+    assert_eq!(
+        (&last["id"], &last["status"]),
+        (&json!(running), &json!("running"))
+    );
+    // Attached after it, a reader misses nothing and sees nothing twice.
+    let next = seen["stream"]["nextOffset"].as_str().unwrap().to_owned();
+    let mut stream = system.attach(&format!("/agents/orchestrator/{session}?offset={next}&live=sse"));
+    system
+        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
+        .expect(200);
+    let after = stream.until_event("submission_settled");
+    let all = system
+        .get(&format!("/agents/orchestrator/{session}"))
+        .expect(200)
+        .json();
+    let all = all.as_array().unwrap();
+    assert_eq!(all[all.len() - after.len()..], after[..]);
+    let before = all.len() - after.len();
+    let number: usize = next.rsplit('_').next().unwrap().parse().unwrap();
+    assert_eq!(number, before);
+    // A reading after it is the same, byte for byte, until something happens.
+    let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}");
+    assert_eq!(system.get(&target).body, system.get(&target).body);
+}
+
+fn hidden(system: &System) {
+    let body = tui(&[
+        ("text", json!("hello preflight")),
+        ("workflow", json!("tui.startup-preflight")),
+    ]);
+    let answer = system.post("/api/chat/events", &body).expect(200);
+    let session = answer.text("/session/id");
+    let seen = page(system, &session, "");
+    let one = &exchanges(&seen)[0];
+    assert!(
+        one.get("prompt").is_none() && one["assistant"]["text"] == "Hello there.",
+        "{one}"
+    );
+    for text in ["/session", "/help", "/rename x"] {
+        system.say(&session, text).expect(200);
+    }
+    assert_eq!(exchanges(&page(system, &session, "")).len(), 1);
+    // Nor does it name the session; the first visible prompt does.
+    system.say(&session, "hello visible").expect(200);
+    let sessions = system
+        .get(&format!("/api/chat/sessions?{SCOPE}&limit=1"))
+        .expect(200);
+    assert_eq!(sessions.at("/sessions/0/title"), "hello visible");
+}
