@@ -137,10 +137,9 @@ impl<S: Store, M: Model> Claiming<S, M> {
         };
         let lost = connection.call::<SubmissionsRenew>(&args, CALL).await?.lost;
         let mut held = self.work.leases();
-        for lease in &lost {
+        for lease in lost.iter().filter(|lease| held.lose(lease)) {
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, "lease lost");
             self.work.lost.fetch_add(1, Ordering::Relaxed);
-            held.lose(lease);
         }
         Ok(())
     }

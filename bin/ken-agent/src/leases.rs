@@ -54,13 +54,17 @@ impl Leases {
         }
     }
 
-    /// It is somebody else's now: nothing more may be written.
-    pub(crate) fn lose(&mut self, lease: &Lease) {
-        if self.is_held(lease)
-            && let Some(held) = self.held.remove(&lease.submission_id)
-        {
+    /// It is somebody else's now: nothing more may be written. Says whether anything was stopped: one that hears no
+    /// aborts any more is being settled, the store has taken its lease back with that, and it will hear so itself.
+    pub(crate) fn lose(&mut self, lease: &Lease) -> bool {
+        let is_working = |held: &Held| held.lease == *lease && !held.abort.is_closed();
+        if !self.held.get(&lease.submission_id).is_some_and(is_working) {
+            return false;
+        }
+        if let Some(held) = self.held.remove(&lease.submission_id) {
             held.task.abort();
         }
+        true
     }
 
     /// It shall end as aborted.
@@ -78,5 +82,53 @@ impl Leases {
         self.held
             .get(&lease.submission_id)
             .is_some_and(|held| held.lease == *lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::id::SubmissionId;
+
+    fn lease(number: u64) -> Lease {
+        Lease {
+            submission_id: SubmissionId("one".into()),
+            number,
+        }
+    }
+
+    /// A submission that never ends by itself.
+    fn hold(leases: &mut Leases, number: u64) -> (watch::Receiver<bool>, tokio::task::JoinHandle<()>) {
+        let (abort, aborted) = watch::channel(false);
+        let task = tokio::spawn(std::future::pending());
+        leases.hold(lease(number), abort, task.abort_handle());
+        (aborted, task)
+    }
+
+    #[tokio::test]
+    async fn a_lost_lease_stops_its_submission_and_no_other() {
+        let mut leases = Leases::default();
+        let (aborted, older) = hold(&mut leases, 1);
+        leases.abort(&lease(2));
+        assert!(!*aborted.borrow());
+        let (_aborted, newer) = hold(&mut leases, 2);
+        assert!(
+            older.await.unwrap_err().is_cancelled(),
+            "a newer lease makes the older one void"
+        );
+        assert!(!leases.lose(&lease(1)), "the older one is not held any more");
+        assert!(leases.lose(&lease(2)) && newer.await.unwrap_err().is_cancelled());
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_being_settled_is_left_to_hear_the_answer() {
+        let mut leases = Leases::default();
+        let (aborted, task) = hold(&mut leases, 1);
+        drop(aborted);
+        assert!(!leases.lose(&lease(1)));
+        assert_eq!((leases.len(), task.is_finished()), (1, false));
+        leases.release(&lease(1));
+        assert_eq!(leases.len(), 0);
     }
 }

@@ -300,6 +300,7 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
     }
 
     async fn settle(self) -> Result<Outcome, Error> {
+        drop(self.abort); // it is too late for one, and `Leases` sees so
         let mut settlement = self.record.course.settlement(&self.plan);
         let course = &self.record.course;
         let (mut usage, mut report) = (None, None);
