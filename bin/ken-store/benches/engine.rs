@@ -81,10 +81,9 @@ fn open(dir: &Path) -> Arc<Store> {
 
 /// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    Duration::from_millis(ticks * 10)
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 fn scope(actor: &str) -> Scope {
@@ -330,8 +329,9 @@ fn turns(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
 
 /// CPU time of this thread.
 fn thread_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(stat.split_whitespace().next().unwrap().parse().unwrap())
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 /// The writes of a turn one by one, on the writer itself, sixteen turns a commit; CPU time.
