@@ -151,7 +151,7 @@ impl Course {
             Speech::Open(draft) => say(self.close_message(draft, plan)),
             Speech::Ended(message) => tools(turn, plan).or_else(|| match turn.summed_up {
                 false => say(super::say::turn_messages(turn, message)),
-                true => say(self.turn_ended(turn, message)),
+                true => self.turn_ended(turn, message).and_then(say),
             }),
         }
     }

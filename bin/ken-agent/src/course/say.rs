@@ -173,7 +173,8 @@ impl Course {
         }
     }
 
-    pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Body {
+    /// The end of a turn whose message has ended; none for a message that is not the assistant's.
+    pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Option<Body> {
         let Message::Assistant {
             content,
             api,
@@ -185,9 +186,9 @@ impl Course {
             ..
         } = message
         else {
-            return Body::Idle; // not reached: the speech of a turn is the assistant's
+            return None;
         };
-        Body::Turn {
+        Some(Body::Turn {
             purpose: turn.purpose,
             duration_ms: since(turn.started, self.last_timestamp),
             model: model.clone(),
@@ -198,7 +199,7 @@ impl Course {
             stop_reason: stop_reason.unwrap_or(StopReason::Interrupted),
             is_error: error.is_some(),
             error: error.clone(),
-        }
+        })
     }
 
     /// The end of a compaction's turn that has brought nothing.
