@@ -6,10 +6,12 @@
 
 mod contract;
 mod http;
+mod page;
 mod sse;
 mod system;
 
 pub use contract::Contract;
 pub use http::{Answer, Client, Exchange};
+pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, scripted, scripted_builder, tui, until};

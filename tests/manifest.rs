@@ -1,0 +1,210 @@
+//! `share/tools_manifest.json` against the programs: every entry is run, through its launcher, and gives what it promises.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use ken_tests::{binary, help_flags, root};
+use serde_json::Value;
+
+fn manifest() -> Value {
+    let text = std::fs::read_to_string(root().join("share/tools_manifest.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Every entry whose program this checkout has, by name.
+fn entries() -> Vec<(String, Value)> {
+    let manifest = manifest();
+    let groups = ["governance_tools", "protocol_tools", "workflow_tools"];
+    let all = groups
+        .iter()
+        .flat_map(|group| manifest[group].as_object().unwrap().clone());
+    let is_here = |(_, entry): &(String, Value)| {
+        root()
+            .join("bin")
+            .join(text(entry, "program"))
+            .join("Cargo.toml")
+            .exists()
+    };
+    all.filter(is_here).collect()
+}
+
+fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
+    entry[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("{field} of {entry}"))
+}
+
+fn launcher(entry: &Value) -> PathBuf {
+    root().join("share").join(text(entry, "wrapper"))
+}
+
+fn run(command: &mut Command, input: &Value) -> Output {
+    let input = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn every_entry_says_all_that_an_entry_says() {
+    let manifest = manifest();
+    assert!(manifest["version"].is_string());
+    for (name, entry) in entries() {
+        for field in ["name", "wrapper", "category", "description"] {
+            assert!(entry[field].is_string(), "{field} of {name}");
+        }
+        assert!(
+            entry["priority"].is_u64() && entry["composable"].is_boolean(),
+            "{name}"
+        );
+        assert!(
+            entry["input"].is_object() && entry["output"].is_object(),
+            "{name}"
+        );
+        assert!(!entry["use_cases"].as_array().unwrap().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn every_entry_runs_and_answers_what_it_promises() {
+    for (name, entry) in entries() {
+        let program = binary(text(&entry, "program"));
+        let mut through = Command::new(launcher(&entry));
+        through.env("KEN_BIN_DIR", program.parent().unwrap());
+        let output = run(&mut through, &entry["example"]["stdin"]);
+        let answer: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
+        for field in entry["output"]["fields"].as_array().unwrap() {
+            assert!(
+                answer.get(field.as_str().unwrap()).is_some(),
+                "{name} promises {field}: {answer}"
+            );
+        }
+        let status = output.status.code().unwrap().to_string();
+        assert!(
+            entry["output"]["exit_status"].get(&status).is_some(),
+            "{name} ended with {status}"
+        );
+        let direct = run(&mut Command::new(&program), &entry["example"]["stdin"]);
+        assert_eq!(
+            (direct.stdout, direct.status),
+            (output.stdout, output.status),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn every_entry_names_the_flags_of_its_program() {
+    for (name, entry) in entries() {
+        let known = help_flags(text(&entry, "program"));
+        let named = entry["input"]["flags"].as_array().unwrap();
+        for flag in named.iter().map(|flag| flag.as_str().unwrap()) {
+            assert!(known.contains(flag), "{name}: {flag} is no flag of the program");
+        }
+        let general = ["--help", "--version"];
+        for flag in known
+            .iter()
+            .filter(|flag| flag.starts_with("--") && !general.contains(&flag.as_str()))
+        {
+            assert!(
+                named.iter().any(|named| named == flag),
+                "{name}: {flag} is not in the manifest"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_required_field_is_required() {
+    for (name, entry) in entries() {
+        let required = entry["input"]["required"].as_array().unwrap();
+        // A tool of plain text takes an object without its field for something else; one of JSON refuses it.
+        if !required.is_empty() && text(&entry["input"], "stdin").starts_with("one JSON object") {
+            let output = run(
+                &mut Command::new(binary(text(&entry, "program"))),
+                &Value::Object(Default::default()),
+            );
+            assert_eq!(output.status.code(), Some(2), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_launcher_is_executable_marked_and_belongs_to_an_entry() {
+    let manifest = manifest().to_string();
+    for file in std::fs::read_dir(root().join("share/tools")).unwrap() {
+        let path = file.unwrap().path();
+        let content = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            content.lines().any(|line| line == "# MCP_TOOL_ENTRYPOINT"),
+            "{}",
+            path.display()
+        );
+        assert_eq!(
+            path.metadata().unwrap().permissions().mode() & 0o111,
+            0o111,
+            "{}",
+            path.display()
+        );
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(manifest.contains(&name), "{name} is in no entry");
+    }
+}
+
+#[test]
+fn a_launcher_passes_on_flags_and_status_and_says_what_is_missing() {
+    let entry = &manifest()["protocol_tools"]["VVP"];
+    let folder = binary("ken-vvp").parent().unwrap().to_owned();
+    let output = Command::new(launcher(entry))
+        .args(["--json", r#"{"rules":[5]}"#])
+        .env("KEN_BIN_DIR", &folder)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    // Alone in a folder, and with nothing of ken on PATH, it cannot find its program.
+    let alone = tempfile::tempdir().unwrap();
+    let copy = alone.path().join("launcher.py");
+    std::fs::copy(launcher(entry), &copy).unwrap();
+    let output = Command::new("/usr/bin/env")
+        .arg("python3")
+        .arg(&copy)
+        .env_remove("KEN_BIN_DIR")
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(2), &b""[..])
+    );
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("ken-vvp is not installed")
+    );
+}
+
+#[test]
+fn the_tools_can_be_chained() {
+    let document = serde_json::json!({"facts": ["a"], "rules": [[["a"], "b"]]});
+    let reasoned = run(&mut Command::new(binary("ken-rep")), &document);
+    let reasoned: Value = serde_json::from_slice(&reasoned.stdout).unwrap();
+    let validated = run(&mut Command::new(binary("ken-vvp")), &reasoned);
+    assert_eq!(validated.status.code(), Some(0));
+    let validated: Value = serde_json::from_slice(&validated.stdout).unwrap();
+    assert_eq!(validated["validation_status"], "success");
+    if root().join("bin/ken-laws/Cargo.toml").exists() {
+        let judged = run(&mut Command::new(binary("ken-laws")), &validated);
+        let judged: Value = serde_json::from_slice(&judged.stdout).expect("ken-laws takes a JSON result");
+        assert!(judged["scores"]["overall_compliance"].is_number());
+    }
+}

@@ -1,0 +1,63 @@
+//! The manual pages of the protocol tools: their examples run and print what they show, and their flags are the programs'.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use ken_tests::{Page, help_flags, root};
+
+const TOOLS: [&str; 4] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws"];
+
+const SECTIONS: [&str; 10] = [
+    "NAME",
+    "SYNOPSIS",
+    "DESCRIPTION",
+    "OPTIONS",
+    "INPUT",
+    "OUTPUT",
+    "EXIT STATUS",
+    "EXAMPLES",
+    "WHY IT WORKS SO",
+    "SEE ALSO",
+];
+
+/// The page of each tool that this checkout has.
+fn pages() -> Vec<(&'static str, Page)> {
+    let is_here = |tool: &&str| root().join("bin").join(tool).join("Cargo.toml").exists();
+    let page = |tool| {
+        (
+            tool,
+            Page::of(tool).unwrap_or_else(|| panic!("{tool} has no page in man/man1")),
+        )
+    };
+    TOOLS.into_iter().filter(is_here).map(page).collect()
+}
+
+#[test]
+fn every_example_prints_what_the_page_shows() {
+    for (_, page) in pages() {
+        page.check_examples();
+    }
+}
+
+#[test]
+fn the_flags_of_page_and_program_are_the_same() {
+    for (tool, page) in pages() {
+        assert_eq!(
+            page.flags(),
+            help_flags(tool),
+            "left: {}, right: {tool} --help",
+            page.path.display()
+        );
+    }
+}
+
+#[test]
+fn every_page_has_the_sections_in_order() {
+    for (tool, page) in pages() {
+        let known: Vec<&str> = page
+            .sections()
+            .into_iter()
+            .filter(|title| SECTIONS.contains(title))
+            .collect();
+        assert_eq!(known, SECTIONS, "{tool}");
+    }
+}
