@@ -417,12 +417,12 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
     newer.pragma_update(None, "user_version", 4_000).unwrap();
     drop(newer);
     let (code, said) = refused(command(home.path()));
-    assert_eq!(code, Some(75), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert_says(&said, &["version 4000"]);
     std::fs::write(&file, "garbage").unwrap();
     _ = std::fs::remove_file(file.with_extension("db-wal"));
     let (code, said) = refused(command(home.path()));
-    assert_eq!(code, Some(75), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert_says(&said, &["damaged"]);
     assert_eq!(std::fs::read(&file).unwrap(), b"garbage");
     let Output {
@@ -431,7 +431,7 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
         stdout,
         ..
     } = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
-    assert_eq!((status.code(), text(&stdout)), (Some(75), ""));
+    assert_eq!((status.code(), text(&stdout)), (Some(2), ""));
     assert!(text(&stderr).starts_with("ken-store: ") && text(&stderr).contains("damaged"));
 }
 
@@ -467,7 +467,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     let store = home.path().join("state/store");
     open(&store, 0o555);
     let (code, said) = refused(start());
-    assert_eq!(code, Some(75), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert_says(&said, &["state/store/ken.db", "cannot be"]);
     open(&store, 0o777);
     let file = store.join("ken.db");
@@ -481,13 +481,13 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     open(&file, 0o444);
     if nix::unistd::geteuid().is_root() {
         let (code, said) = refused(start());
-        assert_eq!(code, Some(75), "{said}");
+        assert_eq!(code, Some(2), "{said}");
         assert_says(&said, &["state/store/ken.db", "cannot be written"]);
     }
     std::fs::remove_dir_all(&store).unwrap();
     std::fs::write(&store, "").unwrap();
     let (code, said) = refused(start());
-    assert_eq!(code, Some(75), "{said}");
+    assert_eq!(code, Some(2), "{said}");
     assert_says(&said, &["state/store", "cannot be made"]);
 }
 

@@ -31,6 +31,15 @@ pub(crate) struct Malformed {
     pub(crate) error: Error,
 }
 
+/// The id of a line that is not read as a whole because it nests too deep, if it comes first, as callers write it.
+fn first_id(line: &[u8]) -> Option<u64> {
+    let digits = line
+        .strip_prefix(b"{\"id\":")?
+        .split(|byte| !byte.is_ascii_digit())
+        .next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 const FORM: &str = r#"a request is {"id":1,"op":"service.info","args":{}}"#;
 
 fn is_object(text: &[u8]) -> bool {
@@ -63,7 +72,10 @@ struct IdOnly {
 impl<'a> Request<'a> {
     pub(crate) fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let no_id = |error| Malformed { id: None, error };
-        check_depth(line, json::MAX_DEPTH).map_err(no_id)?;
+        check_depth(line, json::MAX_DEPTH).map_err(|error| Malformed {
+            id: first_id(line),
+            error,
+        })?;
         // serde would take an array for a struct, field by field.
         if !is_object(line) {
             return Err(no_id(Error::invalid("", "a request is a JSON object").hint(FORM)));
@@ -186,7 +198,7 @@ mod tests {
             "[".repeat(64),
             "]".repeat(64)
         );
-        assert!(Request::parse(deep.as_bytes()).is_err());
+        assert_eq!(Request::parse(deep.as_bytes()).unwrap_err().id, Some(3));
     }
 
     #[test]

@@ -13,7 +13,6 @@ pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
         return None;
     }
     let about = |patterns: &[&str]| patterns.iter().any(|pattern| plain == *pattern);
-    let begins = |patterns: &[&str]| patterns.iter().any(|pattern| plain.starts_with(pattern));
     if about(&HELLO) {
         return Some(format!(
             "Hello. {no_model}, but I can look things up in your knowledge entries and our past turns."
@@ -22,6 +21,9 @@ pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
     if about(&THANKS) {
         return Some("You are welcome.".to_owned());
     }
+    let plain = without_hello(&plain);
+    let about = |patterns: &[&str]| patterns.contains(&plain);
+    let begins = |patterns: &[&str]| patterns.iter().any(|pattern| plain.starts_with(pattern));
     if begins(&WHO) || begins(&WHAT) || about(&HELP) {
         return Some(abilities(no_model));
     }
@@ -56,6 +58,14 @@ const WHAT: [&str; 6] = [
     "what model are you",
 ];
 const HELP: [&str; 3] = ["help", "help me", "can you help me"];
+
+/// "Hello, who are you?" asks who it is.
+fn without_hello(plain: &str) -> &str {
+    let greeting = HELLO
+        .iter()
+        .filter_map(|hello| plain.strip_prefix(hello)?.strip_prefix(' '));
+    greeting.min_by_key(|rest| rest.len()).unwrap_or(plain)
+}
 
 fn abilities(no_model: &str) -> String {
     format!(
@@ -139,6 +149,9 @@ mod tests {
         ] {
             assert_eq!(answer(asked, ""), None, "{asked}");
         }
+        let who = answer("Hello, who are you?", "No model").unwrap();
+        assert!(who.starts_with("I am ken"), "{who}");
+        assert_eq!(answer("Hello, when is the site deployed?", "No model"), None);
     }
 
     #[test]

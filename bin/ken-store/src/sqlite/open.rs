@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use ken_types::Error;
+use ken_types::{Code, Error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -16,7 +16,13 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
 
 /// A refusal to start: exits with 78 or so, in one line.
+/// Trying again does not help: the supervisor gives up at once (exit status 2).
 fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::new(Code::Invalid, format!("{}: {what}", path.display()))
+}
+
+/// Trying again may help (exit status 75).
+fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
@@ -38,7 +44,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             _ = file.read_to_string(&mut owner);
             let owner = owner.trim();
             return Err(
-                refuse(database, format_args!("another ken-store has it (pid {owner})"))
+                not_now(database, format_args!("another ken-store has it (pid {owner})"))
                     .hint("stop that one first"),
             );
         }
@@ -266,6 +272,6 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
             refuse(path, format_args!("damaged: {error}")).hint("restore a backup: ken-store(8)")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
-        _ => refuse(path, format_args!("cannot be used: {error}")),
+        _ => not_now(path, format_args!("cannot be used: {error}")),
     }
 }
