@@ -67,7 +67,12 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
         .recursive(true)
         .mode(0o700)
         .create(directory);
-    made.map_err(|error| Error::unavailable(format!("{}: cannot be made: {error}", directory.display())))
+    made.map_err(|error| {
+        Error::new(
+            Code::Invalid,
+            format!("{}: cannot be made: {error}", directory.display()),
+        )
+    })
 }
 
 /// Operations that need their arguments alone.
