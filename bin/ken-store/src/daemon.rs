@@ -69,7 +69,7 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
         .create(directory);
     made.map_err(|error| {
         Error::new(
-            Code::Invalid,
+            ken_types::Code::Invalid,
             format!("{}: cannot be made: {error}", directory.display()),
         )
     })
