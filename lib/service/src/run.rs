@@ -103,6 +103,8 @@ where
     S: Daemon,
     F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
 {
+    // From the first moment on: whoever can connect may also stop it.
+    let told_to_stop = told_to_stop()?;
     let gone = guard::kend_gone(guard::inherited()?);
     let (stop, stopped) = watch::channel(false);
     let places = places(&options)?;
@@ -121,7 +123,7 @@ where
         let (server, serving) = open(program, listener, table, state)?;
         tell(&[NotifyState::Ready]);
         tracing::info!(version = program.version, "ready");
-        told_to_stop().await?;
+        told_to_stop.await;
         tell(&[NotifyState::Stopping]);
         stop.send_replace(true);
         server.stop();
@@ -161,16 +163,17 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
     }
 }
 
-/// SIGTERM, or SIGINT when run by hand.
-async fn told_to_stop() -> Result<(), Error> {
+/// SIGTERM, or SIGINT when run by hand. Both are caught when this returns, and waited for by what it returns.
+fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
     let failed = |error: std::io::Error| Error::internal(format!("no signal handler: {error}"));
     let mut term = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Says twice in each interval that the event loop turns; never returns.
