@@ -1,4 +1,4 @@
-# make: build · run · test · bench · torture · install. Everything a fresh machine needs beyond a Rust toolchain is
+# make: build · run · test · bench · install. Everything a fresh machine needs beyond a Rust toolchain is
 # fetched by cargo from the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test lint bench torture install clean toolchain
+.PHONY: all build tools run test lint bench install clean toolchain
 all: build
 
 toolchain:
@@ -29,7 +29,10 @@ tools: toolchain
 		$(CARGO) build --profile tool --locked --target $$target $(TOOLS:%=-p %) && \
 	install -m 755 $(TOOLS:%=target/$$target/tool/%) target/release
 
-run: build
+# Only what a system consists of: a first look does not wait for everything else to be compiled.
+SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway
+run: toolchain
+	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
 	target/release/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile.
