@@ -157,7 +157,6 @@ fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error
 
 struct Search<'a> {
     theory: Theory<'a>,
-    document: &'a Document<'a>,
     hypotheses: &'a [Hypothesis],
     literals: Vec<Literal>,
     /// What needs an explanation: what is observed and does not follow from the facts anyway.
@@ -190,7 +189,6 @@ impl<'a> Search<'a> {
         }
         let mut search = Search {
             theory,
-            document,
             hypotheses,
             literals,
             observed,
@@ -373,7 +371,6 @@ impl<'a> Search<'a> {
             .map(|&premise| worded(premise))
             .collect();
         let conclusion = self.theory.wording(step.conclusion).into_owned();
-        debug_assert!((step.rule as usize) < self.document.rules.len());
         Step {
             kind: if step.inference == Inference::Axiom {
                 "axiom"

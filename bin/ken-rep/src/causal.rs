@@ -186,7 +186,6 @@ struct History<'e> {
 
 struct Happening<'e> {
     description: &'e str,
-    literal: Literal,
     occurrences: Vec<&'e Event>,
 }
 
@@ -205,7 +204,6 @@ impl<'e> History<'e> {
                 Some(known) => known.occurrences.push(event),
                 None => kinds.push(Happening {
                     description: &event.description,
-                    literal,
                     occurrences: vec![event],
                 }),
             }
@@ -231,13 +229,6 @@ impl<'e> History<'e> {
             let literal = theory.statement(happening.description);
             given.push(literal.map_err(|invalid| Error::invalid("/events", invalid.to_string()))?);
         }
-        // The literals are numbered in the order of the events in both theories; only their order matters here.
-        debug_assert!(
-            self.kinds
-                .iter()
-                .zip(&given)
-                .all(|(happening, literal)| happening.literal == *literal)
-        );
         document.rules.add_to(&mut theory)?;
         let instances = theory
             .instances(&given)

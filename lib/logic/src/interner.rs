@@ -102,11 +102,20 @@ impl<'a> Interner<'a> {
         for block in blocks {
             state = fold(state ^ u64::from_le_bytes(*block), MULTIPLIER);
         }
-        let mut last = [0u8; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
+        fold(state ^ tail(rest), MULTIPLIER ^ self.seed)
+    }
+}
+
+/// Fewer than eight bytes as a number; their count is in the hash already. Two reads that may overlap take four or more.
+fn tail(bytes: &[u8]) -> u64 {
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
+        (Some(first), Some(last), _) => {
+            u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
         }
-        fold(state ^ u64::from_le_bytes(last), MULTIPLIER ^ self.seed)
+        (.., &[a, b, c]) => u64::from(a) << 16 | u64::from(b) << 8 | u64::from(c),
+        (.., &[a, b]) => u64::from(a) << 8 | u64::from(b),
+        (.., &[a]) => u64::from(a),
+        _ => 0,
     }
 }
 

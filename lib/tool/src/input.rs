@@ -83,7 +83,8 @@ pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Source<'_>, Error> {
         (Some(source), None) => Ok(source),
         (Some(_), Some(_)) => Err(Error::invalid("", "more than one input is named")
             .hint("give one of the inline flag, --file PATH, or - for standard input")),
-        (None, _) if cli.filter.need() == Need::Nothing => Ok(Source::Nothing),
+        // With --lines each line is an input of its own, which the flags only change.
+        (None, _) if cli.filter.need() == Need::Nothing && !cli.common.lines => Ok(Source::Nothing),
         (None, _) => Ok(Source::Stdin { named: false }),
     }
 }

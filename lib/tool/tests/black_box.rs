@@ -248,6 +248,16 @@ fn lines_answers_line_by_line_and_survives_bad_ones() {
 }
 
 #[test]
+fn lines_reads_even_if_the_flags_say_it_all() {
+    let outcome = run_with(&["--lines", "--words", "yes"], b"a\n\nb c\n");
+    let words: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(
+        words,
+        [2, 1, 3].map(|words| format!("{{\"words\":{words},\"yes\":true}}"))
+    );
+}
+
+#[test]
 fn lines_never_holds_an_answer_back() {
     let mut child = tool()
         .arg("--lines")
