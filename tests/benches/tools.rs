@@ -201,5 +201,5 @@ for statement in known:
             steps.append({"type": "modus_ponens", "rule": number, "premises": rules[number][0],
                           "conclusion": conclusion, "confidence": 1.0,
                           "explanation": "%s because %s (rule %d)" % (conclusion, statement, number)})
-json.dump({"conclusions": [step["conclusion"] for step in steps], "reasoning_chain": steps}, sys.stdout)
+sys.stdout.write(json.dumps({"conclusions": [step["conclusion"] for step in steps], "reasoning_chain": steps}))
 "#;
