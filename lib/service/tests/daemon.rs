@@ -1,4 +1,4 @@
-//! The skeleton over a real process: the example `probe`.
+//! The skeleton over a real process: the example `skeleton`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use ken_wire::conformance::{Subject, check};
 fn probe(home: &Path) -> Command {
     let exe = std::env::current_exe().unwrap();
     let target = exe.parent().and_then(Path::parent).unwrap();
-    let mut command = Command::new(target.join("examples/probe"));
+    let mut command = Command::new(target.join("examples/skeleton"));
     command.env_clear().arg("--home").arg(home).stderr(Stdio::piped());
     command
 }
