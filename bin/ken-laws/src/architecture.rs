@@ -1,0 +1,347 @@
+//! Law 1: the parts of the text work together.
+
+use crate::claim::{Claim, at, before};
+use crate::energy::Subjects;
+use crate::judge::{Findings, View};
+use crate::lexicon::{self as lex, hash, list};
+use crate::rubric::{Law, index_of};
+use crate::scan::{Ending, Kind, QUOTED, Scan, Sentence, Token};
+use crate::table::Table;
+
+const FRAGMENT: usize = index_of("fragment");
+const STEP_ORDER: usize = index_of("step_order");
+const CIRCULAR: usize = index_of("circular_reason");
+const OFF_TOPIC: usize = index_of("off_topic");
+const COUNT: usize = index_of("count_mismatch");
+const LOOSE: usize = index_of("loose_connective");
+const LINKED: usize = index_of("linked");
+
+/// What one sentence shows by itself.
+pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
+    if is_english && is_fragment(view, all) {
+        view.find_all(findings, FRAGMENT);
+    }
+    if view.claim.because {
+        examine_reason(view, findings);
+    }
+    if view.claim.colon {
+        examine_count(view, all, findings);
+    }
+}
+
+// Fragments
+
+fn is_fragment(view: &View<'_>, all: &[Sentence]) -> bool {
+    let (claim, sentence) = (view.claim, view.sentence);
+    let closed = matches!(sentence.ending, Ending::Period | Ending::Exclamation);
+    let marked = sentence.item.is_some() || sentence.bullet || sentence.heading;
+    let answers = view
+        .index
+        .checked_sub(1)
+        .and_then(|index| all.get(index))
+        .is_some_and(|before| before.ending == Ending::Question);
+    if !closed || marked || answers || claim.quoted > 0 || claim.words < 3 || claim.instruction {
+        return false;
+    }
+    let first = at(view.tokens, 0);
+    let hangs = first.is(lex::OPENER) && !claim.comma && claim.finite < 2 && at(view.tokens, 1).hash != OF;
+    hangs || claim.finite == 0 && !claim.colon && !COURTESY.contains(&first.hash)
+}
+
+const OF: u64 = hash(b"of");
+
+/// Words that open a courtesy, which needs no verb.
+const COURTESY: [u64; 16] = [
+    hash(b"thanks"),
+    hash(b"thank"),
+    hash(b"hello"),
+    hash(b"hi"),
+    hash(b"dear"),
+    hash(b"regards"),
+    hash(b"best"),
+    hash(b"kind"),
+    hash(b"yours"),
+    hash(b"sincerely"),
+    hash(b"yes"),
+    hash(b"sorry"),
+    hash(b"welcome"),
+    hash(b"congratulations"),
+    hash(b"good"),
+    hash(b"many"),
+];
+
+// Reasons
+
+/// "It is slow because it is slow": all that the reason says, the claim has said.
+fn examine_reason(view: &View<'_>, findings: &mut Findings) {
+    let tokens = view.tokens;
+    let Some(because) = tokens
+        .iter()
+        .position(|token| token.hash == BECAUSE && !token.has(QUOTED))
+    else {
+        return;
+    };
+    let claim = content(tokens.get(..because).unwrap_or_default());
+    let reason = tokens.get(because + 1..).unwrap_or_default();
+    let end = reason.iter().position(Token::ends_clause).unwrap_or(reason.len());
+    let mut says = content(reason.get(..end).unwrap_or_default()).peekable();
+    if says.peek().is_none() || end > LONGEST_REASON {
+        return;
+    }
+    let claimed: Vec<u64> = claim.take(LONGEST_REASON).collect();
+    if says.all(|stem| claimed.contains(&stem)) {
+        view.find(findings, CIRCULAR, 0, because + end);
+    }
+}
+
+/// Words; a longer reason says something of its own, and comparing stays linear.
+const LONGEST_REASON: usize = 24;
+const BECAUSE: u64 = hash(b"because");
+
+fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {
+    let says =
+        |token: &&Token| token.is_content() && !LIGHT.contains(&token.stem) || token.kind == Kind::Number;
+    tokens.iter().filter(says).map(|token| token.stem)
+}
+
+/// Verbs that say nothing of their own.
+const LIGHT: [u64; 4] = [
+    lex::irregular("give"),
+    lex::irregular("make"),
+    lex::irregular("get"),
+    lex::irregular("have"),
+];
+
+// Announced numbers
+
+/// "Four materials: oak, ash and beech."
+fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
+    let tokens = view.tokens;
+    let Some(colon) = tokens.iter().position(|token| token.is_mark(':')) else {
+        return;
+    };
+    let Some(number) = announced(tokens.get(..colon).unwrap_or_default()) else {
+        return;
+    };
+    let wanted = at(tokens, number).value;
+    let after = tokens.get(colon + 1..).unwrap_or_default();
+    let listed = if after.is_empty() {
+        items_after(view.index, all)
+    } else {
+        items_in(after)
+    };
+    if listed > 0 && listed < wanted {
+        view.find(findings, COUNT, number, tokens.len() - 1);
+    }
+}
+
+/// The number before a word for things that can be counted, not far before the colon.
+fn announced(tokens: &[Token]) -> Option<usize> {
+    let first = tokens.len().saturating_sub(9);
+    (first..tokens.len()).find(|&index| {
+        let token = at(tokens, index);
+        let is_count =
+            (token.is(lex::NUMERAL) || token.kind == Kind::Number) && (2..10).contains(&token.value);
+        is_count
+            && (at(tokens, index + 1).is(ENUMERABLE) || at(tokens, index + 2).is(ENUMERABLE))
+            && !before(tokens, index).is_mark('-')
+    })
+}
+
+const ENUMERABLE: u64 = list("enumerable");
+
+/// Things joined by commas, semicolons, and, or.
+fn items_in(tokens: &[Token]) -> u16 {
+    let mut items = 1;
+    let mut parted = false;
+    for token in tokens {
+        let parts = token.is_mark(',') || token.is_mark(';') || matches!(token.hash, AND | OR);
+        items += u16::from(parts && !parted);
+        parted = parts;
+    }
+    items
+}
+
+/// Items of the list that follows on lines of their own; 0 when none does.
+fn items_after(index: usize, all: &[Sentence]) -> u16 {
+    let is_item = |sentence: &&Sentence| sentence.item.is_some() || sentence.bullet;
+    // Ten are enough to know: no more are announced by a numeral that is looked at.
+    all.iter().skip(index + 1).take(10).take_while(is_item).count() as u16
+}
+
+const AND: u64 = hash(b"and");
+const OR: u64 = hash(b"or");
+
+// The text as a whole
+
+/// How many sentences have a word.
+#[derive(Default)]
+pub(crate) struct Links(Table<u32>);
+
+pub(crate) fn examine_text(
+    scan: &Scan,
+    claims: &[Claim],
+    subjects: &Subjects,
+    links: &mut Links,
+    is_english: bool,
+    findings: &mut Findings,
+) {
+    examine_opening(scan, findings);
+    examine_steps(scan, findings);
+    examine_ordinals(scan, findings);
+    if is_english {
+        links.examine(scan, claims, subjects, findings);
+    }
+}
+
+fn examine_opening(scan: &Scan, findings: &mut Findings) {
+    let Some(index) = scan
+        .sentences
+        .iter()
+        .position(|sentence| sentence.ending != Ending::None && !sentence.heading)
+    else {
+        return;
+    };
+    let Some(sentence) = scan.sentences.get(index) else {
+        return;
+    };
+    let first = at(scan.tokens_of(sentence), 0);
+    let alone = index == 0
+        || scan
+            .sentences
+            .iter()
+            .take(index)
+            .all(|sentence| sentence.ending == Ending::None);
+    if alone && first.is(lex::CONNECTIVE) && !first.has(QUOTED) {
+        findings.add(LOOSE, index, first.start as usize, first.end as usize);
+    }
+}
+
+/// Numbered items and "Step N": each number follows the one before it; 1 opens a new list.
+fn examine_steps(scan: &Scan, findings: &mut Findings) {
+    let mut expected = Sequence::default();
+    let mut words = Sequence::default();
+    for (index, sentence) in scan.sentences.iter().enumerate() {
+        let tokens = scan.tokens_of(sentence);
+        let (first, number) = (at(tokens, 0), at(tokens, 1));
+        let broken = match sentence.item {
+            Some(item) => expected.breaks(item),
+            None if first.hash == STEP && number.kind == Kind::Number && at(tokens, 2).kind == Kind::Mark => {
+                words.breaks(number.value)
+            }
+            None => false,
+        };
+        if broken {
+            findings.add(STEP_ORDER, index, sentence.start as usize, sentence.end as usize);
+        }
+    }
+}
+
+const STEP: u64 = hash(b"step");
+
+/// Numbers that should count up.
+#[derive(Default)]
+struct Sequence {
+    last: u16,
+}
+
+impl Sequence {
+    fn breaks(&mut self, number: u16) -> bool {
+        let fine = self.last == 0 || number == 1 || number == 0 || number == self.last.saturating_add(1);
+        self.last = number;
+        !fine
+    }
+}
+
+/// "First, … Third, … Second, …" at the head of sentences.
+fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
+    let mut last = 0;
+    for (index, sentence) in scan.sentences.iter().enumerate() {
+        let tokens = scan.tokens_of(sentence);
+        let (first, next) = (at(tokens, 0), at(tokens, 1));
+        if !first.is(lex::ORDINAL) || !(next.is_mark(',') || first.value == 1 && next.is(lex::VERB_BASE)) {
+            continue;
+        }
+        let fine = last == 0
+            || first.value == 1
+            || first.value == LAST_ORDINAL && last != LAST_ORDINAL
+            || first.value == last + 1;
+        if !fine {
+            findings.add(STEP_ORDER, index, sentence.start as usize, sentence.end as usize);
+        }
+        last = first.value;
+    }
+}
+
+/// "Finally" comes after any other.
+const LAST_ORDINAL: u16 = 99;
+
+impl Links {
+    fn examine(&mut self, scan: &Scan, claims: &[Claim], subjects: &Subjects, findings: &mut Findings) {
+        self.count(claims, subjects, findings);
+        let judged = scan
+            .sentences
+            .iter()
+            .filter(|sentence| sentence.ending == Ending::Period)
+            .count();
+        let mut follows = false; // a sound sentence, that this one can take up
+        for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
+            if claim.is_marker_row() || findings.is_defective(index, Law::Architecture) {
+                continue;
+            }
+            let linked = sentence.item.is_some()
+                || claim.points_back
+                || claim.has_the
+                || self.shares(subjects.of(index));
+            if linked && claim.words > 2 && follows {
+                let word = at(scan.tokens_of(sentence), claim.link.unwrap_or(0) as usize);
+                findings.add(LINKED, index, word.start as usize, word.end as usize);
+            } else if !linked && judged >= 4 && could_be_off_topic(sentence, claim) {
+                findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
+            }
+            follows |= claim.words > 2;
+        }
+    }
+
+    /// Counts words over the sentences that are sound.
+    fn count(&mut self, claims: &[Claim], subjects: &Subjects, findings: &Findings) {
+        self.0.clear();
+        let sound = |index: usize, claim: &Claim| {
+            !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
+        };
+        for (index, _) in claims
+            .iter()
+            .enumerate()
+            .filter(|(index, claim)| sound(*index, claim))
+        {
+            for &stem in subjects.of(index) {
+                if let Some(count) = self.0.entry(stem) {
+                    *count += 1;
+                }
+            }
+        }
+    }
+
+    fn shares(&self, stems: &[u64]) -> bool {
+        stems
+            .iter()
+            .any(|&stem| self.0.get(stem).is_some_and(|count| count > 1))
+    }
+}
+
+/// A general statement in plain words: no figure, name or date that could tie it to the subject unsaid.
+fn could_be_off_topic(sentence: &Sentence, claim: &Claim) -> bool {
+    sentence.ending == Ending::Period
+        && sentence.item.is_none()
+        && !sentence.bullet
+        && claim.is_claim()
+        && claim.content >= 3
+        && !(claim.numbers > 0
+            || claim.dated
+            || claim.named
+            || claim.conditional
+            || claim.past
+            || claim.passive
+            || claim.comma
+            || claim.colon)
+}

@@ -1,0 +1,155 @@
+//! What the caller knows: statements and values that the text must not contradict.
+
+use serde_json::Value as Json;
+
+use crate::claim::Claim;
+use crate::determinism::{self, Value};
+use crate::lexicon::{self as lex, LEXICON, hash};
+use crate::scan::Scan;
+use crate::truth::{self, Clause};
+
+/// The context, read into the normal forms that the rules compare.
+#[derive(Default)]
+pub(crate) struct Context {
+    pub(crate) clauses: Vec<Clause>,
+    pub(crate) values: Vec<Value>,
+    pub(crate) acronyms: Vec<u64>,
+}
+
+impl Context {
+    /// Adds what another context knows.
+    pub(crate) fn merge(&mut self, other: &Context) {
+        self.clauses.extend_from_slice(&other.clauses);
+        self.values.extend_from_slice(&other.values);
+        self.acronyms.extend_from_slice(&other.acronyms);
+    }
+
+    /// Every text of two words or more is a statement; every other value says what its key is: `{"retry limit": 3}` is
+    /// "The retry limit is 3.", `{"disk": {"encrypted": false}}` is "The disk is not encrypted."
+    pub(crate) fn add(&mut self, json: &Json) {
+        let mut text = String::new();
+        say(json, &mut Vec::new(), &mut text);
+        let mut scan = Scan::default();
+        scan.fill(&text);
+        for sentence in &scan.sentences {
+            let tokens = scan.tokens_of(sentence);
+            let claim = Claim::of(tokens, sentence);
+            if !(claim.question || claim.either) {
+                truth::each_clause(tokens, |clause| self.clauses.push(clause));
+                determinism::each_value(tokens, |value| self.values.push(value));
+            }
+        }
+        self.acronyms.extend(
+            scan.tokens
+                .iter()
+                .filter(|token| determinism::is_acronym(token))
+                .map(|token| token.stem),
+        );
+    }
+}
+
+/// Appends the statements of `json`, one a paragraph. `path` holds the words of the keys above it.
+fn say(json: &Json, path: &mut Vec<String>, text: &mut String) {
+    match json {
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                let length = path.len();
+                path.extend(words_of_key(key));
+                say(value, path, text);
+                path.truncate(length);
+            }
+        }
+        Json::Array(items) => items.iter().for_each(|item| say(item, path, text)),
+        Json::String(value) if value.split_whitespace().nth(2).is_some() => push(text, value),
+        Json::String(value) => say_value(path, value, text),
+        Json::Number(value) => say_value(path, &value.to_string(), text),
+        Json::Bool(value) => say_truth(path, *value, text),
+        Json::Null => {}
+    }
+}
+
+fn push(text: &mut String, statement: &str) {
+    text.push_str(statement.trim());
+    if !statement.trim_end().ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text.push_str("\n\n");
+}
+
+/// "retryLimit", "retry_limit", "retry-limit": retry, limit.
+fn words_of_key(key: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut after_small = false;
+    for char in key.chars() {
+        let parts = !char.is_alphanumeric() || char.is_uppercase() && after_small;
+        if parts {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| char.is_alphanumeric()) {
+            word.extend(char.to_lowercase());
+        }
+        after_small = char.is_lowercase() || char.is_ascii_digit();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn say_value(path: &[String], value: &str, text: &mut String) {
+    match path {
+        [] => push(text, value),
+        // "timeout_s": 30
+        [subject @ .., unit] if !subject.is_empty() && is_unit(unit) && value.parse::<f64>().is_ok() => {
+            push(text, &format!("The {} is {value} {unit}.", subject.join(" ")));
+        }
+        [subject @ .., state] if !subject.is_empty() && matches!(state.as_str(), "state" | "status") => {
+            push(text, &format!("The {} is {value}.", subject.join(" ")));
+        }
+        subject => push(text, &format!("The {} is {value}.", subject.join(" "))),
+    }
+}
+
+fn is_unit(word: &str) -> bool {
+    word.len() <= 3 && LEXICON.look_up(hash(word.as_bytes())).flags & lex::UNIT != 0
+}
+
+fn say_truth(path: &[String], value: bool, text: &mut String) {
+    let Some((state, subject)) = path.split_last().filter(|(_, subject)| !subject.is_empty()) else {
+        return;
+    };
+    let not = if value { "" } else { "not " };
+    push(text, &format!("The {} is {not}{state}.", subject.join(" ")));
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Context({} statements)",
+            self.clauses.len() + self.values.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_become_statements() {
+        let json = serde_json::json!({"retryLimit": 3, "timeout_s": 30, "disk": {"encrypted": false}, "valve_state": "open", "facts": ["Water is wet today"], "x": null});
+        let mut text = String::new();
+        say(&json, &mut Vec::new(), &mut text);
+        for statement in [
+            "The retry limit is 3.",
+            "The timeout is 30 s.",
+            "The disk is not encrypted.",
+            "The valve is open.",
+            "Water is wet today.",
+        ] {
+            assert!(text.contains(statement), "{statement} in {text}");
+        }
+        let mut context = Context::default();
+        context.add(&json);
+        assert!(context.values.len() == 2 && context.clauses.len() >= 3);
+    }
+}

@@ -1,0 +1,108 @@
+//! The texts to judge: plain text, or those of another tool's answer.
+
+use ken_tool::{Error, MAX_DEPTH};
+use serde_json::Value;
+
+use crate::context::Context;
+
+/// What is judged, and where in the input it stands.
+pub(crate) struct Subject {
+    pub(crate) text: String,
+    /// The JSON pointer and the first byte of each part, when the input is a document.
+    parts: Vec<(String, usize)>,
+    /// What the document itself brings as context.
+    pub(crate) context: Option<Context>,
+}
+
+/// A document's own text: the first of these that it has is judged alone.
+const WHOLE: [&str; 2] = ["text", "response"];
+/// What a tool's answer says in sentences: all of these are judged.
+const PARTS: [&str; 4] = ["explanation", "reason", "summary", "issues"];
+/// Judged where there are no issues, since a tool that has both says its warnings among the issues too.
+const WARNINGS: &str = "warnings";
+/// What a document brings as context.
+const CONTEXT: [&str; 2] = ["context", "facts"];
+
+/// Whether the input is a JSON document rather than text: it stands between braces.
+pub(crate) fn is_document(input: &str) -> bool {
+    let input = input.trim();
+    input.starts_with('{') && input.ends_with('}')
+}
+
+impl Subject {
+    /// Reads a document; an error when nothing in it can be judged.
+    pub(crate) fn of_document(input: &str) -> Result<Subject, Error> {
+        let value = ken_types::json::parse(input.trim().as_bytes(), MAX_DEPTH)
+            .map_err(|error| error.hint("text between braces is read as JSON; --text takes it as it is"))?;
+        let mut subject = Subject {
+            text: String::new(),
+            parts: Vec::new(),
+            context: None,
+        };
+        let whole = WHOLE.iter().find(|name| value.get(**name).is_some());
+        match whole {
+            Some(name) => match value.get(*name) {
+                Some(Value::String(text)) => subject.add(format!("/{name}"), text),
+                _ => return Err(Error::invalid(format!("/{name}"), format!("{name} is not text"))),
+            },
+            None => {
+                PARTS.iter().for_each(|name| subject.add_part(name, &value));
+                if value.get("issues").is_none() {
+                    subject.add_part(WARNINGS, &value);
+                }
+            }
+        }
+        if subject.text.trim().is_empty() {
+            return Err(
+                Error::invalid("", "no text to judge in the document").hint(format!(
+                    "{} or one of {}",
+                    WHOLE.join(", "),
+                    PARTS.join(", ")
+                )),
+            );
+        }
+        subject.read_context(&value);
+        Ok(subject)
+    }
+
+    /// A text, or a list of texts or of objects with a `message`.
+    fn add_part(&mut self, name: &str, document: &Value) {
+        match document.get(name) {
+            Some(Value::String(text)) => self.add(format!("/{name}"), text),
+            Some(Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    match (item, item.get("message")) {
+                        (Value::String(text), _) => self.add(format!("/{name}/{index}"), text),
+                        (_, Some(Value::String(text))) => self.add(format!("/{name}/{index}/message"), text),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Parts are paragraphs of one text.
+    fn add(&mut self, pointer: String, text: &str) {
+        if !self.text.is_empty() {
+            self.text.push_str("\n\n");
+        }
+        self.parts.push((pointer, self.text.len()));
+        self.text.push_str(text);
+    }
+
+    fn read_context(&mut self, document: &Value) {
+        let known = CONTEXT.iter().filter_map(|name| document.get(*name));
+        for value in known.filter(|value| !value.is_null()) {
+            self.context.get_or_insert_default().add(value);
+        }
+    }
+
+    /// The part of the document that a byte of the text belongs to, and where that part starts.
+    pub(crate) fn part_at(&self, byte: usize) -> Option<(&str, usize)> {
+        let after = self.parts.partition_point(|(_, start)| *start <= byte);
+        self.parts
+            .get(after.checked_sub(1)?)
+            .map(|(pointer, start)| (pointer.as_str(), *start))
+    }
+}

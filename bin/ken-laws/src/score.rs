@@ -1,0 +1,158 @@
+//! From findings to points: each feature's cost or gain, spread over the findings that caused it.
+
+use crate::judge::Judge;
+use crate::rubric::{Bar, Effect, FEATURES, Feature, LAWS, Law, violations_of};
+
+/// The verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Pass,
+    Conditional,
+    Fail,
+}
+
+impl Status {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Status::Pass => "PASS",
+            Status::Conditional => "CONDITIONAL",
+            Status::Fail => "FAIL",
+        }
+    }
+}
+
+/// One feature as it was found.
+pub(crate) struct Tally {
+    pub(crate) feature: usize,
+    /// Findings.
+    pub(crate) count: usize,
+    /// Tenths; negative for a violation.
+    pub(crate) points: i32,
+}
+
+pub(crate) struct Score {
+    /// Tenths of a percent, in the order of the laws.
+    pub(crate) laws: [i32; 5],
+    pub(crate) overall: i32,
+    pub(crate) status: Status,
+    /// The features found, in the order of the rubric.
+    pub(crate) tallies: Vec<Tally>,
+}
+
+impl Score {
+    pub(crate) fn of(judge: &Judge, bar: &Bar) -> Score {
+        let tallies = tallies(judge);
+        let laws = std::array::from_fn(|law| {
+            let points = tallies.iter().filter(|tally| {
+                FEATURES
+                    .get(tally.feature)
+                    .is_some_and(|feature| feature.law as usize == law)
+            });
+            let base = LAWS.get(law).map_or(0, |row| row.base);
+            (base + points.map(|tally| tally.points).sum::<i32>()).clamp(0, 1000)
+        });
+        let weighted: i32 = laws
+            .iter()
+            .zip(&LAWS)
+            .map(|(score, row)| score * row.share as i32)
+            .sum();
+        let overall = (weighted + 50) / 100;
+        Score {
+            laws,
+            overall,
+            status: status(overall, &laws, bar),
+            tallies,
+        }
+    }
+}
+
+fn status(overall: i32, laws: &[i32; 5], bar: &Bar) -> Status {
+    if overall >= bar.pass && laws.iter().all(|law| *law >= bar.each_law) {
+        Status::Pass
+    } else if overall >= bar.conditional {
+        Status::Conditional
+    } else {
+        Status::Fail
+    }
+}
+
+fn tallies(judge: &Judge) -> Vec<Tally> {
+    let mut counts = [0; FEATURES.len()];
+    for finding in &judge.findings.list {
+        if let Some(count) = counts.get_mut(finding.feature) {
+            *count += 1;
+        }
+    }
+    let claims = Claims::count(judge);
+    let found = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    found
+        .filter_map(|(index, &count)| {
+            Some(Tally {
+                feature: index,
+                count,
+                points: claims.points(index, FEATURES.get(index)?),
+            })
+        })
+        .collect()
+}
+
+/// How many claims there are, have a feature, and are free of a law's defects.
+struct Claims {
+    all: i64,
+    with: [i64; FEATURES.len()],
+    clean: [i64; 5],
+}
+
+impl Claims {
+    fn count(judge: &Judge) -> Claims {
+        let mut claims = Claims {
+            all: 0,
+            with: [0; FEATURES.len()],
+            clean: [0; 5],
+        };
+        for (&features, claim) in judge.findings.features.iter().zip(&judge.claims) {
+            claims.add(features, judge.counts(claim));
+        }
+        claims
+    }
+
+    fn add(&mut self, features: u64, is_judged: bool) {
+        let mut rest = features;
+        while rest != 0 {
+            if let Some(with) = self.with.get_mut(rest.trailing_zeros() as usize) {
+                *with += 1;
+            }
+            rest &= rest - 1;
+        }
+        if !is_judged {
+            return;
+        }
+        self.all += 1;
+        for (clean, row) in self.clean.iter_mut().zip(&LAWS) {
+            *clean += i64::from(features & violations_of(row.law) == 0);
+        }
+    }
+
+    fn points(&self, index: usize, feature: &Feature) -> i32 {
+        let with = self.with.get(index).copied().unwrap_or(0);
+        match feature.effect {
+            Effect::Once => feature.cap,
+            Effect::Share => share(feature, with, self.all),
+            Effect::Violation => -cost(feature, with, self.clean_of(feature.law)),
+        }
+    }
+
+    fn clean_of(&self, law: Law) -> i64 {
+        self.clean.get(law as usize).copied().unwrap_or(0)
+    }
+}
+
+fn share(feature: &Feature, with: i64, all: i64) -> i32 {
+    let cap = i64::from(feature.cap);
+    (cap * with * i64::from(feature.weight) / all.max(1)).min(cap) as i32
+}
+
+fn cost(feature: &Feature, with: i64, clean: i64) -> i32 {
+    let (weight, cap) = (i64::from(feature.weight), i64::from(feature.cap));
+    (weight + (cap - weight) * with / (with + clean).max(1)) as i32
+}

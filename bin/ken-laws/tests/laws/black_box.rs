@@ -1,0 +1,421 @@
+//! Flags, formats, verdicts, exit codes, bad input.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use crate::program::{Outcome, defects, judge, overall, run, run_with};
+use crate::set::{is_defect, score};
+
+const SOUND: &str = "The pump was replaced on 4 March 2024 because its bearing had worn through. After the change the outlet pressure held at 3.2 bar for six hours. We checked the reading against a second gauge. Rain has not been measured.";
+const BAD: &str = "It is a proven fact that this always works, trust me. There is no need to test it. There is no need to test it. Nothing can go wrong, and everyone knows that.";
+const MIDDLING: &str = "Trust me, the pump is in order.";
+
+fn assert_error(outcome: &Outcome, code: &str, at: &str, says: &str) {
+    assert_eq!(
+        (outcome.stdout.as_str(), outcome.status),
+        ("", 2),
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    let error = serde_json::from_str::<Value>(&outcome.stderr).unwrap()["error"].clone();
+    assert_eq!(
+        (error["code"].as_str(), error["at"].as_str()),
+        (Some(code), Some(at)),
+        "{error}"
+    );
+    assert!(error["message"].as_str().unwrap().contains(says), "{error}");
+}
+
+#[test]
+fn the_answer_has_its_fields_in_the_order_of_the_contract() {
+    let outcome = run(&["--text", BAD, "--format", "compact"]);
+    let places: Vec<usize> = [
+        "{\"scores\":{\"law1_architectural_intelligence\":",
+        "\"law2_cognitive_governance\":",
+        "\"law3_truth_foundation\":",
+        "\"law4_energy_stewardship\":",
+        "\"law5_deterministic_reliability\":",
+        "\"overall_compliance\":",
+        "\"pass_fail_status\":",
+        "\"violations\":",
+        "\"recommendations\":",
+        "\"strengths\":",
+        "\"evidence\":[{\"law\":",
+    ]
+    .iter()
+    .map(|part| {
+        outcome
+            .stdout
+            .find(part)
+            .unwrap_or_else(|| panic!("{part} in {}", outcome.stdout))
+    })
+    .collect();
+    assert!(places.is_sorted());
+    let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let keys: Vec<&String> = answer["evidence"][0].as_object().unwrap().keys().collect();
+    for key in ["law", "kind", "start", "end", "text", "effect"] {
+        assert!(keys.iter().any(|known| *known == key), "{keys:?}");
+    }
+    for list in ["violations", "recommendations", "strengths"] {
+        assert!(answer[list].as_array().unwrap().iter().all(Value::is_string));
+    }
+}
+
+#[test]
+fn verdict_and_exit_code_follow_the_strictness() {
+    for (text, strictness, status, code) in [
+        (SOUND, "lenient", "PASS", 0),
+        (SOUND, "moderate", "PASS", 0),
+        (SOUND, "strict", "PASS", 0),
+        (MIDDLING, "moderate", "CONDITIONAL", 0),
+        (MIDDLING, "strict", "FAIL", 1),
+        (BAD, "moderate", "FAIL", 1),
+        (BAD, "strict", "FAIL", 1),
+    ] {
+        let outcome = run(&["-t", text, "-s", strictness, "--format", "compact"]);
+        let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(
+            (answer["pass_fail_status"].as_str(), outcome.status),
+            (Some(status), code),
+            "{strictness}: {}",
+            outcome.stdout
+        );
+        assert_eq!(outcome.stderr, "");
+    }
+}
+
+#[test]
+fn overall_is_the_weighted_mean() {
+    let answer = judge(BAD);
+    let weighted: f64 = [25.0, 25.0, 25.0, 15.0, 10.0]
+        .iter()
+        .enumerate()
+        .map(|(law, share)| share * score(&answer, law + 1))
+        .sum();
+    assert!((overall(&answer) - weighted / 100.0).abs() < 0.051);
+}
+
+#[test]
+fn every_way_in_gives_the_same_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, SOUND).unwrap();
+    let path = path.to_str().unwrap();
+    let expected = run(&["--text", SOUND]).stdout;
+    assert!(expected.starts_with("{\n"));
+    for outcome in [
+        run(&["-t", SOUND]),
+        run(&["--file", path]),
+        run(&["-f", path]),
+        run_with(&[], SOUND.as_bytes()),
+        run_with(&["-f", "-"], SOUND.as_bytes()),
+        run_with(&["-"], SOUND.as_bytes()),
+    ] {
+        assert_eq!(outcome.stdout, expected);
+    }
+    let compact = run(&["-t", SOUND, "--format", "compact"]).stdout;
+    let (a, b): (Value, Value) = (
+        serde_json::from_str(&compact).unwrap(),
+        serde_json::from_str(&expected).unwrap(),
+    );
+    assert_eq!((a, compact.lines().count()), (b, 1));
+}
+
+#[test]
+fn a_summary_reads_in_its_order_and_verbose_adds_the_evidence() {
+    let text = run(&["-t", BAD, "--format", "summary"]).stdout;
+    let order = [
+        "Five laws validation",
+        "Overall compliance: ",
+        "Status: FAIL",
+        "1. Architectural",
+        "5. Deterministic",
+        "Recommendations:",
+    ];
+    let places: Vec<usize> = order
+        .iter()
+        .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} in {text}")))
+        .collect();
+    assert!(places.is_sorted() && !text.contains("Evidence:"));
+    let verbose = run(&["-t", BAD, "--format", "summary", "-v"]).stdout;
+    assert!(verbose.starts_with(&text) && verbose.contains("Violations:") && verbose.contains("Evidence:"));
+}
+
+#[test]
+fn lines_answers_each_line_and_goes_on_after_an_error() {
+    let input = format!("{SOUND}\n\n{{\"text\": 5}}\n{{\"text\":\"Trust me.\"}}\n{BAD}\n");
+    let outcome = run_with(&["--lines"], input.as_bytes());
+    let answers: Vec<Value> = outcome
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((answers.len(), outcome.status), (5, 0), "{}", outcome.stdout);
+    assert_eq!(answers[0], judge(SOUND));
+    assert_eq!(answers[1]["error"]["code"], "invalid");
+    assert_eq!(answers[2]["error"]["at"], "/text");
+    assert_eq!(answers[3]["evidence"][0]["at"], "/text");
+    assert_eq!(answers[4], judge(BAD));
+}
+
+#[test]
+fn bad_input_is_an_error_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    assert_error(
+        &run_with(&[], b"good text \xff\xfe"),
+        "invalid",
+        "",
+        "not UTF-8 at byte 10",
+    );
+    assert_error(&run_with(&[], b""), "invalid", "", "empty");
+    assert_error(&run_with(&[], b" \n\t "), "invalid", "", "empty");
+    assert_error(
+        &run_with(&[], &vec![b'a'; 8 * 1024 * 1024 + 1]),
+        "too_large",
+        "",
+        "larger than",
+    );
+    assert_error(&run(&["-f", folder]), "invalid", "--file", "directory");
+    assert_error(
+        &run(&["-f", &format!("{folder}/none")]),
+        "not_found",
+        "--file",
+        "cannot read",
+    );
+    assert_error(
+        &run(&["-t", "a", "-f", folder]),
+        "invalid",
+        "",
+        "more than one input",
+    );
+    assert_error(
+        &run(&["-t", "a", "--strictness", "fierce"]),
+        "invalid",
+        "--strictness",
+        "fierce",
+    );
+    assert_error(
+        &run(&["-t", "a", "--nonsense"]),
+        "invalid",
+        "--nonsense",
+        "nonsense",
+    );
+}
+
+#[test]
+fn bad_documents_and_contexts_are_errors() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
+    for document in [
+        "{\"text\":\"a\",\"text\":\"b\"}",
+        "{text}",
+        "{\"text\":NaN}",
+        &deep,
+    ] {
+        assert_error(&run_with(&[], document.as_bytes()), "invalid", "", "");
+    }
+    assert_error(&run_with(&[], b"{\"text\":[1]}"), "invalid", "/text", "not text");
+    assert_error(
+        &run_with(&[], b"{\"scores\":{}}"),
+        "invalid",
+        "",
+        "no text to judge",
+    );
+    assert_error(
+        &run(&["-t", "a", "-c", "{broken"]),
+        "invalid",
+        "--context",
+        "malformed",
+    );
+    assert_error(
+        &run(&["-t", "a", "-c", "{\"a\":1,\"a\":2}"]),
+        "invalid",
+        "--context",
+        "duplicate",
+    );
+    assert_error(&run(&["-t", "a", "-c", &deep]), "invalid", "--context", "nested");
+    assert_eq!(run(&["-t", "{ not JSON }"]).status, 0, "--text is taken as it is");
+}
+
+#[test]
+fn a_file_without_permission_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("closed");
+    fs::write(&path, SOUND).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::File::open(&path).is_ok() {
+        return; // root reads everything
+    }
+    assert_error(
+        &run(&["-f", path.to_str().unwrap()]),
+        "forbidden",
+        "--file",
+        "cannot read",
+    );
+}
+
+#[test]
+fn the_answers_of_other_tools_are_judged() {
+    let rep = r#"{"reasoning_type":"deductive","conclusions":["b"],"explanation":"The pump runs because the valve is open.","validation":{"is_valid":true},"facts":["The valve is not open"]}"#;
+    let answer = judge(rep);
+    assert_eq!(
+        defects(&answer),
+        ["context_conflict"],
+        "the facts are context: {answer}"
+    );
+    assert!(
+        answer["evidence"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["at"] == "/explanation")
+    );
+    let vvp = r#"{"validation_status":"failure","reason":"Rule 2 contradicts rule 1.","issues":[{"kind":"cycle","message":"Trust me, rule 3 is fine."}]}"#;
+    let answer = judge(vvp);
+    let trust = answer["evidence"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item["kind"] == "trust_appeal")
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (&trust["at"], &trust["start"], &trust["text"]),
+        (&"/issues/0/message".into(), &0.into(), &"Trust me".into())
+    );
+}
+
+#[test]
+fn the_context_binds() {
+    let conflict = |context: &str, text: &str| {
+        let outcome = run(&["-c", context, "-t", text, "--format", "compact"]);
+        defects(&serde_json::from_str(&outcome.stdout).unwrap()).contains(&"context_conflict".to_owned())
+    };
+    assert!(conflict(
+        r#"{"facts":["The server is running."]}"#,
+        "The server isn't running."
+    ));
+    assert!(conflict(
+        r#"["The server is running."]"#,
+        "The server is not running."
+    ));
+    assert!(conflict(r#"{"timeout_s":30}"#, "The timeout is 45 s."));
+    assert!(conflict(
+        r#"{"disk":{"encrypted":true}}"#,
+        "The disk is not encrypted."
+    ));
+    assert!(!conflict(r#"{"timeout_s":30}"#, "The timeout is 30 s."));
+    assert!(!conflict(
+        r#"{"facts":["The server is running."]}"#,
+        "The server is running."
+    ));
+    assert!(!conflict(
+        r#"{"facts":["The blue server is running."]}"#,
+        "The red server is not running."
+    ));
+}
+
+// The wrong answers of earlier tools of this kind
+
+#[test]
+fn a_sourced_dated_sentence_beats_a_false_one_that_says_proven_fact() {
+    let sourced =
+        judge("According to the census of 2021, published on 28 June 2022, the town had 47,240 inhabitants.");
+    let asserted = judge("It is a proven fact, verified and documented, that the earth is flat.");
+    assert!(overall(&sourced) > overall(&asserted) + 10.0);
+    assert!(score(&sourced, 3) > score(&asserted, 3) + 30.0);
+}
+
+#[test]
+fn twelve_marker_words_in_a_row_gain_nothing() {
+    let row = "Verified, tested, measured, proven, sourced, reviewed, checked, audited, confirmed, validated, documented, certain.";
+    let (alone, with) = (judge(SOUND), judge(&format!("{SOUND} {row}")));
+    for law in 1..=5 {
+        assert!(score(&with, law) <= score(&alone, law), "law {law}");
+    }
+    assert!(overall(&with) < overall(&alone));
+}
+
+#[test]
+fn a_confidence_interval_is_not_two_values_of_one_quantity() {
+    let answer = judge(
+        "The odds ratio was 2.1, 95 % CI 1.2 to 3.4. In the second group it was 1.9, 95 % CI 1.1 to 3.0.",
+    );
+    assert_eq!(defects(&answer), [""; 0], "{answer}");
+}
+
+#[test]
+fn length_alone_is_neither_good_nor_bad() {
+    let other = "The bridge deck carries two lanes and a footpath. Its design load is 40 kN per axle, as set by the 2016 load survey. Deck movement was measured at 11 points. The largest movement, 14 mm, lies under the limit of 20 mm, since the deck was stiffened.";
+    let (one, both) = (judge(other), judge(&format!("{SOUND} {other}")));
+    assert!(
+        (score(&one, 3) - score(&both, 3)).abs() < 12.0
+            && score(&both, 4) == 100.0
+            && score(&one, 4) == 100.0
+    );
+}
+
+#[test]
+fn repetition_costs() {
+    let (once, thrice) = (judge(SOUND), judge(&format!("{SOUND} {SOUND} {SOUND}")));
+    assert!(score(&thrice, 4) <= score(&once, 4) - 30.0, "{thrice}");
+}
+
+#[test]
+fn negation_and_quotation_are_respected_and_words_are_whole() {
+    for text in [
+        "We do not say that this is a proven fact.",
+        "He wrote \"trust me, it is a proven fact\" in the margin of page 12.",
+        "Never deploy without testing.",
+        "No change goes live without a review.",
+        "It is not always warm in the hall.",
+        "The trustees of Mesopotamia met in 1901.",
+        "The guide says “you can skip the tests” on page 4.",
+    ] {
+        assert_eq!(defects(&judge(text)), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn what_contradicts_and_what_does_not() {
+    let contradicts = |text: &str| defects(&judge(text)).contains(&"contradiction".to_owned());
+    assert!(contradicts("The server is running. The server isn't running."));
+    assert!(contradicts("The server is running. The server isn’t running."));
+    assert!(contradicts("The red car is fast. The red car is slow."));
+    assert!(contradicts(
+        "The service stores passwords as hashes. The service does not store passwords."
+    ));
+    assert!(!contradicts("The red car is fast. The blue car is not slow."));
+    assert!(!contradicts("The red car is fast and the blue car is not slow."));
+    assert!(!contradicts("The door was open. The door is closed."));
+    assert!(!contradicts("If the door is open, call. The door is not open."));
+    assert!(!contradicts(
+        "The service stores passwords. The service does not store passwords as plain text."
+    ));
+}
+
+#[test]
+fn calibrated_uncertainty_with_numbers_costs_nothing() {
+    let answer = judge(
+        "About 80 % of the parts, give or take 5 %, probably last ten years. We estimate the error at 3 %.",
+    );
+    assert!(
+        !answer["evidence"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|item| item["law"] == 3 && is_defect(item)),
+        "{answer}"
+    );
+}
+
+#[test]
+fn another_language_is_not_judged_by_english_grammar() {
+    let answer = judge(
+        "Der Zug fährt um acht Uhr ab. Ein schöner Tag am Meer. Die BVG fährt heute nicht. Wir warten auf dem Bahnsteig.",
+    );
+    assert_eq!(defects(&answer), [""; 0], "{answer}");
+}

@@ -1,0 +1,8 @@
+//! Black-box tests of ken-laws: every one drives the real binary.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod black_box;
+mod planted;
+mod program;
+mod properties;
+mod set;

@@ -1,0 +1,64 @@
+//! Defects planted in clean paragraphs are found, clean paragraphs are left alone, and points add up.
+
+use crate::program::CoProcess;
+use crate::set::{DEV, Figures, HELD, Plant, SECOND, Set, score};
+
+#[test]
+fn planted_defects_are_found_and_clean_text_is_left_alone() {
+    let mut program = CoProcess::start(&[]);
+    let figures = [DEV, SECOND, HELD].map(|text| Figures::of(text, &mut |text| program.ask(text)));
+    for (name, figures) in ["dev", "second", "held out"].iter().zip(&figures) {
+        println!("{name}: {figures}");
+    }
+    let all = Figures::sum(&figures);
+    println!("all: {all}");
+    assert!(all.clean >= 100 && all.clean + all.planted >= 200);
+    assert!(all.found_percent() >= 90.0 && all.alarm_percent() <= 5.0, "{all}");
+    // Unseen text: no worse than when it was first measured.
+    assert!(
+        figures[2].found_percent() >= 74.0 && figures[2].alarm_percent() <= 5.0,
+        "{}",
+        figures[2]
+    );
+}
+
+#[test]
+fn every_law_has_twenty_planted_defects_or_more() {
+    let plants: Vec<Plant> = [DEV, SECOND, HELD]
+        .into_iter()
+        .flat_map(|text| Set::read(text).plants)
+        .collect();
+    for law in 1..=5 {
+        assert!(
+            plants.iter().filter(|plant| plant.law == law).count() >= 20,
+            "law {law}"
+        );
+    }
+}
+
+/// The effects say what the score is made of: base, plus all effects, is the score.
+#[test]
+fn effects_add_up_to_the_scores() {
+    let base = [80.0, 75.0, 70.0, 100.0, 80.0];
+    let mut program = CoProcess::start(&[]);
+    for plant in [DEV, SECOND, HELD]
+        .into_iter()
+        .flat_map(|text| Set::read(text).plants)
+    {
+        let answer = program.ask(&plant.text);
+        for law in 1..=5 {
+            let items = answer["evidence"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|item| item["law"] == law);
+            let sum: f64 = items.map(|item| item["effect"].as_f64().unwrap()).sum();
+            let expected = (base[law - 1] + sum).clamp(0.0, 100.0);
+            assert!(
+                (score(&answer, law) - expected).abs() < 0.05,
+                "law {law} of {}: {answer}",
+                plant.text
+            );
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What holds for every text: no panic, spans on character boundaries, scores in range, equal bytes, and no gain by a defect.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use serde_json::Value;
+
+use crate::program::CoProcess;
+use crate::set::score;
+
+/// Sentences that are sound, each about something else.
+const SOUND: &[&str] = &[
+    "The pump was replaced on 4 March 2024 because its bearing had worn through.",
+    "Its design load is 40 kN per axle, as set by the load survey.",
+    "We checked the reading against a second gauge.",
+    "The trial followed 412 adults for 18 months.",
+    "Revenue in the second quarter was 4.1 million euros.",
+    "If the alarm sounds, close the main tap and call the ward.",
+    "Letters between the sisters cover the years 1841 to 1869.",
+    "The test misses about 4 of 100 infected people.",
+    "She wrote \"it never fails\" in the margin.",
+    "The figures go to the auditor by Friday.",
+    "This policy covers laptops that the company owns.",
+    "Costs were unchanged.",
+    "Rain has not been measured.",
+];
+
+/// Stands for the first sentence of the text, said once more at its end.
+const REPEAT: &str = "(the first sentence)";
+
+/// Defects with their law; each is found whatever stands around it.
+const DEFECTS: &[(usize, &str)] = &[
+    (1, "Because of the report."),
+    (1, "The lamp is dark because the lamp is dark."),
+    (1, "There are four reasons: cost and noise."),
+    (2, "Trust me on this point."),
+    (2, "There is no need to test the brake."),
+    (2, "Nothing can go wrong with the brake."),
+    (2, "The colour was chosen on gut feeling."),
+    (3, "It is a proven fact that cats fly."),
+    (3, "The brake always works."),
+    (3, "Experts agree that the brake is red."),
+    (3, "It is the best brake on the market."),
+    (3, "The brake might possibly squeak."),
+    (3, "The brake is red. The brake is not red."),
+    (4, "It is important to note that brakes wear."),
+    (4, "The end result was a longer brake path."),
+    (4, "The brake is is worn."),
+    (4, "The brake really quite simply wears."),
+    (4, REPEAT),
+    (
+        4,
+        "Verified, tested, measured, proven, sourced, reviewed, checked.",
+    ),
+    (5, "Turn the brake screw several times."),
+    (5, "The ZQXB holds the brake."),
+    (5, "The brake path is 12 m. The brake path is 15 m."),
+    (5, "Turn the screw or something."),
+    (5, "Keep the temperature below 40."),
+];
+
+thread_local! {
+    static PROGRAM: RefCell<CoProcess> = RefCell::new(CoProcess::start(&[]));
+}
+
+/// As many cases as PROPTEST_CASES says, 256 without it; found cases go into the test, not into a file.
+fn runner() -> TestRunner {
+    TestRunner::new(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })
+}
+
+fn ask(text: &str) -> Option<Value> {
+    if text.trim().is_empty() {
+        return None;
+    }
+    Some(PROGRAM.with_borrow_mut(|program| program.ask(text)))
+}
+
+fn check(text: &str) {
+    let Some(answer) = ask(text) else { return };
+    if answer.get("error").is_some() {
+        assert!(text.contains('\0'), "only NUL is refused: {answer}");
+        return;
+    }
+    for item in answer["evidence"].as_array().unwrap() {
+        let (start, end) = (
+            item["start"].as_u64().unwrap() as usize,
+            item["end"].as_u64().unwrap() as usize,
+        );
+        assert_eq!(text.get(start..end), item["text"].as_str(), "{item} of {text:?}");
+        assert!(start < end, "{item} of {text:?}");
+    }
+    for value in answer["scores"].as_object().unwrap().values() {
+        let tenths = value.as_f64().unwrap() * 10.0;
+        assert!(
+            (0.0..=1000.0).contains(&tenths) && (tenths - tenths.round()).abs() < 1e-6,
+            "{value}"
+        );
+    }
+    let again = PROGRAM.with_borrow_mut(|program| program.ask(text));
+    assert_eq!(answer, again, "equal input, equal answer: {text:?}");
+}
+
+/// Text of words that the rubric knows, marks and odd characters.
+fn odd_text() -> impl Strategy<Value = String> {
+    let words = "the a not never always because of is was it no need to test trust me per 3 4.5 1,000 10:30 % °C bar °F first second third : ; , . ! ? … \" “ ” ‘ ’ ` ``` - – \n \n\n 1. 2) - # | ( ) [ ] isn't it's don’t NASA XQZT ß é 日本 🙂 \u{301} \u{200d} http://a.b very really verified tested checked some between and or but so if";
+    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let glue = prop::sample::select(vec![" ", "", " ", "\n"]);
+    prop::collection::vec((prop::sample::select(words), glue), 0..60)
+        .prop_map(|parts| parts.into_iter().map(|(word, glue)| word + glue).collect())
+}
+
+fn sentences() -> impl Strategy<Value = Vec<&'static str>> {
+    let any: Vec<&str> = SOUND
+        .iter()
+        .copied()
+        .chain(DEFECTS.iter().map(|(_, text)| *text))
+        .filter(|text| *text != REPEAT)
+        .collect();
+    prop::collection::vec(prop::sample::select(any), 1..8)
+}
+
+#[test]
+fn never_panics_and_spans_are_of_the_text() {
+    runner()
+        .run(&odd_text(), |text| {
+            check(&text);
+            Ok(())
+        })
+        .unwrap();
+    runner()
+        .run(&"\\PC{0,200}", |text| {
+            check(&text);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Whatever the text, defects and all: one more never raises the score of its law.
+#[test]
+fn planting_a_defect_never_raises_its_law() {
+    let planted = (
+        sentences(),
+        prop::sample::select(DEFECTS),
+        any::<prop::sample::Index>(),
+    );
+    runner()
+        .run(&planted, |(mut base, (law, defect), at)| {
+            base.insert(0, SOUND[0]);
+            let mut with = base.clone();
+            match defect {
+                REPEAT => with.push(base[0]),
+                defect => with.insert(at.index(base.len() + 1), defect),
+            }
+            let (before, after) = (base.join(" "), with.join(" "));
+            let (before_score, after_score) = (
+                score(&ask(&before).unwrap(), law),
+                score(&ask(&after).unwrap(), law),
+            );
+            prop_assert!(
+                after_score <= before_score,
+                "law {} rose from {} to {} by {:?} in {:?}",
+                law,
+                before_score,
+                after_score,
+                defect,
+                before
+            );
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Saying once more what a marker phrase says gains nothing.
+#[test]
+fn repeating_a_marker_gains_nothing() {
+    let markers = prop::sample::select(vec![
+        "verified",
+        "tested",
+        "evidence",
+        "scope",
+        "proven",
+        "according to",
+        "because",
+        "assumption",
+        "criteria",
+        "measured",
+        "sourced",
+    ]);
+    runner()
+        .run(&(sentences(), markers, 2..12usize), |(base, marker, times)| {
+            let text = base.join(" ");
+            let row = vec![marker; times].join(", ");
+            let (before, after) = (ask(&text).unwrap(), ask(&format!("{text} {row}.")).unwrap());
+            for law in 1..=5 {
+                prop_assert!(
+                    score(&after, law) <= score(&before, law),
+                    "law {} rose by {:?} after {:?}",
+                    law,
+                    row,
+                    text
+                );
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// For as long as KEN_FUZZ_SECONDS says: `KEN_FUZZ_SECONDS=600 cargo test -p ken-laws -- --ignored`.
+#[test]
+#[ignore = "runs for minutes"]
+fn long_run() {
+    let seconds = std::env::var("KEN_FUZZ_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(600);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let texts = prop_oneof![
+        odd_text(),
+        "\\PC{0,400}",
+        sentences().prop_map(|parts| parts.join(" ")),
+        "[ -~\n]{0,400}"
+    ];
+    let mut cases = 0u64;
+    while Instant::now() < end {
+        let mut round = runner(); // its own seed each time
+        round
+            .run(&texts, |text| {
+                check(&text);
+                Ok(())
+            })
+            .unwrap();
+        cases += u64::from(round.config().cases);
+    }
+    println!("{cases} texts, none refused, no panic");
+}

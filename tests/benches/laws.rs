@@ -1,0 +1,122 @@
+//! The figures of ken-laws: throughput as a co-process beside a plain pass over the same bytes, and planted defects found.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+#[allow(dead_code)] // floors that other benches need
+mod figures;
+#[path = "../../bin/ken-laws/tests/laws/set.rs"]
+mod set;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use figures::{Samples, row, title};
+use set::{DEV, Figures, HELD, SECOND, Set};
+
+/// Bytes that are judged in one round.
+const ROUND: usize = 16 * 1024 * 1024;
+const ROUNDS: usize = 5;
+
+fn main() {
+    let program = ken_tests::binary("ken-laws");
+    title("ken-laws: throughput with --lines, paragraphs of the evaluation set");
+    throughput(&program);
+    title("ken-laws: planted defects");
+    planted(&program);
+}
+
+fn throughput(program: &PathBuf) {
+    let lines = paragraphs();
+    let (mut judged, mut floor) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floor.push(timed(|| assert!(words(&lines) > 0)));
+        judged.push(timed(|| judge_all(program, &lines)));
+    }
+    let (judged, floor) = (Samples::of(judged).median(), Samples::of(floor).median());
+    let rate = |time: Duration| lines.len() as f64 / 1e6 / time.as_secs_f64();
+    row(
+        "counting the words of the same bytes, one core",
+        &format!("{:.0} MB/s", rate(floor)),
+        "the floor",
+    );
+    let ratio = judged.as_secs_f64() / floor.as_secs_f64();
+    row(
+        "ken-laws --lines, one core",
+        &format!("{:.1} MB/s", rate(judged)),
+        &format!("{ratio:.1} x the floor's time; goal 50 MB/s"),
+    );
+}
+
+/// The clean paragraphs, one a line, until a round is full.
+fn paragraphs() -> String {
+    let all: String = [DEV, SECOND, HELD]
+        .iter()
+        .flat_map(|text| Set::read(text).clean.into_values())
+        .map(|text| text.replace('\n', " ") + "\n")
+        .collect();
+    all.repeat(ROUND / all.len() + 1)
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    work();
+    begun.elapsed()
+}
+
+/// As wc -w counts.
+fn words(text: &str) -> usize {
+    let mut inside = false;
+    let mut count = 0;
+    for byte in text.bytes() {
+        let blank = byte.is_ascii_whitespace();
+        count += usize::from(!blank && !inside);
+        inside = !blank;
+    }
+    std::hint::black_box(count)
+}
+
+fn co_process(program: &PathBuf) -> Child {
+    Command::new(program)
+        .arg("--lines")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ken-laws starts")
+}
+
+/// Writes from a thread, so that neither side waits for the other's pipe.
+fn judge_all(program: &PathBuf, lines: &str) {
+    let mut child = co_process(program);
+    let mut input = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || input.write_all(lines.as_bytes()).unwrap());
+        std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+    });
+    assert!(child.wait().unwrap().success());
+}
+
+fn planted(program: &PathBuf) {
+    let mut child = co_process(program);
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut ask = |text: &str| {
+        writeln!(input, "{}", json!({ "text": text })).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    let figures = [DEV, SECOND, HELD].map(|text| Figures::of(text, &mut ask));
+    let all = Figures::sum(&figures);
+    for (name, figures) in ["tuned on", "seen, then tuned on", "held out"]
+        .iter()
+        .zip(&figures)
+    {
+        row(name, &figures.to_string(), "");
+    }
+    row("all", &all.to_string(), "goal 90 % and 5 %");
+    drop(input);
+    child.wait().unwrap();
+}
