@@ -1,5 +1,6 @@
 //! The flags that every tool has, next to its own.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -51,8 +52,9 @@ pub(crate) enum Parsed<F: Args> {
     Print(String),
 }
 
-pub(crate) fn parse<F: Filter>() -> Result<Parsed<F>, Failure> {
-    let matches = command::<F>().try_get_matches();
+/// Parses a command line; its first word is the program's name.
+pub(crate) fn parse<F: Filter>(words: impl Iterator<Item = OsString>) -> Result<Parsed<F>, Failure> {
+    let matches = command::<F>().try_get_matches_from(words);
     match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => Ok(Parsed::Run(cli)),
         Err(error) => match error.kind() {

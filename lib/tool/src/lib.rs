@@ -48,6 +48,7 @@ mod output;
 mod reply;
 mod start;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -101,8 +102,17 @@ pub enum Need {
 
 /// Runs the tool over its arguments: the whole of a tool's `main`.
 pub fn main<F: Filter>() -> ExitCode {
+    run::<F>(std::env::args_os())
+}
+
+/// The same for a tool that is the first argument of another, as in `ken-esl train`: [`Filter::NAME`] is both words.
+pub fn subcommand<F: Filter>() -> ExitCode {
+    run::<F>(std::env::args_os().skip(1))
+}
+
+fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut output = Output::open();
-    let result = match cli::parse::<F>() {
+    let result = match cli::parse::<F>(words) {
         Ok(Parsed::Run(cli)) => answer(&cli, &mut output),
         Ok(Parsed::Print(text)) => {
             output.text(&text);

@@ -1,0 +1,162 @@
+//! A reading as the contract writes it.
+
+use std::fmt::{self, Write};
+
+use ken_tool::Answer;
+use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::{Serialize, Serializer};
+
+use crate::emotion::EMOTIONS;
+use crate::reading::{Feeling, Reading, Span};
+
+/// A reading together with its text, for the words that it cites.
+pub(crate) struct State<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) reading: &'a Reading,
+}
+
+/// Three digits are more than a model of feelings can know.
+fn rounded(value: f32) -> f64 {
+    (f64::from(value) * 1000.0).round() / 1000.0
+}
+
+fn name(emotion: usize) -> &'static str {
+    EMOTIONS.get(emotion).map_or("neutral", |emotion| emotion.name)
+}
+
+impl Serialize for State<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let reading = self.reading;
+        let mut state = serializer.serialize_struct("State", 9)?;
+        state.serialize_field("emotional_state", name(reading.state()))?;
+        state.serialize_field("valence", reading.valence.name())?;
+        state.serialize_field("intensity", &rounded(reading.intensity()))?;
+        state.serialize_field("confidence", &rounded(reading.confidence))?;
+        state.serialize_field("detected_emotions", &reading.feelings)?;
+        state.serialize_field("salience", &rounded(reading.salience))?;
+        state.serialize_field("valence_score", &rounded(reading.valence_score))?;
+        state.serialize_field("contextual_factors", &Context(self))?;
+        state.serialize_field("explanation", &Explanation(self))?;
+        state.end()
+    }
+}
+
+impl Serialize for Feeling {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let emotion = EMOTIONS.get(self.emotion);
+        let mut feeling = serializer.serialize_struct("Feeling", 6)?;
+        feeling.serialize_field("emotion", name(self.emotion))?;
+        feeling.serialize_field("intensity", &rounded(self.intensity))?;
+        feeling.serialize_field(
+            "dimension",
+            emotion.map_or("primary", |emotion| emotion.dimension),
+        )?;
+        feeling.serialize_field(
+            "valence",
+            emotion.map_or("neutral", |emotion| emotion.valence.name()),
+        )?;
+        feeling.serialize_field("confidence", &rounded(self.confidence))?;
+        feeling.serialize_field("evidence", &self.evidence)?;
+        feeling.end()
+    }
+}
+
+struct Context<'a>(&'a State<'a>);
+
+impl Serialize for Context<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let State { text, reading } = self.0;
+        let mut context = serializer.serialize_struct("Context", 4)?;
+        context.serialize_field("is_question", &reading.is_question)?;
+        context.serialize_field("has_negation", &reading.has_negation)?;
+        context.serialize_field("temporal_indicators", &Words(text, &reading.temporal))?;
+        context.serialize_field("language", reading.language)?;
+        context.end()
+    }
+}
+
+/// The words of some spans, in lower case.
+struct Words<'a>(&'a str, &'a [Span]);
+
+impl Serialize for Words<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Words(text, spans) = self;
+        let mut words = serializer.serialize_seq(Some(spans.len()))?;
+        for span in *spans {
+            words.serialize_element(&cited(text, *span).to_lowercase())?;
+        }
+        words.end()
+    }
+}
+
+fn cited(text: &str, span: Span) -> &str {
+    text.get(span.start..span.end).unwrap_or_default()
+}
+
+/// One sentence on what spoke for the state.
+struct Explanation<'a>(&'a State<'a>);
+
+impl Serialize for Explanation<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for Explanation<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { text, reading } = self.0;
+        to.write_str(name(reading.state()))?;
+        let evidence = reading
+            .feelings
+            .first()
+            .map(|feeling| feeling.evidence.as_slice());
+        cite(to, " from ", text, evidence.unwrap_or_default())?;
+        cite(to, "; negated: ", text, &reading.negated)?;
+        if reading.has_contrast {
+            to.write_str("; what follows a contrast counts more")?;
+        }
+        if reading.is_ironic {
+            to.write_str("; read as irony")?;
+        }
+        match reading.language {
+            "en" => Ok(()),
+            "und" => to.write_str("; too little of it is known English"),
+            other => write!(to, "; not English but \"{other}\", so hardly to be trusted"),
+        }
+    }
+}
+
+/// The words of some spans in quotes, after a lead; nothing when there are none.
+fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> fmt::Result {
+    for (number, span) in spans.iter().enumerate() {
+        to.write_str(if number == 0 { lead } else { ", " })?;
+        write!(to, "\"{}\"", cited(text, *span))?;
+    }
+    Ok(())
+}
+
+impl Answer for State<'_> {
+    fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
+        let reading = self.reading;
+        writeln!(
+            to,
+            "{}, {} ({:+.2}), intensity {:.2}, confidence {:.2}",
+            name(reading.state()),
+            reading.valence.name(),
+            reading.valence_score,
+            reading.intensity(),
+            reading.confidence
+        )?;
+        for feeling in reading.feelings.iter().take(if verbose { usize::MAX } else { 3 }) {
+            write!(to, "  {} {:.2}", name(feeling.emotion), feeling.intensity)?;
+            for span in &feeling.evidence {
+                write!(to, " \"{}\"", cited(self.text, *span))?;
+            }
+            writeln!(to)?;
+        }
+        if verbose {
+            writeln!(to, "  {}", Explanation(self))?;
+        }
+        Ok(())
+    }
+}

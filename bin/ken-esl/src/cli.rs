@@ -1,0 +1,61 @@
+//! The flags of ken-esl.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_types::json;
+
+use crate::answer::State;
+use crate::reading::Reading;
+use crate::table::Table;
+use crate::window::WordSums;
+
+#[derive(clap::Args)]
+pub(crate) struct Esl {
+    /// The text, or a JSON object with the text as its user_input
+    #[arg(short, long, value_name = "TEXT")]
+    text: Option<String>,
+    #[arg(skip)]
+    words: RefCell<WordSums>,
+}
+
+impl Filter for Esl {
+    const NAME: &'static str = "ken-esl";
+    const ABOUT: &'static str = "Say what a text feels: emotions with their evidence, valence, intensity";
+    const AFTER_HELP: &'static str =
+        "ken-esl train --data DIR --out FILE makes the model's table anew; see ken-esl(1).";
+
+    fn inline(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let text = text_of(input)?;
+        let reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
+        Ok(reply.send(&State {
+            text: &text,
+            reading: &reading,
+        }))
+    }
+}
+
+/// The text of an input: itself, or `user_input` of a JSON object. What begins like an object must be one.
+fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
+    if !input.trim_start().starts_with('{') {
+        return Ok(Cow::Borrowed(input));
+    }
+    let document = json::parse(input.as_bytes(), MAX_DEPTH)?;
+    match document.get("user_input") {
+        Some(serde_json::Value::String(text)) if !text.trim().is_empty() => Ok(Cow::Owned(text.clone())),
+        Some(serde_json::Value::String(_)) => Err(Error::invalid("/user_input", "the text is empty")),
+        Some(_) => Err(Error::invalid("/user_input", "user_input is not a text")),
+        None => Err(Error::invalid("/user_input", "user_input is missing")
+            .hint("give plain text, or {\"user_input\": \"…\"}")),
+    }
+}
+
+/// Whether the command line is that of the trainer.
+pub(crate) fn asks_for_training() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "train")
+}

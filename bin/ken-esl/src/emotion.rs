@@ -1,0 +1,163 @@
+//! The emotions that ken-esl names.
+
+/// The polarity of an emotion, or of a whole text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Valence {
+    Positive,
+    Negative,
+    Neutral,
+    Mixed,
+}
+
+impl Valence {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Valence::Positive => "positive",
+            Valence::Negative => "negative",
+            Valence::Neutral => "neutral",
+            Valence::Mixed => "mixed",
+        }
+    }
+}
+
+/// The coarse classes of Ekman, as GoEmotions groups its labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Joy,
+    Anger,
+    Sadness,
+    Disgust,
+    Fear,
+    Surprise,
+    Neutral,
+}
+
+/// How many families there are.
+pub(crate) const FAMILIES: usize = 7;
+
+/// One emotion; its place in [`EMOTIONS`] is its number.
+#[derive(Debug)]
+pub(crate) struct Emotion {
+    pub(crate) name: &'static str,
+    /// `primary`, `social` or `cognitive`.
+    pub(crate) dimension: &'static str,
+    pub(crate) valence: Valence,
+    pub(crate) family: Family,
+    /// The mean polarity, on -4..4, of a text that people label so: what a comment is taken for in training.
+    pub(crate) polarity: f32,
+}
+
+/// How many emotions the model knows: the GoEmotions labels, in their order.
+pub(crate) const LABELS: usize = 28;
+
+pub(crate) const ANGER: usize = 2;
+pub(crate) const DISAPPROVAL: usize = 10;
+pub(crate) const EMBARRASSMENT: usize = 12;
+pub(crate) const FEAR: usize = 14;
+pub(crate) const EXCITEMENT: usize = 13;
+pub(crate) const GRIEF: usize = 16;
+pub(crate) const JOY: usize = 17;
+pub(crate) const NERVOUSNESS: usize = 19;
+pub(crate) const PRIDE: usize = 21;
+pub(crate) const RELIEF: usize = 23;
+pub(crate) const REMORSE: usize = 24;
+pub(crate) const SADNESS: usize = 25;
+pub(crate) const ANNOYANCE: usize = 3;
+pub(crate) const APPROVAL: usize = 4;
+pub(crate) const DISAPPOINTMENT: usize = 9;
+pub(crate) const NEUTRAL: usize = 27;
+pub(crate) const EMPATHY: usize = 28;
+
+const fn row(
+    name: &'static str,
+    dimension: &'static str,
+    valence: Valence,
+    family: Family,
+    polarity: f32,
+) -> Emotion {
+    Emotion {
+        name,
+        dimension,
+        valence,
+        family,
+        polarity,
+    }
+}
+
+/// The GoEmotions labels in their order, then the emotions that only the lexicon can tell.
+pub(crate) static EMOTIONS: [Emotion; 34] = {
+    use Family::*;
+    use Valence::{Negative, Positive};
+    const AMBIGUOUS: Valence = Valence::Neutral;
+    [
+        row("admiration", "social", Positive, Joy, 2.4),
+        row("amusement", "primary", Positive, Joy, 1.6),
+        row("anger", "primary", Negative, Anger, -2.2),
+        row("annoyance", "primary", Negative, Anger, -1.4),
+        row("approval", "social", Positive, Joy, 1.0),
+        row("caring", "social", Positive, Joy, 1.2),
+        row("confusion", "cognitive", AMBIGUOUS, Surprise, -0.2),
+        row("curiosity", "cognitive", AMBIGUOUS, Surprise, 0.1),
+        row("desire", "cognitive", Positive, Joy, 0.8),
+        row("disappointment", "primary", Negative, Sadness, -1.6),
+        row("disapproval", "social", Negative, Anger, -1.1),
+        row("disgust", "primary", Negative, Disgust, -2.1),
+        row("embarrassment", "social", Negative, Sadness, -1.3),
+        row("excitement", "primary", Positive, Joy, 2.0),
+        row("fear", "primary", Negative, Fear, -1.6),
+        row("gratitude", "social", Positive, Joy, 2.2),
+        row("grief", "primary", Negative, Sadness, -2.2),
+        row("joy", "primary", Positive, Joy, 2.4),
+        row("love", "primary", Positive, Joy, 2.6),
+        row("nervousness", "primary", Negative, Fear, -1.2),
+        row("optimism", "cognitive", Positive, Joy, 1.5),
+        row("pride", "social", Positive, Joy, 2.2),
+        row("realization", "cognitive", AMBIGUOUS, Surprise, 0.0),
+        row("relief", "primary", Positive, Joy, 1.5),
+        row("remorse", "social", Negative, Sadness, -1.2),
+        row("sadness", "primary", Negative, Sadness, -1.9),
+        row("surprise", "primary", AMBIGUOUS, Surprise, 0.3),
+        row("neutral", "primary", Valence::Neutral, Neutral, 0.0),
+        row("empathy", "social", AMBIGUOUS, Joy, 0.0),
+        row("guilt", "social", Negative, Sadness, -1.4),
+        row("envy", "social", Negative, Anger, -1.0),
+        row("hope", "cognitive", Positive, Joy, 1.4),
+        row("confidence", "cognitive", Positive, Joy, 1.3),
+        row("doubt", "cognitive", Negative, Surprise, -0.5),
+    ]
+};
+
+/// The number of the emotion of that name.
+pub(crate) fn by_name(name: &str) -> Option<usize> {
+    EMOTIONS.iter().position(|emotion| emotion.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_their_names() {
+        for (number, name) in [
+            (ANGER, "anger"),
+            (ANNOYANCE, "annoyance"),
+            (APPROVAL, "approval"),
+            (DISAPPOINTMENT, "disappointment"),
+            (DISAPPROVAL, "disapproval"),
+            (EMBARRASSMENT, "embarrassment"),
+            (EXCITEMENT, "excitement"),
+            (FEAR, "fear"),
+            (GRIEF, "grief"),
+            (JOY, "joy"),
+            (NERVOUSNESS, "nervousness"),
+            (PRIDE, "pride"),
+            (RELIEF, "relief"),
+            (REMORSE, "remorse"),
+            (SADNESS, "sadness"),
+            (NEUTRAL, "neutral"),
+            (EMPATHY, "empathy"),
+        ] {
+            assert_eq!(by_name(name), Some(number));
+        }
+    }
+}

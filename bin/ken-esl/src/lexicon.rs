@@ -1,0 +1,221 @@
+//! What single words and short phrases stand for: the compiled form of `share/esl/lexicon.txt`.
+//!
+//! The slots lie in the table, ready for use: nothing is parsed when the program starts.
+
+use crate::emotion::{EMOTIONS, by_name};
+use crate::math::mix;
+use crate::token::Token;
+
+/// What a word is to the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The number of an emotion.
+    Emotion(usize),
+    Good,
+    Bad,
+    Negator,
+    Intensifier,
+    Diminisher,
+    Contrast,
+    Restrict,
+    Temporal,
+    Myself,
+    Is,
+    Irony,
+    Sarcasm,
+    /// The number of a language in [`LANGUAGES`].
+    Language(usize),
+    /// Nothing but the first word of a phrase.
+    Start,
+}
+
+/// The languages that are told apart, by their ISO 639-1 code and their name in the lexicon. English is the first.
+pub(crate) const LANGUAGES: [(&str, &str); 7] = [
+    ("en", "english"),
+    ("de", "german"),
+    ("fr", "french"),
+    ("es", "spanish"),
+    ("it", "italian"),
+    ("pt", "portuguese"),
+    ("nl", "dutch"),
+];
+
+const WORD_CLASSES: [(&str, Class); 13] = [
+    ("good", Class::Good),
+    ("bad", Class::Bad),
+    ("negator", Class::Negator),
+    ("intensifier", Class::Intensifier),
+    ("diminisher", Class::Diminisher),
+    ("contrast", Class::Contrast),
+    ("restrict", Class::Restrict),
+    ("temporal", Class::Temporal),
+    ("self", Class::Myself),
+    ("is", Class::Is),
+    ("irony", Class::Irony),
+    ("sarcasm", Class::Sarcasm),
+    ("start", Class::Start),
+];
+
+/// Codes of [`WORD_CLASSES`] follow those of the emotions, the languages' follow them; 0 is an empty slot.
+const WORD_CODES: usize = EMOTIONS.len() + 1;
+const LANGUAGE_CODES: usize = WORD_CODES + WORD_CLASSES.len();
+const STARTS_PHRASE: u8 = 0x80;
+
+impl Class {
+    pub(crate) fn from_name(name: &str) -> Option<Class> {
+        let word = || {
+            WORD_CLASSES
+                .iter()
+                .find(|class| class.0 == name)
+                .map(|class| class.1)
+        };
+        let language = || {
+            LANGUAGES
+                .iter()
+                .position(|language| language.1 == name)
+                .map(Class::Language)
+        };
+        by_name(name).map(Class::Emotion).or_else(word).or_else(language)
+    }
+
+    fn code(self) -> u8 {
+        let code = match self {
+            Class::Emotion(number) => number + 1,
+            Class::Language(number) => number + LANGUAGE_CODES,
+            word => WORD_CODES + WORD_CLASSES.iter().position(|class| class.1 == word).unwrap_or(0),
+        };
+        code as u8
+    }
+
+    fn from_code(code: u8) -> Option<Class> {
+        match usize::from(code) {
+            0 => None,
+            code if code < WORD_CODES => Some(Class::Emotion(code - 1)),
+            code if code < LANGUAGE_CODES => WORD_CLASSES.get(code - WORD_CODES).map(|class| class.1),
+            code => Some(Class::Language(code - LANGUAGE_CODES)),
+        }
+    }
+}
+
+/// What the lexicon says of a word or phrase.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) class: Class,
+    /// Polarity on -4..4.
+    pub(crate) valence: f32,
+    /// A longer phrase may begin with this word.
+    pub(crate) starts_phrase: bool,
+}
+
+impl Entry {
+    /// Whether the word says something of a feeling or an opinion.
+    pub(crate) fn is_feeling(&self) -> bool {
+        matches!(self.class, Class::Emotion(_) | Class::Good | Class::Bad)
+    }
+}
+
+/// The key of a folded word.
+pub(crate) fn key(token: &Token) -> u64 {
+    token.words().fold(token.form().len() as u64, mix)
+}
+
+/// The key of a phrase that goes on with a word.
+pub(crate) fn longer(key: u64, next: u64) -> u64 {
+    mix(key, next ^ 0x70)
+}
+
+/// How many entries there is room for.
+pub(crate) const SLOTS: usize = 8192;
+
+/// One place of the lexicon's hash table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    /// The lower half of the key; the upper half chose the place.
+    check: u32,
+    /// Thirtieths.
+    valence: i8,
+    /// See [`Class::code`].
+    code: u8,
+}
+
+impl Slot {
+    pub(crate) const EMPTY: Slot = Slot {
+        check: 0,
+        valence: 0,
+        code: 0,
+    };
+    /// Bytes of a slot in the file.
+    pub(crate) const BYTES: usize = 6;
+
+    pub(crate) const fn read(bytes: [u8; Slot::BYTES]) -> Slot {
+        let [a, b, c, d, valence, code] = bytes;
+        Slot {
+            check: u32::from_le_bytes([a, b, c, d]),
+            valence: valence as i8,
+            code,
+        }
+    }
+
+    pub(crate) fn write(self) -> [u8; Slot::BYTES] {
+        let [a, b, c, d] = self.check.to_le_bytes();
+        [a, b, c, d, self.valence as u8, self.code]
+    }
+
+    fn entry(self) -> Option<Entry> {
+        Some(Entry {
+            class: Class::from_code(self.code & !STARTS_PHRASE)?,
+            valence: f32::from(self.valence) / 30.0,
+            starts_phrase: self.code & STARTS_PHRASE != 0,
+        })
+    }
+}
+
+/// The place where a key is, or the empty one where it would be; None when neither is there.
+fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
+    let start = (key >> 32) as usize;
+    let mut places = (0..SLOTS).map(|step| (start + step) % SLOTS);
+    places.find(|place| slots[*place].code == 0 || slots[*place].check == key as u32)
+}
+
+/// Finds a key.
+pub(crate) fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
+    slots[place(slots, key)?].entry()
+}
+
+/// Puts an entry in; the first one of a key stays, unless it is but the start of a phrase. False when there is no room.
+pub(crate) fn put(slots: &mut [Slot; SLOTS], key: u64, entry: Entry) -> bool {
+    let phrase = if entry.starts_phrase { STARTS_PHRASE } else { 0 };
+    let Some(place) = place(slots, key) else {
+        return false;
+    };
+    let slot = &mut slots[place];
+    let is_start = Class::from_code(slot.code & !STARTS_PHRASE) == Some(Class::Start);
+    if slot.code != 0 && !is_start {
+        slot.code |= phrase;
+        return true;
+    }
+    *slot = Slot {
+        check: key as u32,
+        valence: (entry.valence * 30.0).round() as i8,
+        code: entry.class.code() | phrase | slot.code & STARTS_PHRASE,
+    };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_go_there_and_back() {
+        let words = WORD_CLASSES.iter().map(|class| class.1);
+        let emotions = (0..EMOTIONS.len()).map(Class::Emotion);
+        for class in words
+            .chain(emotions)
+            .chain((0..LANGUAGES.len()).map(Class::Language))
+        {
+            assert_eq!(Class::from_code(class.code()), Some(class));
+        }
+        assert_eq!(Class::from_code(0), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! ken-esl: what a text feels. See ken-esl(1).
+
+mod answer;
+mod cli;
+mod emotion;
+mod feature;
+mod lexicon;
+mod math;
+mod reading;
+mod rules;
+mod scope;
+mod table;
+mod token;
+mod train;
+mod window;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if cli::asks_for_training() {
+        ken_tool::subcommand::<train::Train>()
+    } else {
+        ken_tool::main::<cli::Esl>()
+    }
+}

@@ -1,0 +1,375 @@
+//! What a whole text feels: the model's scores and the rules' findings, put together.
+
+use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
+use crate::feature;
+use crate::lexicon::{Class, LANGUAGES};
+use crate::math::{sigmoid, tanh};
+use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
+use crate::token::{Token, Tokens};
+use crate::window::{Window, WordSums};
+
+/// A half-open range of bytes of the text, on character boundaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Span {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// Spans that are shown for one emotion.
+const MAX_EVIDENCE: usize = 3;
+
+/// Temporal words that are listed.
+const MAX_TEMPORAL: usize = 8;
+
+/// Nothing that is learnt from examples is certain.
+const MOST_CONFIDENT: f32 = 0.98;
+
+/// One emotion that was found.
+#[derive(Debug)]
+pub(crate) struct Feeling {
+    pub(crate) emotion: usize,
+    /// How far its score is above its threshold, in log-odds.
+    margin: f32,
+    pub(crate) intensity: f32,
+    pub(crate) confidence: f32,
+    pub(crate) evidence: Vec<Span>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) feelings: Vec<Feeling>,
+    pub(crate) valence: Valence,
+    pub(crate) valence_score: f32,
+    pub(crate) salience: f32,
+    pub(crate) confidence: f32,
+    pub(crate) language: &'static str,
+    pub(crate) is_question: bool,
+    pub(crate) has_negation: bool,
+    pub(crate) has_contrast: bool,
+    pub(crate) is_ironic: bool,
+    pub(crate) temporal: Vec<Span>,
+    pub(crate) negated: Vec<Span>,
+}
+
+impl Reading {
+    pub(crate) fn of(table: &Table, words: &mut WordSums, text: &str) -> Reading {
+        let mut reader = Reader::default();
+        let mut source = Tokens::new(text);
+        while let Some(window) = Window::next(table, words, &mut source) {
+            reader.take(table, &window);
+        }
+        reader.finish(table)
+    }
+
+    /// The strongest; neutral when there is none.
+    pub(crate) fn state(&self) -> usize {
+        self.feelings.first().map_or(NEUTRAL, |feeling| feeling.emotion)
+    }
+
+    pub(crate) fn intensity(&self) -> f32 {
+        let felt = self.feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
+        let strongest = felt.map(|feeling| feeling.intensity).fold(0.0, f32::max);
+        if self.state() == NEUTRAL {
+            strongest * 0.5
+        } else {
+            strongest
+        }
+    }
+}
+
+/// The labels whose score reaches its threshold, a bit a label; the nearest one when none does, for a text has some.
+pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
+    let mut found = 0;
+    let mut nearest = (f32::MIN, NEUTRAL);
+    for (label, score) in scores.iter().enumerate().take(LABELS) {
+        let margin = score - threshold(label);
+        if margin >= 0.0 {
+            found |= 1 << label;
+        }
+        if margin > nearest.0 {
+            nearest = (margin, label);
+        }
+    }
+    if found == 0 { 1 << nearest.1 } else { found }
+}
+
+/// Gathers the windows of a text.
+struct Reader {
+    scores: [f32; SCORES],
+    tokens: usize,
+    polarity: f32,
+    emphasis: f32,
+    is_weakened: bool,
+    is_question: bool,
+    has_negation: bool,
+    has_contrast: bool,
+    is_ironic: bool,
+    is_torn: bool,
+    /// The best evidence so far, an emotion each, with the score that it gave.
+    evidence: Vec<(usize, f32, Vec<Span>)>,
+    temporal: Vec<Span>,
+    negated: Vec<Span>,
+    words: usize,
+    known: usize,
+    languages: [usize; LANGUAGES.len()],
+}
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader {
+            scores: [0.0; SCORES],
+            tokens: 0,
+            polarity: 0.0,
+            emphasis: 0.0,
+            is_weakened: false,
+            is_question: false,
+            has_negation: false,
+            has_contrast: false,
+            is_ironic: false,
+            is_torn: false,
+            evidence: Vec::new(),
+            temporal: Vec::new(),
+            negated: Vec::new(),
+            words: 0,
+            known: 0,
+            languages: [0; LANGUAGES.len()],
+        }
+    }
+}
+
+impl Reader {
+    fn take(&mut self, table: &Table, window: &Window) {
+        let weight = window.tokens.len();
+        for (sum, score) in self.scores.iter_mut().zip(&window.scores) {
+            *sum += score * weight as f32;
+        }
+        self.tokens += weight;
+        let findings = &window.findings;
+        self.polarity += findings.polarity;
+        self.emphasis = self.emphasis.max(findings.emphasis);
+        self.is_weakened |= findings.is_weakened;
+        self.is_question |= findings.is_question;
+        self.has_negation |= findings.has_negation;
+        self.has_contrast |= findings.has_contrast;
+        self.is_ironic |= findings.is_ironic;
+        self.is_torn |= findings.is_torn();
+        self.take_words(table, window);
+        self.take_evidence(table, window);
+        self.take_named(window);
+    }
+
+    fn take_words(&mut self, table: &Table, window: &Window) {
+        for (token, note) in window.tokens.iter().zip(&window.notes) {
+            let span = Span {
+                start: token.start,
+                end: token.end,
+            };
+            if note.is(Class::Temporal) && self.temporal.len() < MAX_TEMPORAL {
+                self.temporal.push(span);
+            }
+            if note.is_negated && note.is_feeling() && self.negated.len() < MAX_EVIDENCE {
+                self.negated.push(span);
+            }
+            if !token.is_word() {
+                continue;
+            }
+            self.words += 1;
+            let language = match note.class() {
+                Some(Class::Language(language)) => language,
+                Some(_) => 0,
+                None if table.knows(feature::of_word(note.key)) => {
+                    self.known += 1;
+                    continue;
+                }
+                None => continue,
+            };
+            self.known += usize::from(language == 0);
+            if let Some(count) = self.languages.get_mut(language) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// For each label that this window has: the words that speak most for it.
+    fn take_evidence(&mut self, table: &Table, window: &Window) {
+        let found = detected(&window.scores, |label| table.threshold(label));
+        for label in (0..LABELS).filter(|label| found & 1 << label != 0) {
+            let score = window.scores.get(label).copied().unwrap_or_default();
+            if label == NEUTRAL
+                || self
+                    .evidence
+                    .iter()
+                    .any(|best| best.0 == label && best.1 >= score)
+            {
+                continue;
+            }
+            let spans = strongest_spans(window, window.shares(table, label));
+            self.evidence.retain(|best| best.0 != label);
+            self.evidence.push((label, score, spans));
+        }
+    }
+
+    /// Emotions that the model does not know, when they are named.
+    fn take_named(&mut self, window: &Window) {
+        for (at, note) in window.notes.iter().enumerate() {
+            let Some(Class::Emotion(emotion)) = note.class() else {
+                continue;
+            };
+            if emotion < LABELS || note.is_negated {
+                continue;
+            }
+            let last = window.tokens.get(at + note.width.max(1) - 1);
+            let Some((first, last)) = window.tokens.get(at).zip(last) else {
+                continue;
+            };
+            let span = Span {
+                start: first.start,
+                end: last.end,
+            };
+            match self.evidence.iter_mut().find(|best| best.0 == emotion) {
+                Some((_, _, spans)) if spans.len() < MAX_EVIDENCE => spans.push(span),
+                Some(_) => {}
+                None => self.evidence.push((emotion, 0.5, vec![span])),
+            }
+        }
+    }
+
+    fn finish(mut self, table: &Table) -> Reading {
+        let count = self.tokens.max(1) as f32;
+        self.scores.iter_mut().for_each(|score| *score /= count);
+        let (language, clarity) = self.language();
+        let feelings = if self.tokens == 0 {
+            Vec::new()
+        } else {
+            self.feelings(table, clarity)
+        };
+        let (valence, valence_score) = self.valence(table, &feelings, clarity);
+        let neutral = sigmoid(self.scores[NEUTRAL] - table.threshold(NEUTRAL));
+        let strongest = feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
+        let strongest = strongest.map(|feeling| feeling.intensity).fold(0.0, f32::max);
+        let confidence = feelings.first().map_or(0.0, |feeling| feeling.confidence);
+        let irony = if self.is_ironic { 0.7 } else { 1.0 };
+        Reading {
+            feelings,
+            valence,
+            valence_score,
+            salience: strongest * (1.0 - 0.5 * neutral),
+            confidence: confidence * irony,
+            language,
+            is_question: self.is_question,
+            has_negation: self.has_negation,
+            has_contrast: self.has_contrast,
+            is_ironic: self.is_ironic,
+            temporal: self.temporal,
+            negated: self.negated,
+        }
+    }
+
+    /// The language, and how far what the model says of the text can be trusted, 0..1.
+    fn language(&self) -> (&'static str, f32) {
+        if self.words == 0 {
+            return (
+                "und",
+                if self.evidence.iter().any(|best| !best.2.is_empty()) {
+                    0.6
+                } else {
+                    0.1
+                },
+            );
+        }
+        let known = self.known as f32 / self.words as f32;
+        let best = (1..LANGUAGES.len())
+            .max_by_key(|language| self.languages[*language])
+            .unwrap_or(1);
+        if self.languages[best] > self.languages[0].max(self.known / 3) {
+            return (LANGUAGES[best].0, 0.25);
+        }
+        if known < 0.45 {
+            return ("und", 0.3 * known);
+        }
+        ("en", ((known - 0.25) / 0.5).min(1.0))
+    }
+
+    fn feelings(&mut self, table: &Table, clarity: f32) -> Vec<Feeling> {
+        let found = detected(&self.scores, |label| table.threshold(label));
+        let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
+        let margins = labels.map(|label| (label, self.scores[label] - table.threshold(label)));
+        let named = self
+            .evidence
+            .iter()
+            .filter(|best| best.0 >= LABELS)
+            .map(|best| (best.0, best.1));
+        let mut feelings: Vec<Feeling> = margins
+            .chain(named)
+            .map(|(emotion, margin)| {
+                let evidence = self.evidence.iter().find(|best| best.0 == emotion);
+                Feeling {
+                    emotion,
+                    margin,
+                    intensity: self.intensity(emotion, margin),
+                    confidence: (sigmoid(margin + 0.2) * clarity).min(MOST_CONFIDENT),
+                    evidence: evidence.map(|best| best.2.clone()).unwrap_or_default(),
+                }
+            })
+            .collect();
+        feelings.sort_by(|a, b| b.margin.total_cmp(&a.margin).then(a.emotion.cmp(&b.emotion)));
+        feelings
+    }
+
+    /// How strongly an emotion is felt: the model's margin, raised by emphasis, lowered by words like "slightly".
+    fn intensity(&self, emotion: usize, margin: f32) -> f32 {
+        let base = sigmoid(0.5 * margin - 0.2);
+        if emotion == NEUTRAL {
+            return base;
+        }
+        let weakened = if self.is_weakened { 0.6 } else { 1.0 };
+        1.0 - (1.0 - base * weakened) * (1.0 - self.emphasis)
+    }
+
+    fn valence(&self, table: &Table, feelings: &[Feeling], clarity: f32) -> (Valence, f32) {
+        let positive = self.scores[POSITIVE] - table.threshold(LABELS);
+        let negative = self.scores[NEGATIVE] - table.threshold(LABELS + 1);
+        let outright = self.polarity / (self.polarity * self.polarity + 15.0).sqrt();
+        let score = tanh(0.8 * self.scores[POLARITY] + 0.5 * outright) * clarity.max(0.3);
+        if self.tokens == 0 {
+            return (Valence::Neutral, 0.0);
+        }
+        let has = |valence| {
+            feelings
+                .iter()
+                .any(|feeling| EMOTIONS[feeling.emotion].valence == valence)
+        };
+        let is_torn = self.is_torn || self.has_contrast && has(Valence::Positive) && has(Valence::Negative);
+        match (positive >= 0.0, negative >= 0.0) {
+            _ if is_torn && score.abs() < 0.5 => (Valence::Mixed, score),
+            (false, false) => (Valence::Neutral, score.clamp(-0.05, 0.05)),
+            _ if positive >= negative => (Valence::Positive, score.max(0.06)),
+            _ => (Valence::Negative, score.min(-0.06)),
+        }
+    }
+}
+
+/// The words with the largest shares, in the order of the text; neighbours are one span.
+fn strongest_spans(window: &Window, shares: impl Iterator<Item = i32>) -> Vec<Span> {
+    let shares: Vec<i32> = shares.collect();
+    let largest = shares.iter().copied().max().unwrap_or(0);
+    let mut spans: Vec<Span> = Vec::new();
+    let mut last = usize::MAX;
+    let strong = shares
+        .iter()
+        .enumerate()
+        .filter(|(_, share)| **share > 0 && **share >= largest / 2);
+    for (at, _) in strong {
+        let Some(Token { start, end, .. }) = window.tokens.get(at).copied() else {
+            continue;
+        };
+        let is_full = spans.len() >= MAX_EVIDENCE;
+        match spans.last_mut() {
+            Some(span) if last == at.wrapping_sub(1) => span.end = end,
+            _ if !is_full => spans.push(Span { start, end }),
+            _ => break,
+        }
+        last = at;
+    }
+    spans
+}

@@ -1,0 +1,323 @@
+//! What plain rules add to the model: what is negated, meant ironically, said with emphasis.
+
+use crate::emotion::{
+    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, DISAPPROVAL, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
+    FEAR, Family, GRIEF, JOY, LABELS, NERVOUSNESS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS,
+};
+use crate::lexicon::Class;
+use crate::scope::Note;
+use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
+use crate::token::Token;
+
+/// What the rules found in a stretch of text.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Findings {
+    pub(crate) has_negation: bool,
+    pub(crate) has_contrast: bool,
+    pub(crate) is_ironic: bool,
+    pub(crate) is_question: bool,
+    /// The writer speaks of themselves.
+    is_own: bool,
+    /// The sum of what is said outright: of the feelings, with their strength, sign and place before or after a "but".
+    pub(crate) polarity: f32,
+    /// The parts of it before and after the "but".
+    sides: [f32; 2],
+    /// 0..1, from capitals, marks, stretched words and strength words.
+    pub(crate) emphasis: f32,
+    /// At least one word of feeling is weakened and none is strengthened.
+    pub(crate) is_weakened: bool,
+    negated_good: bool,
+    negated_bad: bool,
+    negated_joy: bool,
+    /// Some word of feeling stands outside of any negation.
+    has_plain_feeling: bool,
+}
+
+/// How far a rule moves a score. The scores are log-odds: 3 is a factor of 20.
+const STRONG: f32 = 3.0;
+const WEAK: f32 = 1.5;
+
+/// What a feeling counts before and after a "but" (Hutto and Gilbert 2014).
+const BEFORE_CONTRAST: f32 = 0.5;
+const AFTER_CONTRAST: f32 = 1.5;
+
+/// A negated feeling turns its sign and loses some strength: "not good" is less bad than "bad" (the same source).
+const NEGATION: f32 = -0.74;
+
+pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
+    let mut findings = Findings::default();
+    let contrast = notes
+        .iter()
+        .rposition(|note| note.is(Class::Contrast))
+        .filter(|at| *at > 0);
+    findings.has_contrast = contrast.is_some();
+    for (at, note) in notes.iter().enumerate() {
+        findings.take_note(note, contrast.map(|contrast| at > contrast));
+    }
+    findings.find_irony(tokens, notes);
+    findings.find_question(tokens);
+    findings.emphasis = emphasis(tokens, notes);
+    let boosts = || notes.iter().map(|note| note.boost);
+    findings.is_weakened = boosts().any(|boost| boost < 0.0) && boosts().all(|boost| boost <= 0.0);
+    findings
+}
+
+impl Findings {
+    /// Whether the two sides of a contrast say opposite things outright.
+    pub(crate) fn is_torn(&self) -> bool {
+        let [before, after] = self.sides;
+        before * after < 0.0 && before.abs().min(after.abs()) >= 1.0
+    }
+
+    fn take_note(&mut self, note: &Note, is_after_contrast: Option<bool>) {
+        match note.class() {
+            Some(Class::Negator) => self.has_negation = true,
+            Some(Class::Myself) => self.is_own = true,
+            _ => {}
+        }
+        let Some(entry) = note.entry.filter(|_| note.is_feeling()) else {
+            return;
+        };
+        let mut strength = entry.valence * (1.0 + note.boost);
+        if note.is_negated {
+            self.negated_good |= entry.valence > 0.5;
+            self.negated_bad |= entry.valence < -0.5;
+            self.negated_joy |= note.is(Class::Emotion(JOY)) || note.is(Class::Emotion(EXCITEMENT));
+            strength *= NEGATION;
+        } else {
+            self.has_plain_feeling |= entry.valence.abs() > 0.5;
+        }
+        let place = match is_after_contrast {
+            None => 1.0,
+            Some(false) => BEFORE_CONTRAST,
+            Some(true) => AFTER_CONTRAST,
+        };
+        self.polarity += strength * place;
+        self.sides[usize::from(is_after_contrast == Some(true))] += strength;
+    }
+
+    /// An ironic turn ("oh great"), a mark of irony, or praise in plain words before eyes that roll.
+    fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
+        let opens = notes.iter().any(|note| note.is(Class::Irony));
+        let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
+        let praises = notes.iter().any(|note| {
+            note.is_feeling() && !note.is_negated && note.entry.is_some_and(|entry| entry.valence > 1.0)
+        });
+        let rolls = tokens
+            .iter()
+            .any(|token| token.is("\u{1F644}") || token.is("\u{1F612}"));
+        let tag = tokens
+            .windows(2)
+            .last()
+            .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
+        self.is_ironic = opens || (marked || rolls || tag) && praises;
+    }
+
+    fn find_question(&mut self, tokens: &[Token]) {
+        const OPENERS: [&str; 24] = [
+            "who", "what", "when", "where", "why", "how", "which", "whose", "do", "does", "did", "is", "are",
+            "was", "were", "can", "could", "would", "will", "should", "has", "have", "am", "may",
+        ];
+        let marked = tokens.iter().any(|token| token.form().first() == Some(&b'?'));
+        let ends_else = tokens
+            .last()
+            .is_some_and(|token| matches!(token.form().first(), Some(b'.' | b'!')));
+        let opens = tokens
+            .first()
+            .is_some_and(|token| OPENERS.iter().any(|opener| token.is(opener)));
+        self.is_question = marked || opens && !ends_else && tokens.len() > 2;
+    }
+}
+
+/// Each sign of emphasis takes a part of what is left to 1.
+fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
+    let words = tokens.iter().filter(|token| token.is_word()).count();
+    let caps = tokens
+        .iter()
+        .filter(|token| token.is_caps && token.form().len() > 2)
+        .count();
+    let marks: usize = tokens
+        .iter()
+        .filter(|token| token.form().first() == Some(&b'!'))
+        .map(|token| token.count)
+        .sum();
+    let stretched = tokens.iter().any(|token| token.stretched.is_some());
+    let boost: f32 = notes.iter().map(|note| note.boost.max(0.0)).sum();
+    let shouts = if caps == 0 {
+        0.0
+    } else if caps < words {
+        0.35 // some words stand out from the others
+    } else {
+        0.25
+    };
+    let signs = [
+        shouts,
+        0.12 * marks.min(4) as f32,
+        if stretched { 0.2 } else { 0.0 },
+        (1.5 * boost).min(0.6),
+    ];
+    1.0 - signs.iter().map(|sign| 1.0 - sign).product::<f32>()
+}
+
+/// Moves the scores as the findings ask.
+pub(crate) fn apply(
+    table: &Table,
+    findings: &Findings,
+    tokens: &[Token],
+    notes: &[Note],
+    scores: &mut [f32; SCORES],
+) {
+    mute_negated_families(notes, scores);
+    if !findings.has_plain_feeling {
+        apply_negation(table, findings, scores);
+    }
+    take_at_word(table, tokens, notes, scores);
+    if findings.is_ironic {
+        turn(table, scores);
+    }
+    if findings.is_own {
+        own_up(table, notes, scores);
+    }
+}
+
+/// Nothing is felt but what is not felt.
+fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]) {
+    match (findings.negated_good, findings.negated_bad) {
+        (true, true) => neither(scores),
+        (false, true) => {
+            scores[NEUTRAL] += WEAK;
+            scores[NEGATIVE] -= STRONG;
+            scores[POLARITY] = scores[POLARITY].max(0.4 * scores[POLARITY]);
+        }
+        (true, false) => {
+            scores[NEGATIVE] += WEAK;
+            scores[POSITIVE] -= STRONG;
+            scores[APPROVAL] -= WEAK;
+            if findings.is_own && findings.negated_joy {
+                raise(table, scores, SADNESS, 0.6);
+            }
+        }
+        (false, false) => {}
+    }
+}
+
+/// Emoji, emoticons and phrases of one feeling, and words of a feeling that training texts rarely have, are taken at
+/// their word.
+fn take_at_word(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
+    for (token, note) in tokens.iter().zip(notes).filter(|(_, note)| !note.is_negated) {
+        let Some(entry) = note.entry.filter(|_| note.is_feeling()) else {
+            continue;
+        };
+        if !token.is_word() {
+            take_mark(table, scores, entry.valence);
+        }
+        if entry.valence > 0.5 && (note.width > 1 || note.is_lifted) {
+            affirm(table, scores, entry.valence);
+        }
+        match entry.class {
+            Class::Emotion(emotion) if is_taken_at_word(token, note, emotion) => {
+                raise(table, scores, emotion, 0.3)
+            }
+            Class::Emotion(EMPATHY) => scores[REMORSE] -= STRONG, // "sorry for your loss" regrets nothing
+            Class::Good if note.is_lifted => raise(table, scores, JOY, 0.3),
+            _ => {}
+        }
+    }
+}
+
+/// Nobody adds a face to a text without a feeling; it tells how the words are meant, too.
+fn take_mark(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
+    const SHARE: f32 = 0.15;
+    scores[NEUTRAL] -= STRONG;
+    scores[POLARITY] += SHARE * valence;
+    let side = if valence > 0.0 { 0 } else { 1 };
+    let score = &mut scores[POSITIVE + side];
+    *score = score.max(table.threshold(LABELS + side) + 0.3);
+}
+
+fn is_taken_at_word(token: &Token, note: &Note, emotion: usize) -> bool {
+    let is_rare = matches!(emotion, RELIEF | PRIDE | EMBARRASSMENT);
+    emotion < LABELS && (!token.is_word() || note.width > 1 || is_rare || note.is_lifted)
+}
+
+/// What sounds like a "not" is none: "not bad", "couldn't be happier".
+fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
+    scores[DISAPPROVAL] -= STRONG;
+    scores[DISAPPOINTMENT] -= STRONG;
+    scores[NEGATIVE] -= STRONG;
+    scores[POSITIVE] = scores[POSITIVE].max(table.threshold(LABELS) + 0.3);
+    scores[POLARITY] = scores[POLARITY].max(valence * 0.2);
+}
+
+/// "I am neither happy nor sad": nothing of it is felt.
+fn neither(scores: &mut [f32; SCORES]) {
+    scores.iter_mut().take(LABELS).for_each(|score| *score -= WEAK);
+    scores[NEUTRAL] += WEAK + STRONG;
+    scores[POSITIVE] -= STRONG;
+    scores[NEGATIVE] -= STRONG;
+    scores[POLARITY] *= 0.2;
+}
+
+/// An emotion of which every word is negated is not felt.
+fn mute_negated_families(notes: &[Note], scores: &mut [f32; SCORES]) {
+    let families = |negated: bool| {
+        let words = notes
+            .iter()
+            .filter(move |note| note.is_negated == negated && note.is_feeling());
+        let numbers = words.filter_map(|note| match note.class() {
+            Some(Class::Emotion(number)) => EMOTIONS.get(number),
+            _ => None,
+        });
+        numbers.fold(0u32, |set, emotion| set | 1 << emotion.family as u32)
+    };
+    let muted = families(true) & !families(false);
+    if muted == 0 {
+        return;
+    }
+    for (score, emotion) in scores.iter_mut().zip(EMOTIONS.iter().take(LABELS)) {
+        if muted & 1 << emotion.family as u32 != 0 && emotion.family != Family::Surprise {
+            *score -= STRONG;
+        }
+    }
+}
+
+/// Irony: what is praised is meant to be bad.
+fn turn(table: &Table, scores: &mut [f32; SCORES]) {
+    for (label, emotion) in EMOTIONS.iter().take(LABELS).enumerate() {
+        if emotion.family == Family::Joy {
+            scores[label] = (scores[label] - STRONG).min(table.threshold(label) - 0.5);
+        }
+    }
+    raise(table, scores, ANNOYANCE, 0.5);
+    let positive = scores[POSITIVE];
+    scores[POSITIVE] = scores[NEGATIVE] - WEAK;
+    scores[NEGATIVE] = positive.max(scores[NEGATIVE]) + WEAK;
+    scores[POLARITY] = -0.6 * scores[POLARITY].abs() - 0.2;
+}
+
+/// How many words after "I" a feeling is still the writer's own.
+const OWN_REACH: usize = 5;
+
+/// Who names a shade of an emotion of their own also feels the emotion: "I'm disappointed" is sadness.
+fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    for (at, note) in notes.iter().enumerate().filter(|(_, note)| !note.is_negated) {
+        let (shade, whole) = match note.class() {
+            Some(Class::Emotion(shade @ (DISAPPOINTMENT | GRIEF))) => (shade, SADNESS),
+            Some(Class::Emotion(ANNOYANCE)) => (ANNOYANCE, ANGER),
+            Some(Class::Emotion(NERVOUSNESS)) => (NERVOUSNESS, FEAR),
+            _ => continue,
+        };
+        let before = notes.get(at.saturating_sub(OWN_REACH)..at).unwrap_or_default();
+        if before.iter().any(|note| note.is(Class::Myself)) {
+            let margin = scores[shade] - table.threshold(shade);
+            raise(table, scores, whole, margin.max(0.3) + 0.05);
+        }
+    }
+}
+
+/// Raises a label to at least that much above its threshold.
+fn raise(table: &Table, scores: &mut [f32; SCORES], label: usize, margin: f32) {
+    if let Some(score) = scores.get_mut(label) {
+        *score = score.max(table.threshold(label) + margin);
+    }
+}

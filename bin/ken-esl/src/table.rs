@@ -1,0 +1,314 @@
+//! The model as it lies in the program: typed arrays that the compiler reads from `share/esl/table.bin`, so that nothing
+//! is left to do when the program starts.
+
+use crate::emotion::{FAMILIES, LABELS};
+use crate::lexicon::{self, Entry, SLOTS, Slot};
+
+/// Numbers a row.
+pub(crate) const WIDTH: usize = 64;
+/// Rows that the features share, by hashing.
+pub(crate) const ROWS: usize = 27_136;
+/// Bytes of a row: two numbers a byte.
+pub(crate) const ROW: usize = WIDTH / 2;
+/// Words of 64 bits of the filter.
+pub(crate) const FILTER: usize = 8192;
+/// Inputs of the head: each sum as its positive and its negative half.
+pub(crate) const INPUTS: usize = 2 * WIDTH;
+/// Scores of the head: the labels, the families, positive, negative, polarity.
+pub(crate) const SCORES: usize = LABELS + FAMILIES + 3;
+pub(crate) const POSITIVE: usize = LABELS + FAMILIES;
+pub(crate) const NEGATIVE: usize = POSITIVE + 1;
+pub(crate) const POLARITY: usize = POSITIVE + 2;
+/// The labels' thresholds, then those of positive and negative.
+pub(crate) const THRESHOLDS: usize = LABELS + 2;
+
+/// What the sums are multiplied by before they are rounded.
+const SUM_SCALE: f32 = 256.0;
+/// With the head within ±2047, no score of 128 such inputs leaves 32 bits.
+const SUM_LIMIT: f32 = 8191.0;
+/// The largest weight of the head.
+pub(crate) const HEAD_LIMIT: f32 = 2047.0;
+
+/// All of the table but the rows.
+pub(crate) struct Parts {
+    pub(crate) slots: [Slot; SLOTS],
+    /// A Bloom filter, two bits a feature, of what enough training texts had.
+    pub(crate) filter: [u64; FILTER],
+    /// What one unit of each number of a row is worth.
+    pub(crate) steps: [f32; WIDTH],
+    pub(crate) hidden: [f32; WIDTH],
+    pub(crate) head: [[i16; INPUTS]; SCORES],
+    /// What one unit of each score's weights is worth.
+    pub(crate) scales: [f32; SCORES],
+    pub(crate) biases: [f32; SCORES],
+    pub(crate) thresholds: [f32; THRESHOLDS],
+}
+
+/// The rows, each number as 1..15 for -7..7.
+pub(crate) type Rows = [u8; ROWS * ROW];
+
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    pub(crate) parts: &'a Parts,
+    pub(crate) rows: &'a [u8],
+}
+
+/// The sum of the rows of some features.
+#[derive(Clone)]
+pub(crate) struct Sum {
+    pub(crate) values: [i32; WIDTH],
+    pub(crate) count: u32,
+}
+
+impl Sum {
+    pub(crate) const ZERO: Sum = Sum {
+        values: [0; WIDTH],
+        count: 0,
+    };
+
+    pub(crate) fn add(&mut self, part: &[i16; WIDTH], count: usize) {
+        for (to, from) in self.values.iter_mut().zip(part) {
+            *to += i32::from(*from);
+        }
+        self.count += count as u32;
+    }
+}
+
+/// The head's view of a sum: what each of the 64 amounts to.
+pub(crate) type Hidden = [f32; WIDTH];
+
+impl Table<'_> {
+    /// The table that is compiled in.
+    pub(crate) fn shipped() -> Table<'static> {
+        const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
+        static PARTS: Parts = Parts::read(BYTES);
+        static ROWS: Rows = read_rows(BYTES);
+        Table {
+            parts: &PARTS,
+            rows: &ROWS,
+        }
+    }
+
+    /// What the lexicon says of a key.
+    pub(crate) fn entry(&self, key: u64) -> Option<Entry> {
+        lexicon::find(&self.parts.slots, key)
+    }
+
+    /// Whether training has met the feature; one in fifty others passes too.
+    #[inline]
+    pub(crate) fn knows(&self, feature: u64) -> bool {
+        let (word, mask) = filter_place(feature);
+        self.parts.filter[word] & mask == mask
+    }
+
+    /// The sum of some rows, by their number.
+    pub(crate) fn sum(&self, rows: &[u32]) -> [i16; WIDTH] {
+        let mut sum = [0i16; WIDTH];
+        // Seventeen numbers of at most 15 fit a byte.
+        for rows in rows.chunks(16) {
+            let mut low = [0u8; ROW];
+            let mut high = [0u8; ROW];
+            for row in rows {
+                let at = *row as usize * ROW;
+                let Some(row) = self.rows.get(at..at + ROW) else {
+                    continue;
+                };
+                for ((low, high), byte) in low.iter_mut().zip(&mut high).zip(row) {
+                    *low += byte & 15;
+                    *high += byte >> 4;
+                }
+            }
+            let offset = 8 * rows.len() as i16;
+            let (sum_low, sum_high) = sum.split_at_mut(ROW);
+            for (sum, part) in [(sum_low, &low), (sum_high, &high)] {
+                sum.iter_mut()
+                    .zip(part)
+                    .for_each(|(sum, part)| *sum += i16::from(*part) - offset);
+            }
+        }
+        sum
+    }
+
+    /// From sums to what the head looks at.
+    pub(crate) fn hidden(&self, sum: &Sum) -> Hidden {
+        let scale = 1.0 / (sum.count.max(1) as f32).sqrt();
+        let mut hidden = [0.0; WIDTH];
+        #[allow(
+            clippy::needless_range_loop,
+            reason = "the compiler makes vector code of this form"
+        )]
+        for number in 0..WIDTH {
+            let worth = self.parts.steps[number] * scale;
+            hidden[number] = sum.values[number] as f32 * worth + self.parts.hidden[number];
+        }
+        hidden
+    }
+
+    /// The scores of all outputs but the families, which only help the labels to be learnt.
+    pub(crate) fn scores(&self, hidden: &Hidden) -> [f32; SCORES] {
+        let mut inputs = [0i16; INPUTS];
+        let (above, below) = inputs.split_at_mut(WIDTH);
+        for ((above, below), value) in above.iter_mut().zip(below).zip(hidden) {
+            let value = (value * SUM_SCALE).clamp(-SUM_LIMIT, SUM_LIMIT) as i32 as i16;
+            *above = value.max(0);
+            *below = (-value).max(0);
+        }
+        let mut scores = [0.0; SCORES];
+        let constants = self.parts.scales.iter().zip(&self.parts.biases);
+        let outputs = scores.iter_mut().zip(&self.parts.head).zip(constants).enumerate();
+        for (number, ((score, weights), (scale, bias))) in outputs {
+            if (LABELS..POSITIVE).contains(&number) {
+                continue;
+            }
+            *score = dot(weights, &inputs) as f32 * (scale / SUM_SCALE) + bias;
+        }
+        scores
+    }
+
+    /// How much one score would change with each number of a row, at this point; in whole parts of the largest.
+    pub(crate) fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
+        let mut slope = [0.0f32; WIDTH];
+        let Some(weights) = self.parts.head.get(score) else {
+            return [0; WIDTH];
+        };
+        for number in 0..WIDTH {
+            let (above, below) = (weights[number], -weights[number + WIDTH]);
+            let weight = if hidden[number] > 0.0 { above } else { below };
+            slope[number] = f32::from(weight) * self.parts.steps[number];
+        }
+        let largest = slope
+            .iter()
+            .fold(1e-9f32, |largest, value| largest.max(value.abs()));
+        slope.map(|value| (value * (HEAD_LIMIT / largest)) as i32 as i16)
+    }
+
+    /// The score from which a label is detected.
+    pub(crate) fn threshold(&self, label: usize) -> f32 {
+        self.parts.thresholds.get(label).copied().unwrap_or(0.0)
+    }
+}
+
+/// A dot product; the caller keeps it within 32 bits.
+pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
+    a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
+/// The word of the filter and the two bits in it that a feature sets.
+#[inline]
+pub(crate) fn filter_place(feature: u64) -> (usize, u64) {
+    let mask = 1u64 << (feature & 63) | 1u64 << (feature >> 6 & 63);
+    ((feature >> 12) as usize % FILTER, mask)
+}
+
+/// The row of a feature.
+#[inline]
+pub(crate) fn row_of(feature: u64) -> u32 {
+    (((feature >> 32) * ROWS as u64) >> 32) as u32
+}
+
+/// The file: a magic number, the slots, the filter, the rows, then the other parts in their order, little-endian.
+const MAGIC: &[u8; 8] = b"ken-esl1";
+const AT_FILTER: usize = MAGIC.len() + SLOTS * Slot::BYTES;
+const AT_ROWS: usize = AT_FILTER + FILTER * 8;
+const AT_STEPS: usize = AT_ROWS + ROWS * ROW;
+const AT_HEAD: usize = AT_STEPS + 2 * WIDTH * 4;
+const AT_SCALES: usize = AT_HEAD + SCORES * INPUTS * 2;
+const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;
+
+/// Bytes of the file.
+pub(crate) const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
+
+/// Some bytes of the file. Only the compiler runs this: a wrong place does not build.
+const fn bytes<const N: usize>(file: &[u8; SIZE], at: usize) -> [u8; N] {
+    match file.split_at(at).1.first_chunk() {
+        Some(bytes) => *bytes,
+        None => [0; N],
+    }
+}
+
+const fn read_rows(file: &[u8; SIZE]) -> Rows {
+    bytes(file, AT_ROWS)
+}
+
+const fn read_floats<const N: usize>(file: &[u8; SIZE], at: usize) -> [f32; N] {
+    let mut floats = [0.0; N];
+    let mut number = 0;
+    while number < N {
+        floats[number] = f32::from_le_bytes(bytes(file, at + number * 4));
+        number += 1;
+    }
+    floats
+}
+
+impl Parts {
+    const fn read(file: &[u8; SIZE]) -> Parts {
+        let mut parts = Parts {
+            slots: [Slot::EMPTY; SLOTS],
+            filter: [0; FILTER],
+            steps: read_floats(file, AT_STEPS),
+            hidden: read_floats(file, AT_STEPS + WIDTH * 4),
+            head: [[0; INPUTS]; SCORES],
+            scales: read_floats(file, AT_SCALES),
+            biases: read_floats(file, AT_SCALES + SCORES * 4),
+            thresholds: read_floats(file, AT_THRESHOLDS),
+        };
+        let mut number = 0;
+        while number < SLOTS {
+            parts.slots[number] = Slot::read(bytes(file, MAGIC.len() + number * Slot::BYTES));
+            number += 1;
+        }
+        number = 0;
+        while number < FILTER {
+            parts.filter[number] = u64::from_le_bytes(bytes(file, AT_FILTER + number * 8));
+            number += 1;
+        }
+        number = 0;
+        while number < SCORES * INPUTS {
+            let weight = i16::from_le_bytes(bytes(file, AT_HEAD + number * 2));
+            parts.head[number / INPUTS][number % INPUTS] = weight;
+            number += 1;
+        }
+        parts
+    }
+}
+
+/// The file of a table.
+pub(crate) fn file(parts: &Parts, rows: &[u8]) -> Vec<u8> {
+    let mut file = Vec::with_capacity(SIZE);
+    file.extend_from_slice(MAGIC);
+    parts
+        .slots
+        .iter()
+        .for_each(|slot| file.extend_from_slice(&slot.write()));
+    parts
+        .filter
+        .iter()
+        .for_each(|word| file.extend_from_slice(&word.to_le_bytes()));
+    file.extend_from_slice(rows);
+    let floats = |floats: &[f32], file: &mut Vec<u8>| {
+        floats
+            .iter()
+            .for_each(|float| file.extend_from_slice(&float.to_le_bytes()));
+    };
+    floats(&parts.steps, &mut file);
+    floats(&parts.hidden, &mut file);
+    let weights = parts.head.iter().flatten();
+    weights.for_each(|weight| file.extend_from_slice(&weight.to_le_bytes()));
+    floats(&parts.scales, &mut file);
+    floats(&parts.biases, &mut file);
+    floats(&parts.thresholds, &mut file);
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_table_is_its_file() {
+        let shipped = Table::shipped();
+        let bytes = include_bytes!("../../../share/esl/table.bin");
+        assert!(bytes.len() < 1_000_000);
+        assert!(file(shipped.parts, shipped.rows) == bytes);
+    }
+}

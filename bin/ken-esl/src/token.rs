@@ -1,0 +1,326 @@
+//! Words, marks, emoticons and emoji of a text, with byte spans and a folded form.
+
+/// The longest folded form that is kept; longer words differ in their first bytes.
+const MAX_FORM: usize = 24;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Word,
+    /// A run of one punctuation mark, an emoticon or an emoji.
+    Mark,
+}
+
+/// One token; `start..end` are bytes of the text, on character boundaries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Token {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) kind: Kind,
+    /// Two or more letters, all of them capitals.
+    pub(crate) is_caps: bool,
+    /// Where a letter stood three times or more in a row, as in "soooo": the place of the second one in the form.
+    pub(crate) stretched: Option<usize>,
+    /// How often a mark was repeated; 1 for a word.
+    pub(crate) count: usize,
+    form: [u8; MAX_FORM],
+    len: usize,
+}
+
+impl Token {
+    fn new(kind: Kind, start: usize) -> Token {
+        Token {
+            start,
+            end: start,
+            kind,
+            is_caps: false,
+            stretched: None,
+            count: 1,
+            form: [0; MAX_FORM],
+            len: 0,
+        }
+    }
+
+    /// Lower case, straight apostrophes, a letter at most twice in a row; a mark at most three times, an emoji once.
+    pub(crate) fn form(&self) -> &[u8] {
+        self.form.get(..self.len).unwrap_or_default()
+    }
+
+    /// The form as whole words of eight bytes, zeros behind its end.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        let words = self.form.chunks_exact(8).take(self.len.div_ceil(8));
+        words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
+    }
+
+    pub(crate) fn is(&self, form: &str) -> bool {
+        self.form() == form.as_bytes()
+    }
+
+    /// The same word without what was stretched: "so" of "soooo".
+    pub(crate) fn relaxed(&self) -> Token {
+        let mut token = *self;
+        if let Some(place) = self.stretched.and_then(|place| token.form.get_mut(place..)) {
+            place.rotate_left(1);
+            token.len -= 1;
+        }
+        // What was rotated to the end must not stay there: the words of the form go on beyond it.
+        if let Some(rest) = token.form.get_mut(token.len..) {
+            rest.fill(0);
+        }
+        token
+    }
+
+    pub(crate) fn is_word(&self) -> bool {
+        self.kind == Kind::Word
+    }
+
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.form.get_mut(self.len) {
+            *place = byte;
+            self.len += 1;
+        }
+    }
+
+    fn push_char(&mut self, letter: char) {
+        let mut bytes = [0; 4];
+        let bytes = letter.encode_utf8(&mut bytes).as_bytes();
+        if self.len + bytes.len() <= MAX_FORM {
+            bytes.iter().for_each(|byte| self.push(*byte));
+        }
+    }
+
+    /// Adds an ASCII letter or digit of a word, folded.
+    fn push_ascii(&mut self, byte: u8) {
+        let byte = byte.to_ascii_lowercase();
+        match *self.form() {
+            [.., a, b] if a == byte && b == byte => {
+                self.stretched = Some(self.len - 1).filter(|_| byte.is_ascii_alphabetic());
+            }
+            _ => self.push(byte),
+        }
+    }
+}
+
+/// Splits a text into tokens, a call a token; blanks vanish.
+pub(crate) struct Tokens<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(crate) fn new(text: &'a str) -> Tokens<'a> {
+        Tokens { text, at: 0 }
+    }
+
+    fn byte(&self, ahead: usize) -> u8 {
+        self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    fn char(&self) -> Option<char> {
+        self.text.get(self.at..).and_then(|rest| rest.chars().next())
+    }
+
+    /// Moves past what is no part of any token.
+    fn skip_blanks(&mut self) {
+        while self.at < self.text.len() {
+            let byte = self.byte(0);
+            match byte {
+                0x21..=0x7E => return,
+                0..=0x7F => self.at += 1,
+                _ => match self.char() {
+                    Some(letter) if is_invisible(letter) => self.at += letter.len_utf8(),
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    fn word(&mut self) -> Token {
+        let mut token = Token::new(Kind::Word, self.at);
+        let (mut capitals, mut letters) = (0, 0);
+        loop {
+            let byte = self.byte(0);
+            if byte.is_ascii_alphanumeric() {
+                capitals += usize::from(byte.is_ascii_uppercase());
+                letters += usize::from(byte.is_ascii_alphabetic());
+                token.push_ascii(byte);
+                self.at += 1;
+            } else if matches!(byte, b'\'' | b'*') && self.byte(1).is_ascii_alphanumeric() {
+                token.push(byte);
+                self.at += 1;
+            } else if byte >= 0x80 && self.wide(&mut token) {
+                letters += 1;
+            } else {
+                break;
+            }
+        }
+        token.end = self.at;
+        token.is_caps = letters >= 2 && capitals == letters;
+        token
+    }
+
+    /// Takes a letter or an apostrophe beyond ASCII into the word, if one is there.
+    fn wide(&mut self, token: &mut Token) -> bool {
+        let Some(letter) = self.char() else { return false };
+        let width = letter.len_utf8();
+        if matches!(letter, '\u{2018}' | '\u{2019}' | '\u{02BC}') {
+            if !self.byte(width).is_ascii_alphabetic() || token.len == 0 {
+                return false;
+            }
+            token.push(b'\'');
+        } else if letter.is_alphanumeric() {
+            let folded = letter.to_lowercase().next().unwrap_or(letter);
+            token.push_char(folded);
+        } else {
+            return false;
+        }
+        self.at += width;
+        true
+    }
+
+    fn mark(&mut self) -> Token {
+        if let Some(token) = self.name().or_else(|| self.emoticon()) {
+            return token;
+        }
+        let mut token = Token::new(Kind::Mark, self.at);
+        let Some(mark) = self.char() else { return token };
+        let folded = fold_mark(mark);
+        token.count = 0;
+        while self.char().is_some_and(|next| fold_mark(next) == folded) {
+            if token.count < if folded.is_ascii() { 3 } else { 1 } {
+                token.push_char(folded);
+            }
+            token.count += 1;
+            self.at += self.char().map_or(1, char::len_utf8);
+        }
+        token.end = self.at;
+        token
+    }
+
+    /// `[NAME]` and `[RELIGION]`: what the training texts have in the place of names.
+    fn name(&mut self) -> Option<Token> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let placeholder = [&b"[NAME]"[..], b"[RELIGION]"]
+            .into_iter()
+            .find(|placeholder| rest.starts_with(placeholder))?;
+        let mut token = Token::new(Kind::Mark, self.at);
+        b"[n]".iter().for_each(|byte| token.push(*byte));
+        self.at += placeholder.len();
+        token.end = self.at;
+        Some(token)
+    }
+
+    /// `:-)`, `;D`, `=(`, `:'(`, `<3`: folded to eyes and mouth without a nose.
+    fn emoticon(&mut self) -> Option<Token> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let heart = [(&b"<3"[..], "<3"), (b"</3", "</3")];
+        let heart = heart.into_iter().find(|(text, _)| rest.starts_with(text));
+        let (width, form) = heart
+            .map(|(text, form)| (text.len(), form))
+            .or_else(|| face(rest))?;
+        let before = self.at.checked_sub(1).and_then(|at| self.text.as_bytes().get(at));
+        let is_glued = before.is_some_and(u8::is_ascii_alphanumeric);
+        if is_glued && form == ":/" {
+            return None; // http://
+        }
+        let mut token = Token::new(Kind::Mark, self.at);
+        form.bytes().for_each(|byte| token.push(byte));
+        self.at += width;
+        token.end = self.at;
+        Some(token)
+    }
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        self.skip_blanks();
+        if self.at >= self.text.len() {
+            return None;
+        }
+        let starts_word = match self.byte(0) {
+            byte @ 0..=0x7F => byte.is_ascii_alphanumeric(),
+            _ => self.char().is_some_and(char::is_alphanumeric),
+        };
+        Some(if starts_word { self.word() } else { self.mark() })
+    }
+}
+
+/// The length of a face in bytes, and its plain form.
+fn face(text: &[u8]) -> Option<(usize, &'static str)> {
+    let eyes = *text.first().filter(|eyes| b":;=".contains(eyes))?;
+    let mut at = 1;
+    let tear = text.get(at) == Some(&b'\'');
+    if matches!(text.get(at), Some(b'-' | b'\'' | b'^' | b'o')) {
+        at += 1;
+    }
+    let mouth = *text.get(at)?;
+    let follows_letter = text.get(at + 1).is_some_and(u8::is_ascii_alphanumeric);
+    let form = match mouth {
+        b'(' | b'[' if tear => ":'(",
+        b')' | b']' if eyes == b';' => ";)",
+        b')' | b']' | b'}' => ":)",
+        b'(' | b'[' | b'{' => ":(",
+        b'*' => ":*",
+        b'/' | b'\\' => ":/",
+        b'|' => ":|",
+        _ if follows_letter || at + 1 < text.len() && text.get(at + 1) == Some(&b'/') => return None,
+        b'D' => ":D",
+        b'P' | b'p' => ":P",
+        b'3' => ":3",
+        b'O' if at == 1 => ":O",
+        _ => return None,
+    };
+    Some((at + 1, form))
+}
+
+fn fold_mark(mark: char) -> char {
+    match mark {
+        '\u{201C}' | '\u{201D}' | '\u{201E}' | '\u{AB}' | '\u{BB}' => '"',
+        '\u{2018}' | '\u{2019}' | '\u{02BC}' | '`' => '\'',
+        '\u{2013}' | '\u{2014}' => '-',
+        '\u{2026}' => '.',
+        other => other,
+    }
+}
+
+/// Blanks, control characters, joiners, variation selectors and skin tones.
+fn is_invisible(letter: char) -> bool {
+    letter.is_whitespace()
+        || letter.is_control()
+        || matches!(letter,
+            '\u{AD}' | '\u{200B}'..='\u{200F}' | '\u{2060}'..='\u{2064}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}'
+            | '\u{1F3FB}'..='\u{1F3FF}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forms(text: &str) -> Vec<String> {
+        let form = |token: Token| String::from_utf8_lossy(token.form()).into_owned();
+        Tokens::new(text).map(form).collect()
+    }
+
+    #[test]
+    fn words_marks_and_faces_are_told_apart() {
+        assert_eq!(forms("I don\u{2019}t know!!!!!"), ["i", "don't", "know", "!!!"]);
+        assert_eq!(forms("Sooooo GOOD :-) <3"), ["soo", "good", ":)", "<3"]);
+        assert_eq!(
+            forms("see http://x.org :'("),
+            ["see", "http", ":", "//", "x", ".", "org", ":'("]
+        );
+        assert_eq!(forms("[NAME] is ok\u{2026}"), ["[n]", "is", "ok", "."]);
+        assert_eq!(forms("\u{1F622}\u{1F622} sh*t"), ["\u{1F622}", "sh*t"]);
+        assert_eq!(forms(" \u{200B}\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn capitals_and_stretching_are_seen() {
+        let tokens: Vec<Token> = Tokens::new("I AM HaPPy soooo").collect();
+        let caps: Vec<bool> = tokens.iter().map(|token| token.is_caps).collect();
+        assert_eq!(caps, [false, true, false, false]);
+        assert!(tokens[3].stretched.is_some());
+        assert!(tokens[3].relaxed().is("so"));
+    }
+}

@@ -1,0 +1,217 @@
+//! `ken-esl train`: from the training texts to the table, the same bytes on every run.
+
+mod corpus;
+mod network;
+mod pack;
+mod rank;
+mod sample;
+mod words;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+
+use ken_tool::{Answer, Code, Error, Filter, Need, Reply, Sent};
+use serde::Serialize;
+
+use crate::feature;
+use crate::scope::{Note, annotate, settle};
+use crate::table::{SCORES, Sum, Table, row_of};
+use crate::token::{Token, Tokens};
+use crate::window::MAX_TOKENS;
+use corpus::Corpus;
+use network::{Network, Settings};
+use pack::Draft;
+use sample::Sample;
+
+/// A feature of fewer training texts says more of those texts than of feelings.
+const MIN_TEXTS: u32 = 15;
+
+/// Each fold's teacher judges the texts that it has not seen; the student learns from people and teachers alike, which
+/// takes the edge off labels that two people would not give alike.
+const FOLDS: usize = 5;
+
+const TEACHER: Settings = Settings {
+    seed: 1,
+    epochs: 8,
+    drop_features: 0.3,
+    drop_inputs: 0.4,
+};
+
+const STUDENT: Settings = Settings {
+    seed: 2,
+    epochs: 14,
+    drop_features: 0.3,
+    drop_inputs: 0.2,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Train {
+    /// Folder with goemotions/{train,dev,labels}.* and polarity/*.tsv
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Where the table is written
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// What the trainer measured; JSON on standard output.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    texts: usize,
+    features: usize,
+    table_bytes: usize,
+    dev: rank::DevScores,
+    /// Pearson's r of teachers' polarity for texts they had not seen, a corpus each.
+    held_out_polarity_r: Vec<(String, f32)>,
+}
+
+impl Filter for Train {
+    const NAME: &'static str = "ken-esl train";
+    const ABOUT: &'static str = "Make the model's table from the training texts; the same bytes on every run";
+
+    fn inline(&self) -> Option<&str> {
+        None
+    }
+
+    fn need(&self) -> Need {
+        Need::Nothing
+    }
+
+    /// Trains, writes the table, and reports.
+    fn run(&self, _: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let corpus = Corpus::read(&self.data)?;
+        let (bytes, report) = make(&corpus)?;
+        write(&self.out, &bytes)?;
+        Ok(reply.send(&report))
+    }
+}
+
+impl Answer for Report {
+    fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        let dev = &self.dev;
+        writeln!(
+            to,
+            "{} texts, {} features, {} bytes",
+            self.texts, self.features, self.table_bytes
+        )?;
+        writeln!(
+            to,
+            "dev: 28 labels {}, 7 classes {}",
+            dev.labels_f1, dev.families_f1
+        )
+    }
+}
+
+fn write(path: &PathBuf, bytes: &[u8]) -> Result<(), Error> {
+    let written = std::fs::File::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        let message = format!("cannot write {}: {error}", path.display());
+        Error::new(Code::Unavailable, message).at("--out")
+    })
+}
+
+fn make(corpus: &Corpus) -> Result<(Vec<u8>, Report), Error> {
+    let mut draft = Draft::new();
+    words::put_all(&mut draft.parts.slots)?;
+    let features = choose_features(&mut draft, corpus);
+    let mut samples = corpus.samples(|text| rows(&draft.table(), text));
+    let dev = corpus.dev_samples(|text| rows(&draft.table(), text));
+    let held_out_polarity_r = teach(&mut samples, corpus);
+    let student = Network::train(samples.iter(), &STUDENT);
+    draft.put_network(&student);
+    let scores: Vec<_> = dev
+        .iter()
+        .map(|sample| table_scores(&draft.table(), sample))
+        .collect();
+    let (thresholds, dev) = rank::choose(&scores, &dev);
+    draft.parts.thresholds = thresholds;
+    let file = draft.file();
+    let report = Report {
+        texts: samples.len(),
+        features,
+        table_bytes: file.len(),
+        dev,
+        held_out_polarity_r,
+    };
+    Ok((file, report))
+}
+
+/// Calls for every feature of a text.
+fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
+    let tokens: Vec<Token> = Tokens::new(text)
+        .take(MAX_TOKENS)
+        .map(|token| settle(table, token))
+        .collect();
+    let mut notes: Vec<Note> = Vec::new();
+    annotate(table, &tokens, &mut notes);
+    for at in 0..tokens.len() {
+        feature::of_token(&tokens, &notes, at, &mut feature);
+    }
+    feature::of_style(&tokens, &mut feature);
+}
+
+/// Puts the features that enough texts have into the draft's filter; says how many they are.
+fn choose_features(draft: &mut Draft, corpus: &Corpus) -> usize {
+    let mut texts_with: HashMap<u64, u32> = HashMap::new();
+    let mut features = Vec::new();
+    for text in corpus.texts() {
+        features.clear();
+        each_feature(&draft.table(), text, |feature| features.push(feature));
+        features.sort_unstable();
+        features.dedup();
+        for feature in &features {
+            *texts_with.entry(*feature).or_default() += 1;
+        }
+    }
+    let enough = MIN_TEXTS.min(1 + corpus.texts().count() as u32 / 100); // a sample for a test is small
+    texts_with.retain(|_, count| *count >= enough);
+    texts_with.keys().for_each(|feature| draft.put_feature(*feature));
+    texts_with.len()
+}
+
+/// The rows of a text's known features.
+fn rows(table: &Table, text: &str) -> Vec<u32> {
+    let mut rows = Vec::new();
+    each_feature(table, text, |feature| {
+        if table.knows(feature) {
+            rows.push(row_of(feature));
+        }
+    });
+    rows
+}
+
+/// The scores that the packed table gives.
+fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
+    let mut sum = Sum::ZERO;
+    for rows in sample.rows.chunks(1024) {
+        sum.add(&table.sum(rows), rows.len());
+    }
+    table.scores(&table.hidden(&sum))
+}
+
+/// Mixes what teachers make of the texts that they have not seen into the targets.
+fn teach(samples: &mut [Sample], corpus: &Corpus) -> Vec<(String, f32)> {
+    let mut opinions = vec![[0.0; SCORES]; samples.len()];
+    for fold in 0..FOLDS {
+        let seen = samples.iter().enumerate().filter(|(at, _)| at % FOLDS != fold);
+        let settings = Settings {
+            seed: TEACHER.seed + 100 * (fold as u64 + 1),
+            ..TEACHER
+        };
+        let teacher = Network::train(seen.map(|(_, sample)| sample), &settings);
+        let unseen = samples.iter().zip(&mut opinions).skip(fold).step_by(FOLDS);
+        for (sample, opinion) in unseen {
+            *opinion = teacher.probabilities(sample);
+        }
+    }
+    let correlations = corpus.polarity_correlations(&opinions);
+    for (sample, opinion) in samples.iter_mut().zip(&opinions) {
+        sample.soften(opinion);
+    }
+    correlations
+}

@@ -1,0 +1,69 @@
+//! One training text as the network sees it.
+
+use crate::emotion::{EMOTIONS, LABELS, Valence};
+use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
+
+/// Polarity is learnt in these units of the -4..4 scale.
+pub(crate) const POLARITY_UNIT: f32 = 2.0;
+
+/// How much the teachers count against the people.
+const TEACHERS_SHARE: f32 = 0.5;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) rows: Vec<u32>,
+    pub(crate) targets: [f32; SCORES],
+    /// What an error in each target counts; 0 where the target is not known.
+    pub(crate) weights: [f32; SCORES],
+}
+
+impl Sample {
+    /// A text with emotion labels. Its polarity is only guessed, from its labels, and counts little.
+    pub(crate) fn labelled(rows: Vec<u32>, labels: &[usize]) -> Sample {
+        let mut targets = [0.0; SCORES];
+        let emotions = || {
+            labels
+                .iter()
+                .filter_map(|label| EMOTIONS.get(*label).map(|emotion| (*label, emotion)))
+        };
+        for (label, emotion) in emotions() {
+            targets[label] = 1.0;
+            targets[LABELS + emotion.family as usize] = 1.0;
+            targets[POSITIVE] = f32::max(targets[POSITIVE], f32::from(emotion.valence == Valence::Positive));
+            targets[NEGATIVE] = f32::max(targets[NEGATIVE], f32::from(emotion.valence == Valence::Negative));
+        }
+        let sum: f32 = emotions().map(|(_, emotion)| emotion.polarity).sum();
+        targets[POLARITY] = sum / labels.len().max(1) as f32 / POLARITY_UNIT;
+        let mut weights = [0.3; SCORES];
+        weights.iter_mut().take(LABELS).for_each(|weight| *weight = 1.0);
+        Sample {
+            rows,
+            targets,
+            weights,
+        }
+    }
+
+    /// A text with nothing but the polarity that people gave it, on -4..4.
+    pub(crate) fn rated(rows: Vec<u32>, polarity: f32) -> Sample {
+        let mut targets = [0.0; SCORES];
+        let mut weights = [0.0; SCORES];
+        targets[POLARITY] = polarity / POLARITY_UNIT;
+        weights[POLARITY] = 1.0;
+        Sample {
+            rows,
+            targets,
+            weights,
+        }
+    }
+
+    pub(crate) fn has(&self, target: usize) -> bool {
+        self.targets.get(target).is_some_and(|target| *target > 0.5)
+    }
+
+    /// Moves the known targets towards an opinion.
+    pub(crate) fn soften(&mut self, opinion: &[f32; SCORES]) {
+        for (target, opinion) in self.targets.iter_mut().zip(opinion) {
+            *target += TEACHERS_SHARE * (opinion - *target);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A stretch of a text that is judged as one: its tokens, what the rules know of them, and the model's scores.
+
+use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
+use crate::feature;
+use crate::reading::detected;
+use crate::rules;
+use crate::scope::{Note, annotate, lift_comparatives, settle};
+use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
+use crate::token::{Kind, Token, Tokens};
+
+/// Long texts are judged in stretches of at most this many tokens, so that memory does not grow with them.
+pub(crate) const MAX_TOKENS: usize = 128;
+
+/// From this many tokens on, a stretch ends with its sentence.
+const FULL_SENTENCES: usize = 64;
+
+pub(crate) struct Window {
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) notes: Vec<Note>,
+    /// What each token adds to the sum.
+    sums: Vec<[i16; WIDTH]>,
+    hidden: Hidden,
+    pub(crate) scores: [f32; SCORES],
+    pub(crate) findings: rules::Findings,
+}
+
+impl Window {
+    /// The next stretch of a text; None at its end.
+    pub(crate) fn next(table: &Table, words: &mut WordSums, source: &mut Tokens) -> Option<Window> {
+        let mut tokens = Vec::with_capacity(24);
+        for token in source {
+            let ends = token.kind == Kind::Mark && matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
+            tokens.push(settle(table, token));
+            if tokens.len() >= MAX_TOKENS || ends && tokens.len() >= FULL_SENTENCES {
+                break;
+            }
+        }
+        (!tokens.is_empty()).then(|| Window::judge(table, words, tokens))
+    }
+
+    fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
+        let mut notes = Vec::with_capacity(tokens.len());
+        annotate(table, &tokens, &mut notes);
+        let mut total = Sum::ZERO;
+        let mut sums = Vec::with_capacity(tokens.len());
+        let mut rows = Rows::default();
+        for (at, (token, note)) in tokens.iter().zip(&notes).enumerate() {
+            rows.clear();
+            feature::of_place(&notes, at, |feature| rows.take(table, feature));
+            let mut sum = table.sum(rows.list());
+            let mut count = rows.list().len();
+            if let Some(word) = words.of(table, token, note.key).filter(|_| !note.is_muted()) {
+                sum.iter_mut()
+                    .zip(&word.sum)
+                    .for_each(|(sum, number)| *sum += number);
+                count += word.count;
+            }
+            total.add(&sum, count);
+            sums.push(sum);
+        }
+        rows.clear();
+        feature::of_style(&tokens, |feature| rows.take(table, feature));
+        total.add(&table.sum(rows.list()), rows.list().len());
+        lift_comparatives(&tokens, &mut notes);
+        let hidden = table.hidden(&total);
+        let mut scores = table.scores(&hidden);
+        let findings = rules::find(&tokens, &notes);
+        rules::apply(table, &findings, &tokens, &notes, &mut scores);
+        let mut window = Window {
+            tokens,
+            notes,
+            sums,
+            hidden,
+            scores,
+            findings,
+        };
+        window.trust_strong_words(table);
+        window
+    }
+
+    /// A strong word of feeling is no evidence for another family, though its letters may look so: "furious" is not
+    /// curious. The model gets this wrong where training texts hardly have the word.
+    fn trust_strong_words(&mut self, table: &Table) {
+        for at in 0..self.notes.len() {
+            let Some(emotion) = self.notes.get(at).and_then(Note::strong_emotion) else {
+                continue;
+            };
+            let found = detected(&self.scores, |label| table.threshold(label));
+            let family = EMOTIONS.get(emotion).map(|emotion| emotion.family);
+            let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
+            let family_of = |label: &usize| EMOTIONS.get(*label).map(|emotion| emotion.family);
+            if labels.clone().any(|label| family_of(&label) == family) {
+                continue;
+            }
+            for label in labels.filter(|label| *label != NEUTRAL) {
+                let largest = self
+                    .shares(table, label)
+                    .enumerate()
+                    .max_by_key(|(_, share)| *share);
+                if largest.is_some_and(|(place, _)| place == at) {
+                    self.scores[label] = table.threshold(label) - 0.1;
+                }
+            }
+            self.scores[emotion] = self.scores[emotion].max(table.threshold(emotion) + 0.5);
+        }
+    }
+
+    /// How much each token adds to a score, in some unit.
+    pub(crate) fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
+        let slope = table.slope(score, &self.hidden);
+        self.sums.iter().map(move |sum| dot(sum, &slope))
+    }
+}
+
+/// The rows of one token's known features.
+struct Rows {
+    list: [u32; Rows::MOST],
+    len: usize,
+}
+
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows {
+            list: [0; Rows::MOST],
+            len: 0,
+        }
+    }
+}
+
+impl Rows {
+    /// A word of 24 letters has 72 runs of letters and six features besides.
+    const MOST: usize = 96;
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    #[inline]
+    fn take(&mut self, table: &Table, feature: u64) {
+        if table.knows(feature)
+            && let Some(place) = self.list.get_mut(self.len)
+        {
+            *place = row_of(feature);
+            self.len += 1;
+        }
+    }
+
+    fn list(&self) -> &[u32] {
+        self.list.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What a word adds wherever it stands, kept from text to text: most words of a text are among a few hundred. What is
+/// kept is what would be computed again, so no answer depends on it.
+pub(crate) struct WordSums(Vec<WordSum>);
+
+#[derive(Clone, Copy)]
+struct WordSum {
+    key: u64,
+    is_used: bool,
+    count: usize,
+    sum: [i16; WIDTH],
+}
+
+impl Default for WordSums {
+    fn default() -> WordSums {
+        let empty = WordSum {
+            key: 0,
+            is_used: false,
+            count: 0,
+            sum: [0; WIDTH],
+        };
+        WordSums(vec![empty; WordSums::PLACES]) // zeros: the system gives a page when it is first written
+    }
+}
+
+impl WordSums {
+    const PLACES: usize = 2048;
+
+    fn of(&mut self, table: &Table, token: &Token, key: u64) -> Option<&WordSum> {
+        let place = self.0.get_mut((key >> 24) as usize % WordSums::PLACES)?;
+        if !place.is_used || place.key != key {
+            let mut rows = Rows::default();
+            feature::of_itself(token, key, |feature| rows.take(table, feature));
+            *place = WordSum {
+                key,
+                is_used: true,
+                count: rows.list().len(),
+                sum: table.sum(rows.list()),
+            };
+        }
+        Some(place)
+    }
+}

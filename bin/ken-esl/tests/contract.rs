@@ -1,0 +1,265 @@
+//! The form of the answer, the input, and how the tool fails.
+#![allow(clippy::print_stderr, clippy::unwrap_used)]
+
+mod esl;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use esl::{feel, feel_lines, run};
+use proptest::prelude::*;
+use serde_json::Value;
+
+const FIELDS: [&str; 9] = [
+    "emotional_state",
+    "valence",
+    "intensity",
+    "confidence",
+    "detected_emotions",
+    "salience",
+    "valence_score",
+    "contextual_factors",
+    "explanation",
+];
+
+#[test]
+fn the_answer_has_its_fields_in_order() {
+    let outcome = run(&["-t", "I love this!", "--format", "compact"], b"");
+    let places: Vec<usize> = FIELDS
+        .iter()
+        .map(|field| outcome.stdout.find(&format!("\"{field}\":")).unwrap())
+        .collect();
+    assert!(places.is_sorted() && places[0] == 1, "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.lines().count(), 1);
+    let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let emotion = answer["detected_emotions"][0].as_object().unwrap();
+    for field in [
+        "emotion",
+        "intensity",
+        "dimension",
+        "valence",
+        "confidence",
+        "evidence",
+    ] {
+        assert!(emotion.contains_key(field), "{field}");
+    }
+    assert!(answer["detected_emotions"][0]["evidence"][0]["start"].is_u64());
+}
+
+#[test]
+fn every_source_and_form_of_input_gives_the_same() {
+    let text = "I don't trust \"them\" at all";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let document = serde_json::json!({"user_input": text, "session": 1}).to_string();
+    let expected = run(&["--text", text], b"").stdout;
+    assert!(!expected.is_empty());
+    assert_eq!(run(&[], text.as_bytes()).stdout, expected);
+    assert_eq!(run(&["-"], text.as_bytes()).stdout, expected);
+    assert_eq!(run(&["-f", file.path().to_str().unwrap()], b"").stdout, expected);
+    assert_eq!(run(&[], document.as_bytes()).stdout, expected);
+    assert_eq!(run(&["-t", &document], b"").stdout, expected);
+}
+
+#[test]
+fn a_summary_is_for_people() {
+    let outcome = run(&["-t", "I love this!", "--format", "summary"], b"");
+    assert!(
+        outcome.stdout.starts_with("love, positive (+0."),
+        "{}",
+        outcome.stdout
+    );
+    let verbose = run(&["-t", "I love this!", "--format", "summary", "-v"], b"");
+    assert!(
+        verbose.stdout.contains("love from \"love\""),
+        "{}",
+        verbose.stdout
+    );
+}
+
+#[test]
+fn lines_are_answered_one_by_one() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ken-esl"))
+        .arg("--lines")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut to = child.stdin.take().unwrap();
+    let mut from = BufReader::new(child.stdout.take().unwrap()).lines();
+    for (line, expected) in [
+        ("I love this!", "love"),
+        (r#"{"user_input":"I am scared"}"#, "fear"),
+        (r#"{"user_input":7}"#, ""),
+        ("thank you", "gratitude"),
+    ] {
+        writeln!(to, "{line}").unwrap();
+        let answer: Value = serde_json::from_str(&from.next().unwrap().unwrap()).unwrap();
+        match expected {
+            "" => assert_eq!(answer["error"]["at"], "/user_input"),
+            state => assert_eq!(answer["emotional_state"], state),
+        }
+    }
+    drop(to);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn bad_input_is_refused_by_name() {
+    let deep = format!("{{\"user_input\":{}{}}}", "[".repeat(129), "]".repeat(129));
+    let large = vec![b'a'; 8 * 1024 * 1024 + 1];
+    let cases: [(&[u8], &str, &str); 14] = [
+        (b"", "invalid", ""),
+        (b" \n\t ", "invalid", ""),
+        (b"ab\xffcd", "invalid", ""),
+        (b"{", "invalid", ""),
+        (b"{}", "invalid", "/user_input"),
+        (br#"{"user_input":null}"#, "invalid", "/user_input"),
+        (br#"{"user_input":["a"]}"#, "invalid", "/user_input"),
+        (br#"{"user_input":{"a":"b"}}"#, "invalid", "/user_input"),
+        (br#"{"user_input":NaN}"#, "invalid", ""),
+        (br#"{"user_input":"  "}"#, "invalid", "/user_input"),
+        (br#"{"user_input":"a","user_input":"b"}"#, "invalid", ""),
+        (br#"{"user_input":"a"} x"#, "invalid", ""),
+        (deep.as_bytes(), "invalid", ""),
+        (&large, "too_large", ""),
+    ];
+    for (input, code, at) in cases {
+        let outcome = run(&[], input);
+        let shown = String::from_utf8_lossy(&input[..input.len().min(40)]).into_owned();
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{shown}");
+        let error: Value = serde_json::from_str(&outcome.stderr).unwrap();
+        assert_eq!(
+            (&error["error"]["code"], &error["error"]["at"]),
+            (&code.into(), &at.into()),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_bad_command_line_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for args in [
+        vec!["--nothing"],
+        vec!["--text", "a", "--file", "b"],
+        vec!["--format", "yaml", "-t", "a"],
+        vec!["-f", folder],
+        vec!["-f", "/does/not/exist"],
+        vec!["train"],
+        vec!["train", "--data", folder, "--out", "/tmp/never"],
+    ] {
+        let outcome = run(&args, b"x");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{args:?}");
+        assert!(serde_json::from_str::<Value>(&outcome.stderr).unwrap()["error"]["code"].is_string());
+    }
+}
+
+#[test]
+fn a_long_text_is_read_to_its_end() {
+    let mut text = "The train leaves at nine. ".repeat(4000);
+    text.push_str("I hate you, you disgusting liar!");
+    let answer: Value = serde_json::from_str(&run(&[], text.as_bytes()).stdout).unwrap();
+    assert_eq!(answer["emotional_state"], "neutral");
+    assert!(check(&text, &answer).is_ok());
+    let one_word = "a".repeat(1_000_000);
+    let answer: Value = serde_json::from_str(&run(&[], one_word.as_bytes()).stdout).unwrap();
+    assert!(check(&one_word, &answer).is_ok());
+}
+
+/// Every figure in its range, every span inside of the text and on character boundaries.
+fn check(text: &str, answer: &Value) -> Result<(), String> {
+    let unit = |value: &Value| value.as_f64().is_some_and(|value| (0.0..=1.0).contains(&value));
+    let score = answer["valence_score"].as_f64().unwrap_or(9.0);
+    let mut fine = unit(&answer["intensity"]) && unit(&answer["confidence"]) && unit(&answer["salience"]);
+    fine &= (-1.0..=1.0).contains(&score) && answer["confidence"].as_f64() < Some(1.0);
+    fine &= match answer["valence"].as_str() {
+        Some("positive") => score > 0.05,
+        Some("negative") => score < -0.05,
+        Some("neutral") => score.abs() <= 0.05,
+        valence => valence == Some("mixed"),
+    };
+    for emotion in answer["detected_emotions"].as_array().into_iter().flatten() {
+        fine &= unit(&emotion["intensity"]) && unit(&emotion["confidence"]);
+        for span in emotion["evidence"].as_array().into_iter().flatten() {
+            let place = |end: &str| span[end].as_u64().map(|place| place as usize);
+            let cited = place("start")
+                .zip(place("end"))
+                .and_then(|(start, end)| text.get(start..end));
+            fine &= cited.is_some_and(|cited| !cited.is_empty());
+        }
+    }
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("{text:?}: {answer}"))
+    }
+}
+
+/// Words that the rules know, marks, and whatever else there is.
+fn texts() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        "not",
+        "I",
+        "happy",
+        "sad",
+        "but",
+        "very",
+        "the",
+        "great",
+        "thanks",
+        "can't",
+        "\u{2019}",
+        "!",
+        "?",
+        ":)",
+        "[NAME]",
+        "\u{1F62D}",
+        "SO",
+        "neither",
+        "nor",
+        "yeah right",
+        "/s",
+        "ich",
+        "...",
+        "*",
+        "don\u{2019}t",
+        "soooo",
+        "{",
+        "\u{200D}",
+    ]);
+    let any = "[^\\n\\r]{0,6}";
+    prop::collection::vec(prop_oneof![3 => known.prop_map(str::to_owned), 1 => any], 1..30)
+        .prop_map(|parts| parts.join(" "))
+        .prop_filter("a line that is neither blank nor a document", |text| {
+            !text.trim().is_empty() && !text.trim_start().starts_with('{') && !text.contains('\n')
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_text_has_a_sound_answer(lines in prop::collection::vec(texts(), 50)) {
+        let answers = feel_lines(&lines);
+        for (line, answer) in lines.iter().zip(&answers) {
+            prop_assert!(check(line, answer).is_ok(), "{:?}", check(line, answer));
+        }
+        prop_assert_eq!(&feel_lines(&lines), &answers);
+    }
+}
+
+#[test]
+fn one_line_says_what_the_tool_says_of_the_text_alone() {
+    let texts = [
+        "I love this!",
+        "so what?",
+        "\u{1F62D}",
+        "I'm not angry, just disappointed",
+    ];
+    let lines: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+    for (text, answer) in texts.iter().zip(feel_lines(&lines)) {
+        assert_eq!(feel(text), answer);
+    }
+}

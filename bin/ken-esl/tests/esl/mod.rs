@@ -1,0 +1,68 @@
+//! Runs the real binary.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+pub(crate) struct Outcome {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) status: i32,
+}
+
+pub(crate) fn run(args: &[&str], stdin: &[u8]) -> Outcome {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ken-esl"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut to = child.stdin.take().unwrap();
+    let stdin = stdin.to_vec();
+    let writer = std::thread::spawn(move || {
+        let _ = to.write_all(&stdin); // the tool may end before it reads all
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Outcome {
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+        status: output.status.code().unwrap(),
+    }
+}
+
+/// What the tool says of a text.
+#[allow(dead_code)] // not every test file needs it
+pub(crate) fn feel(text: &str) -> Value {
+    let outcome = run(&["--text", text], b"");
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (0, ""), "{text}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+/// What it says of each line.
+#[allow(dead_code)]
+pub(crate) fn feel_lines(lines: &[String]) -> Vec<Value> {
+    let outcome = run(&["--lines"], (lines.join("\n") + "\n").as_bytes());
+    assert_eq!(outcome.status, 0);
+    let answers: Vec<Value> = outcome
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(answers.len(), lines.len());
+    answers
+}
+
+/// The training texts, if this checkout has them beside it.
+#[allow(dead_code)]
+pub(crate) fn data() -> Option<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    if folder.join("goemotions/train.tsv").exists() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no training texts at {}", folder.display());
+    None
+}

@@ -1,0 +1,313 @@
+//! What texts mean, over the real binary: the rules and the model together.
+#![allow(clippy::print_stderr, clippy::unwrap_used)]
+
+mod esl;
+
+use esl::{feel, feel_lines};
+use serde_json::Value;
+
+fn emotions(answer: &Value) -> Vec<&str> {
+    let list = answer["detected_emotions"].as_array().unwrap();
+    list.iter()
+        .map(|emotion| emotion["emotion"].as_str().unwrap())
+        .collect()
+}
+
+const JOYS: [&str; 6] = ["joy", "love", "excitement", "amusement", "admiration", "pride"];
+
+/// Text, one of the states it may have, valence.
+type Case = (&'static str, &'static [&'static str], &'static str);
+
+fn check(cases: &[Case]) {
+    let lines: Vec<String> = cases.iter().map(|case| case.0.to_owned()).collect();
+    let mut wrong = Vec::new();
+    for ((text, states, valence), answer) in cases.iter().zip(feel_lines(&lines)) {
+        let state = answer["emotional_state"].as_str().unwrap();
+        if !states.contains(&state) || !valence.split('|').any(|valence| answer["valence"] == valence) {
+            wrong.push(format!("{text}: {state}, {}", answer["valence"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn negation_turns_or_mutes_a_feeling() {
+    check(&[
+        (
+            "I'm not angry, just disappointed",
+            &["sadness", "disappointment"],
+            "negative",
+        ),
+        (
+            "I'm not angry, just disappointed.",
+            &["sadness", "disappointment"],
+            "negative",
+        ),
+        ("I am neither happy nor sad", &["neutral"], "neutral"),
+        ("I'm neither angry nor scared", &["neutral"], "neutral"),
+        ("No problem, thanks!", &["gratitude"], "positive"),
+        ("No worries, thank you so much!", &["gratitude"], "positive"),
+        (
+            "This movie is not good",
+            &["disapproval", "disappointment", "sadness"],
+            "negative",
+        ),
+        (
+            "I am not happy with this",
+            &["disapproval", "disappointment", "sadness"],
+            "negative",
+        ),
+        (
+            "Nothing makes me happy",
+            &["sadness", "disappointment"],
+            "negative",
+        ),
+        (
+            "you are not stupid",
+            &["neutral", "approval", "caring"],
+            "neutral|positive",
+        ),
+        (
+            "I don't hate you",
+            &["neutral", "approval", "caring"],
+            "neutral|positive",
+        ),
+        ("I couldn't be happier", &JOYS, "positive"),
+        (
+            "It's not bad at all",
+            &["approval", "admiration"],
+            "positive|neutral",
+        ),
+        ("I can't wait to see you!", &["excitement", "joy"], "positive"),
+    ]);
+    for text in [
+        "I don't feel happy",
+        "I don\u{2019}t feel happy",
+        "i dont feel happy",
+    ] {
+        let answer = feel(text);
+        assert!(
+            emotions(&answer).iter().all(|emotion| !JOYS.contains(emotion)),
+            "{answer}"
+        );
+        assert_ne!(answer["valence"], "positive");
+    }
+    for text in ["I'm not sad anymore", "I am not angry", "She isn't afraid"] {
+        let answer = feel(text);
+        for muted in ["sadness", "anger", "fear"] {
+            assert!(!emotions(&answer).contains(&muted), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn plain_feelings_are_named() {
+    check(&[
+        ("I love this!", &["love"], "positive"),
+        ("happy", &["joy"], "positive"),
+        ("I am so happy today", &["joy"], "positive"),
+        ("Thank you for your help", &["gratitude"], "positive"),
+        ("This is disgusting", &["disgust"], "negative"),
+        ("I'm scared of the dark", &["fear"], "negative"),
+        ("I miss my dad so much", &["sadness", "grief"], "negative"),
+        ("I'm furious with you", &["anger"], "negative"),
+        ("I hate you", &["anger"], "negative"),
+        (
+            "I am so proud of my daughter",
+            &["pride", "admiration"],
+            "positive",
+        ),
+        ("what a relief!", &["relief"], "positive"),
+        (
+            "Congratulations, well done!",
+            &["admiration", "gratitude", "approval", "excitement"],
+            "positive",
+        ),
+        ("lol that's hilarious", &["amusement"], "positive"),
+        (
+            "I'm not sure what you mean",
+            &["confusion", "curiosity"],
+            "neutral|negative",
+        ),
+        (
+            "I wonder how that works",
+            &["curiosity", "surprise"],
+            "neutral|positive",
+        ),
+        ("Wow, I did not expect that!", &["surprise"], "positive|neutral"),
+        ("I'm so sorry, I regret what I did", &["remorse"], "negative"),
+        ("I feel so guilty about it", &["remorse", "guilt"], "negative"),
+        ("I'm jealous of her new car", &["envy", "annoyance"], "negative"),
+        (
+            "I hope you feel better soon",
+            &["optimism", "caring", "hope"],
+            "positive",
+        ),
+        (
+            "I'm so nervous about my exam",
+            &["fear", "nervousness"],
+            "negative",
+        ),
+        ("That was so embarrassing", &["embarrassment"], "negative"),
+    ]);
+}
+
+#[test]
+fn what_is_no_feeling_is_neutral() {
+    check(&[
+        ("The great wall", &["neutral"], "neutral"),
+        ("The meeting is at 3 pm.", &["neutral"], "neutral"),
+        (
+            "The train leaves at nine from platform two.",
+            &["neutral"],
+            "neutral",
+        ),
+        (
+            "The stock price fell by three percent on Monday.",
+            &["neutral"],
+            "neutral",
+        ),
+        (
+            "He lives in the house next to the station.",
+            &["neutral"],
+            "neutral",
+        ),
+        ("...", &["neutral"], "neutral"),
+        ("42", &["neutral"], "neutral"),
+    ]);
+}
+
+#[test]
+fn emoji_and_emoticons_speak() {
+    check(&[
+        ("\u{1F389}\u{1F389}\u{1F389}", &["joy", "excitement"], "positive"),
+        ("\u{1F62D}", &["sadness"], "negative"),
+        ("\u{2764}\u{FE0F}", &["love"], "positive"),
+        ("\u{1F621}", &["anger"], "negative"),
+        ("home at last :)", &["joy"], "positive"),
+        ("<3", &["love"], "positive"),
+    ]);
+}
+
+#[test]
+fn irony_turns_praise() {
+    check(&[
+        (
+            "oh great, another meeting",
+            &["annoyance", "disappointment"],
+            "negative",
+        ),
+        ("Thanks for nothing", &["annoyance", "disappointment"], "negative"),
+        ("yeah right", &["annoyance", "disapproval"], "negative"),
+        (
+            "What a wonderful day to lose my keys \u{1F644}",
+            &["annoyance", "anger", "disappointment"],
+            "negative",
+        ),
+        (
+            "Great, just great, it broke again /s",
+            &["annoyance", "disappointment"],
+            "negative",
+        ),
+    ]);
+}
+
+#[test]
+fn a_contrast_weighs_its_sides() {
+    let mixed = feel("I was happy yesterday, but now I am sad.");
+    assert_eq!(mixed["valence"], "mixed");
+    assert!(emotions(&mixed).contains(&"joy") && emotions(&mixed).contains(&"sadness"));
+    let score = |text: &str| feel(text)["valence_score"].as_f64().unwrap();
+    assert!(
+        score("The room was dirty but the food was wonderful")
+            > score("The food was wonderful but the room was dirty")
+    );
+}
+
+fn intensity(text: &str) -> f64 {
+    feel(text)["intensity"].as_f64().unwrap()
+}
+
+#[test]
+fn emphasis_is_intensity() {
+    for (weak, strong) in [
+        ("happy", "HAPPY!!!"),
+        ("happy", "very happy"),
+        ("I am happy", "I am HAPPY"),
+        ("slightly annoyed", "extremely annoyed"),
+        ("a bit sad", "so sad"),
+        ("I love it", "I looooove it"),
+        ("this is disgusting", "this is disgusting!!!"),
+    ] {
+        assert!(
+            intensity(weak) < intensity(strong),
+            "{weak}: {}, {strong}: {}",
+            intensity(weak),
+            intensity(strong)
+        );
+    }
+}
+
+#[test]
+fn what_is_not_english_is_not_trusted() {
+    for (text, language) in [
+        ("Ich bin heute sehr glücklich", "de"),
+        ("Das ist ein schöner Tag und ich freue mich", "de"),
+        ("Je suis très heureux aujourd'hui", "fr"),
+        ("Estoy muy triste hoy", "es"),
+        ("今日はとても嬉しいです", "und"),
+        ("qwzx plorg fnord", "und"),
+        ("Сегодня я очень счастлив", "und"),
+    ] {
+        let answer = feel(text);
+        assert_eq!(answer["contextual_factors"]["language"], language, "{answer}");
+        assert!(answer["confidence"].as_f64().unwrap() < 0.35, "{answer}");
+    }
+    assert!(feel("I am very happy today")["confidence"].as_f64().unwrap() > 0.6);
+}
+
+#[test]
+fn a_typographic_apostrophe_is_an_apostrophe() {
+    for text in ["I don't like it", "I'm sad", "can't wait!"] {
+        let plain = feel(text);
+        let curly = feel(&text.replace('\'', "\u{2019}"));
+        for field in [
+            "emotional_state",
+            "valence",
+            "intensity",
+            "confidence",
+            "valence_score",
+        ] {
+            assert_eq!(plain[field], curly[field], "{text}: {field}");
+        }
+    }
+}
+
+#[test]
+fn the_context_is_told() {
+    let answer = feel("Why didn't you call me yesterday?");
+    let context = &answer["contextual_factors"];
+    assert_eq!(context["is_question"], true);
+    assert_eq!(context["has_negation"], true);
+    assert_eq!(context["temporal_indicators"], serde_json::json!(["yesterday"]));
+    assert_eq!(context["language"], "en");
+    assert_eq!(feel("I called.")["contextual_factors"]["is_question"], false);
+}
+
+#[test]
+fn evidence_is_where_it_says() {
+    let text = "Well \u{1F600}, I absolutely LOVE it";
+    let answer = feel(text);
+    let first = &answer["detected_emotions"][0];
+    assert_eq!(first["emotion"], "love");
+    let cited = |span: &Value| {
+        let place = |end: &str| span[end].as_u64().unwrap() as usize;
+        text[place("start")..place("end")].to_owned()
+    };
+    let evidence: Vec<String> = first["evidence"].as_array().unwrap().iter().map(cited).collect();
+    assert!(
+        evidence.iter().any(|cited| cited.contains("LOVE")),
+        "{evidence:?}"
+    );
+    assert!(answer["explanation"].as_str().unwrap().contains("LOVE"));
+}
