@@ -127,6 +127,16 @@ pub(crate) static EMOTIONS: [Emotion; 34] = {
     ]
 };
 
+/// The emotions that are but a shade of this one: who feels them feels it.
+pub(crate) fn shades(emotion: usize) -> &'static [usize] {
+    match emotion {
+        SADNESS => &[DISAPPOINTMENT, GRIEF],
+        ANGER => &[ANNOYANCE],
+        FEAR => &[NERVOUSNESS],
+        _ => &[],
+    }
+}
+
 /// The number of the emotion of that name.
 pub(crate) fn by_name(name: &str) -> Option<usize> {
     EMOTIONS.iter().position(|emotion| emotion.name == name)

@@ -1,6 +1,6 @@
 //! What a whole text feels: the model's scores and the rules' findings, put together.
 
-use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
+use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, Valence, shades};
 use crate::feature;
 use crate::lexicon::{Class, LANGUAGES};
 use crate::math::{sigmoid, tanh};
@@ -23,6 +23,12 @@ const MAX_TEMPORAL: usize = 8;
 
 /// Nothing that is learnt from examples is certain.
 const MOST_CONFIDENT: f32 = 0.98;
+
+/// Within this a valence score is neutral.
+const NEUTRAL_SCORE: f32 = 0.05;
+
+/// From this score on a text is not neutral, though no label with a polarity is near: opinions need no emotion.
+const OUTSPOKEN: f32 = 0.45;
 
 /// One emotion that was found.
 #[derive(Debug)]
@@ -203,7 +209,10 @@ impl Reader {
             {
                 continue;
             }
-            let spans = strongest_spans(window, window.shares(table, label));
+            let mut spans = naming_spans(window, label);
+            if spans.is_empty() {
+                spans = strongest_spans(window, window.shares(table, label));
+            }
             self.evidence.retain(|best| best.0 != label);
             self.evidence.push((label, score, spans));
         }
@@ -218,13 +227,8 @@ impl Reader {
             if emotion < LABELS || note.is_negated {
                 continue;
             }
-            let last = window.tokens.get(at + note.width.max(1) - 1);
-            let Some((first, last)) = window.tokens.get(at).zip(last) else {
+            let Some(span) = window.span(at, note.width) else {
                 continue;
-            };
-            let span = Span {
-                start: first.start,
-                end: last.end,
             };
             match self.evidence.iter_mut().find(|best| best.0 == emotion) {
                 Some((_, _, spans)) if spans.len() < MAX_EVIDENCE => spans.push(span),
@@ -330,7 +334,7 @@ impl Reader {
         let positive = self.scores[POSITIVE] - table.threshold(LABELS);
         let negative = self.scores[NEGATIVE] - table.threshold(LABELS + 1);
         let outright = self.polarity / (self.polarity * self.polarity + 15.0).sqrt();
-        let score = tanh(0.8 * self.scores[POLARITY] + 0.5 * outright) * clarity.max(0.3);
+        let score = tanh(0.8 * self.scores[POLARITY] + 0.4 * outright) * clarity.max(0.3);
         if self.tokens == 0 {
             return (Valence::Neutral, 0.0);
         }
@@ -342,11 +346,31 @@ impl Reader {
         let is_torn = self.is_torn || self.has_contrast && has(Valence::Positive) && has(Valence::Negative);
         match (positive >= 0.0, negative >= 0.0) {
             _ if is_torn && score.abs() < 0.5 => (Valence::Mixed, score),
-            (false, false) => (Valence::Neutral, score.clamp(-0.05, 0.05)),
+            (false, false) if score.abs() < OUTSPOKEN => {
+                (Valence::Neutral, score * (NEUTRAL_SCORE / OUTSPOKEN))
+            }
+            (false, false) if score > 0.0 => (Valence::Positive, score),
+            (false, false) => (Valence::Negative, score),
             _ if positive >= negative => (Valence::Positive, score.max(0.06)),
             _ => (Valence::Negative, score.min(-0.06)),
         }
     }
+}
+
+/// The words and phrases that name an emotion, or a shade of it, or the turns that make a text ironic.
+fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
+    let is_ironic = window.findings.is_ironic && label == ANNOYANCE;
+    let names = |class| match class {
+        Class::Irony | Class::Sarcasm => is_ironic,
+        Class::Emotion(emotion) => emotion == label || shades(label).contains(&emotion),
+        _ => false,
+    };
+    let notes = window.notes.iter().enumerate();
+    let naming = notes.filter(|(_, note)| !note.is_negated && note.class().is_some_and(names));
+    naming
+        .filter_map(|(at, note)| window.span(at, note.width))
+        .take(MAX_EVIDENCE)
+        .collect()
 }
 
 /// The words with the largest shares, in the order of the text; neighbours are one span.

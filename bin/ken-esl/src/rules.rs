@@ -2,7 +2,7 @@
 
 use crate::emotion::{
     ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, DISAPPROVAL, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
-    FEAR, Family, GRIEF, JOY, LABELS, NERVOUSNESS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS,
+    FEAR, Family, JOY, LABELS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
 };
 use crate::lexicon::Class;
 use crate::scope::Note;
@@ -301,11 +301,14 @@ const OWN_REACH: usize = 5;
 /// Who names a shade of an emotion of their own also feels the emotion: "I'm disappointed" is sadness.
 fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate().filter(|(_, note)| !note.is_negated) {
-        let (shade, whole) = match note.class() {
-            Some(Class::Emotion(shade @ (DISAPPOINTMENT | GRIEF))) => (shade, SADNESS),
-            Some(Class::Emotion(ANNOYANCE)) => (ANNOYANCE, ANGER),
-            Some(Class::Emotion(NERVOUSNESS)) => (NERVOUSNESS, FEAR),
-            _ => continue,
+        let Some(Class::Emotion(shade)) = note.class().filter(|_| !note.is_name) else {
+            continue;
+        };
+        let Some(whole) = [SADNESS, ANGER, FEAR]
+            .into_iter()
+            .find(|whole| shades(*whole).contains(&shade))
+        else {
+            continue;
         };
         let before = notes.get(at.saturating_sub(OWN_REACH)..at).unwrap_or_default();
         if before.iter().any(|note| note.is(Class::Myself)) {

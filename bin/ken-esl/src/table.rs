@@ -132,16 +132,10 @@ impl Table<'_> {
     /// From sums to what the head looks at.
     pub(crate) fn hidden(&self, sum: &Sum) -> Hidden {
         let scale = 1.0 / (sum.count.max(1) as f32).sqrt();
-        let mut hidden = [0.0; WIDTH];
-        #[allow(
-            clippy::needless_range_loop,
-            reason = "the compiler makes vector code of this form"
-        )]
-        for number in 0..WIDTH {
+        std::array::from_fn(|number| {
             let worth = self.parts.steps[number] * scale;
-            hidden[number] = sum.values[number] as f32 * worth + self.parts.hidden[number];
-        }
-        hidden
+            sum.values[number] as f32 * worth + self.parts.hidden[number]
+        })
     }
 
     /// The scores of all outputs but the families, which only help the labels to be learnt.
@@ -167,15 +161,14 @@ impl Table<'_> {
 
     /// How much one score would change with each number of a row, at this point; in whole parts of the largest.
     pub(crate) fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
-        let mut slope = [0.0f32; WIDTH];
         let Some(weights) = self.parts.head.get(score) else {
             return [0; WIDTH];
         };
-        for number in 0..WIDTH {
+        let slope: [f32; WIDTH] = std::array::from_fn(|number| {
             let (above, below) = (weights[number], -weights[number + WIDTH]);
             let weight = if hidden[number] > 0.0 { above } else { below };
-            slope[number] = f32::from(weight) * self.parts.steps[number];
-        }
+            f32::from(weight) * self.parts.steps[number]
+        });
         let largest = slope
             .iter()
             .fold(1e-9f32, |largest, value| largest.max(value.abs()));

@@ -2,7 +2,7 @@
 
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
-use crate::reading::detected;
+use crate::reading::{Span, detected};
 use crate::rules;
 use crate::scope::{Note, annotate, lift_comparatives, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
@@ -103,6 +103,15 @@ impl Window {
             }
             self.scores[emotion] = self.scores[emotion].max(table.threshold(emotion) + 0.5);
         }
+    }
+
+    /// The bytes of some tokens.
+    pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
+        let last = self.tokens.get(at + width.max(1) - 1)?;
+        Some(Span {
+            start: self.tokens.get(at)?.start,
+            end: last.end,
+        })
     }
 
     /// How much each token adds to a score, in some unit.

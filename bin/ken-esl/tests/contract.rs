@@ -1,5 +1,5 @@
 //! The form of the answer, the input, and how the tool fails.
-#![allow(clippy::print_stderr, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
 

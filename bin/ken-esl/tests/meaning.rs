@@ -1,5 +1,5 @@
 //! What texts mean, over the real binary: the rules and the model together.
-#![allow(clippy::print_stderr, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
 

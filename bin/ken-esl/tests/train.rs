@@ -1,5 +1,5 @@
 //! The trainer: the same bytes on every run, and the shipped table is what it makes.
-#![allow(clippy::print_stderr, clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
 

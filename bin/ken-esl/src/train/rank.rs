@@ -93,9 +93,8 @@ fn f1(judged: &[Judged], members: u32) -> f32 {
 /// Each label's own best threshold first, then each again with the others in place, for both figures together.
 fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
     let mut thresholds = [0.0; THRESHOLDS];
-    #[allow(clippy::needless_range_loop)]
-    for label in 0..LABELS {
-        thresholds[label] = best_alone(pairs, label);
+    for (label, threshold) in thresholds.iter_mut().enumerate().take(LABELS) {
+        *threshold = best_alone(pairs, label);
     }
     for _ in 0..2 {
         for label in 0..LABELS {
