@@ -14,11 +14,22 @@ const CONTEXT_WINDOW: u64 = 98_304;
 const OUTPUT_RESERVE: u64 = 8_192;
 
 /// The configured providers, first choice first; at least one.
+#[derive(Debug)]
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
 }
 
 impl Choice {
+    /// The list of `KEN_MODEL`, else `otherwise`.
+    pub(crate) fn from_environment(otherwise: &str) -> Result<Choice, Error> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let list = variable("KEN_MODEL");
+        Choice::read(
+            list.as_deref().unwrap_or(otherwise),
+            variable("KEN_SCRIPT").as_deref(),
+        )
+    }
+
     /// Reads a list like `rules` or `script,rules`. `script` names the file of that engine.
     pub(crate) fn read(list: &str, script: Option<&str>) -> Result<Choice, Error> {
         let names: Vec<&str> = list.split(',').map(str::trim).collect();
@@ -45,6 +56,14 @@ impl Choice {
         found.map(AsRef::as_ref).ok_or_else(missing)
     }
 
+    /// Those that a request may be answered by, in the order in which they are asked: the named one, or all.
+    pub(crate) fn fitting(&self, name: Option<&str>) -> Result<Vec<&dyn Provider>, Error> {
+        match name {
+            Some(_) => Ok(vec![self.find(name)?]),
+            None => Ok(self.providers.iter().map(AsRef::as_ref).collect()),
+        }
+    }
+
     pub(crate) fn state(&self) -> ModelState {
         ModelState {
             models: self
@@ -59,7 +78,7 @@ impl Choice {
     }
 }
 
-fn full_name(provider: &dyn Provider) -> String {
+pub(crate) fn full_name(provider: &dyn Provider) -> String {
     let name = provider.name();
     format!("{}/{}", name.provider, name.id)
 }

@@ -1,9 +1,12 @@
 //! ken-model: one model call, messages in, events out. ken-model(8).
 
 mod choice;
+mod filter;
+mod heard;
 mod pieces;
 mod provider;
 mod question;
+mod request;
 mod rules;
 mod script;
 mod usage;
@@ -27,7 +30,23 @@ fn main() -> ExitCode {
         about: "Answer model calls: messages in, events out",
         drain: Duration::from_secs(5),
     };
-    ken_service::run(program, start)
+    match is_part() {
+        true => ken_service::run(program, start),
+        false => ken_tool::main::<filter::Ask>(),
+    }
+}
+
+/// Whether it is to listen: kend has started this very process, or a flag says where. Otherwise it is a filter.
+fn is_part() -> bool {
+    let own = std::process::id().to_string();
+    let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
+    let is_place = |word: &str| ["--home", "--config"].contains(&word);
+    let mut words = std::env::args_os().skip(1);
+    started
+        || words.any(|word| {
+            let word = word.to_string_lossy();
+            is_place(word.split('=').next().unwrap_or_default())
+        })
 }
 
 struct Model {
@@ -37,9 +56,7 @@ struct Model {
 impl Daemon for Model {}
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let list = variable("KEN_MODEL").unwrap_or_else(|| start.config.model.choice.clone());
-    let choice = Choice::read(&list, variable("KEN_SCRIPT").as_deref())?;
+    let choice = Choice::from_environment(&start.config.model.choice)?;
     tracing::info!(models = choice.state().models.join(","), "models");
     Ok((table(), Arc::new(Model { choice })))
 }

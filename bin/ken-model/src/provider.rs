@@ -1,5 +1,6 @@
 //! The seam between `model.generate` and whoever answers it.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -12,7 +13,7 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Answers one request. It keeps nothing between two calls: equal requests may be made again after a crash, with what
 /// has been said already as `prefix`.
-pub(crate) trait Provider: Send + Sync {
+pub(crate) trait Provider: fmt::Debug + Send + Sync {
     /// The dialect, as `api` in messages.
     fn api(&self) -> &'static str;
 

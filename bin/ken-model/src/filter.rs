@@ -1,0 +1,155 @@
+//! ken-model as a filter: one request in, one answer out; nobody listens, nothing is kept.
+
+use std::cell::OnceCell;
+use std::fmt;
+
+use ken_tool::{Answer, Error, Filter, Reply, Sent};
+use ken_types::event::{Block, ModelName, StopReason, Usage};
+use ken_types::ops::model::Generate;
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::choice::{Choice, full_name};
+use crate::heard::Collector;
+use crate::provider::{Provider, generate};
+use crate::request;
+
+/// Who answers where `KEN_MODEL` does not say it.
+const DEFAULT: &str = "rules";
+
+#[derive(clap::Args)]
+pub(crate) struct Ask {
+    /// What the user says, or a request as a JSON object
+    #[arg(short, long, value_name = "TEXT")]
+    text: Option<String>,
+    #[arg(skip)]
+    engine: OnceCell<Engine>,
+}
+
+impl Filter for Ask {
+    const NAME: &'static str = "ken-model";
+    const ABOUT: &'static str = "Answer a model call: a text or {\"messages\": […]} in, the answer out";
+    const AFTER_HELP: &'static str = "KEN_MODEL is the list of models, first choice first; without it, rules.\n\
+        ken-model --home DIR or --config FILE listens for other parts instead; see ken-model(8).";
+
+    fn inline(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let engine = self.engine()?;
+        let answer = engine.answer(&request::read(input)?)?;
+        Ok(reply.send(&answer))
+    }
+}
+
+impl Ask {
+    /// Opened for the first request and kept for the next.
+    fn engine(&self) -> Result<&Engine, Error> {
+        if let Some(engine) = self.engine.get() {
+            return Ok(engine);
+        }
+        let engine = Engine::open()?;
+        Ok(self.engine.get_or_init(|| engine))
+    }
+}
+
+/// The configured models, and what their calls run on.
+#[derive(Debug)]
+struct Engine {
+    choice: Choice,
+    runtime: Runtime,
+}
+
+impl Engine {
+    fn open() -> Result<Engine, Error> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Ok(Engine {
+            choice: Choice::from_environment(DEFAULT)?,
+            runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
+        })
+    }
+
+    /// The answer of the first model that gives one.
+    fn answer(&self, request: &Generate) -> Result<Answered, Error> {
+        let mut failed = Vec::new();
+        for provider in self.choice.fitting(request.model.as_deref())? {
+            match self.runtime.block_on(ask(provider, request)) {
+                Ok(answered) => return Ok(Answered { failed, ..answered }),
+                Err(error) => failed.push(Failed {
+                    model: full_name(provider),
+                    error,
+                }),
+            }
+        }
+        Err(all_failed(failed))
+    }
+}
+
+async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Error> {
+    let ear = Collector::default();
+    let end = generate(provider, request, &ear).await?;
+    let heard = ear.into_heard();
+    Ok(Answered {
+        text: heard.text,
+        tool_calls: heard.tool_calls,
+        usage: end.usage,
+        model: end.model,
+        stop_reason: end.stop_reason,
+        failed: Vec::new(),
+    })
+}
+
+/// The last failure, with all of them in its words where there were several.
+fn all_failed(failed: Vec<Failed>) -> Error {
+    let words: Vec<String> = failed
+        .iter()
+        .map(|failed| format!("{}: {}", failed.model, failed.error.message))
+        .collect();
+    match failed.into_iter().last() {
+        Some(Failed { error, .. }) => Error {
+            message: words.join("; "),
+            ..error
+        },
+        None => Error::unavailable("no model is configured"),
+    }
+}
+
+/// What a model said, in the names of `200` answers of the gateway.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered {
+    text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Block>,
+    usage: Usage,
+    model: ModelName,
+    stop_reason: StopReason,
+    /// Who was asked before, and why there is no answer from there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<Failed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failed {
+    model: String,
+    error: Error,
+}
+
+impl Answer for Answered {
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "{}", self.text)?;
+        if verbose {
+            let Usage { input, output, .. } = self.usage;
+            writeln!(
+                to,
+                "-- {}/{}, {input} tokens in, {output} out",
+                self.model.provider, self.model.id
+            )?;
+            for Failed { model, error } in &self.failed {
+                writeln!(to, "-- {model} failed: {error}")?;
+            }
+        }
+        Ok(())
+    }
+}

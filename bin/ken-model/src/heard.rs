@@ -1,0 +1,44 @@
+//! An answer collected whole, for a caller that wants no pieces.
+
+use std::sync::{Mutex, PoisonError};
+
+use ken_types::Error;
+use ken_types::event::Block;
+use ken_types::ops::model::Delta;
+
+use crate::provider::{Ear, Pending};
+
+/// What a provider has said.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) text: String,
+    pub(crate) tool_calls: Vec<Block>,
+}
+
+/// Hears an answer to its end.
+#[derive(Debug, Default)]
+pub(crate) struct Collector(Mutex<Heard>);
+
+impl Collector {
+    pub(crate) fn into_heard(self) -> Heard {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, delta: Delta) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match delta {
+            Delta::Text { delta } => heard.text.push_str(&delta),
+            Delta::ToolCall { id, name, arguments } => {
+                heard.tool_calls.push(Block::ToolCall { id, name, arguments })
+            }
+            Delta::Start { .. } | Delta::Think { .. } => {}
+        }
+    }
+}
+
+impl Ear for Collector {
+    fn hear(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
+        self.keep(delta);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

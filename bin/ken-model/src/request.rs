@@ -1,0 +1,98 @@
+//! A model call as a person or a script writes it: the arguments of `model.generate`, without what can be left out.
+
+use ken_tool::MAX_DEPTH;
+use ken_types::event::Usage;
+use ken_types::ops::model::Generate;
+use ken_types::{Error, json};
+use serde_json::{Map, Value, json};
+
+/// Reads an input of the filter: a JSON object is a request, anything else is what a user says.
+pub(crate) fn read(input: &str) -> Result<Generate, Error> {
+    let mut request = match input.trim_start().starts_with('{') {
+        true => json::parse(input.as_bytes(), MAX_DEPTH)?,
+        false => json!({"messages": [{"role": "user", "content": input.trim_end_matches(['\n', '\r'])}]}),
+    };
+    if let Value::Object(fields) = &mut request {
+        complete(fields);
+    }
+    let request: Generate = json::from_value(request)?;
+    match request.messages.is_empty() {
+        true => Err(Error::invalid("/messages", "there is no message to answer")),
+        false => Ok(request),
+    }
+}
+
+fn complete(request: &mut Map<String, Value>) {
+    default(request, "system", "");
+    default(request, "purpose", "agent");
+    let messages = request.get_mut("messages").and_then(Value::as_array_mut);
+    for message in messages.into_iter().flatten() {
+        if let Value::Object(fields) = message {
+            complete_message(fields);
+        }
+    }
+}
+
+/// A text is one block of text; who said a past answer, and when, matters to no provider.
+fn complete_message(message: &mut Map<String, Value>) {
+    if let Some(Value::String(text)) = message.get_mut("content") {
+        let text = std::mem::take(text);
+        message.insert("content".into(), json!([{"type": "text", "text": text}]));
+    }
+    default(message, "timestamp", 0);
+    match message.get("role").and_then(Value::as_str) {
+        Some("assistant") => {
+            for field in ["api", "provider", "model"] {
+                default(message, field, "");
+            }
+            default(message, "usage", json!(Usage::default()));
+        }
+        Some("toolResult") => default(message, "isError", false),
+        _ => {}
+    }
+}
+
+fn default(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
+    fields.entry(name).or_insert_with(|| value.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::event::{Message, Purpose};
+
+    #[test]
+    fn what_is_left_out_is_filled_in() {
+        let short = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+            {"role":"toolResult","toolCallId":"c","toolName":"t","content":"d"}]}"#;
+        let request = read(short).unwrap();
+        assert_eq!(request.purpose, Purpose::Agent);
+        let texts: Vec<String> = request.messages.iter().map(Message::text).collect();
+        assert_eq!(texts, ["a", "b", "d"]);
+    }
+
+    #[test]
+    fn plain_text_is_what_the_user_says() {
+        let request = read("Who are you?\n").unwrap();
+        assert_eq!(
+            request.messages.first().map(Message::text).as_deref(),
+            Some("Who are you?")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (input, at) in [
+            (r#"{"messages":[]}"#, "/messages"),
+            (r#"{"messages":[{"role":"user","content":7}]}"#, "/messages/0"),
+            (r#"{"messages":[],"temprature":1}"#, "/temprature"),
+            (r#"{"#, ""),
+        ] {
+            let error = read(input).unwrap_err();
+            assert!(
+                error.at.as_deref().unwrap_or_default().starts_with(at),
+                "{input}: {error:?}"
+            );
+        }
+    }
+}
