@@ -1,0 +1,178 @@
+//! What a tool answered.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use ken_tool::MAX_DEPTH;
+use ken_types::{Error, json};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::data::value_of;
+
+/// One JSON document, kept as the tool wrote it; its top-level fields can be taken out without reading the rest.
+pub struct Answer {
+    line: Box<RawValue>,
+    /// Where the names and the values of the fields stand in the line; none when the document is no object.
+    fields: Vec<(Range<usize>, Range<usize>)>,
+    tree: OnceLock<Value>,
+}
+
+impl Answer {
+    /// Checks that a line is one JSON document, not nested deeper than [`ken_tool::MAX_DEPTH`]. `invalid` says where it is
+    /// not.
+    pub fn read(line: String) -> Result<Answer, Error> {
+        json::check_depth(line.as_bytes(), MAX_DEPTH)?;
+        let malformed = |error: serde_json::Error| Error::invalid("", format!("malformed JSON: {error}"));
+        let line = RawValue::from_string(line).map_err(malformed)?;
+        let fields = fields_of(line.get());
+        Ok(Answer {
+            line,
+            fields,
+            tree: OnceLock::new(),
+        })
+    }
+
+    /// The document, in one line, as it was written.
+    pub fn text(&self) -> &str {
+        self.line.get()
+    }
+
+    /// A top-level field, as it was written.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let text = self.text();
+        let found = self
+            .fields
+            .iter()
+            .find(|(field, _)| text.get(field.clone()) == Some(name));
+        found.and_then(|(_, value)| text.get(value.clone()))
+    }
+
+    /// A top-level field of a type; `None` when it is missing or of another type.
+    pub(crate) fn parse<'a, T: Deserialize<'a>>(&'a self, name: &str) -> Option<T> {
+        serde_json::from_str(self.field(name)?).ok()
+    }
+
+    /// The whole as a value; read once, when it is first asked for.
+    pub(crate) fn tree(&self) -> &Value {
+        self.tree.get_or_init(|| value_of(self.text()))
+    }
+
+    /// The error that a tool answers in place of a result: `{"error":{"code","message","at"}}`.
+    pub(crate) fn error(&self) -> Option<Error> {
+        match self.fields.len() {
+            1..=3 => self.parse("error"), // some tools add the line's number and id
+            _ => None,
+        }
+    }
+}
+
+impl Serialize for Answer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.line.serialize(serializer)
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+fn fields_of(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.disable_recursion_limit();
+    reader.deserialize_any(Places(text)).unwrap_or_default()
+}
+
+/// Finds the places of an object's fields. A name with escapes is left out: no contract has one.
+struct Places<'de>(&'de str);
+
+impl<'de> Visitor<'de> for Places<'de> {
+    type Value = Vec<(Range<usize>, Range<usize>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut places = Vec::with_capacity(12);
+        while let Some(name) = map.next_key::<Name<'de>>()? {
+            let value: &'de RawValue = map.next_value()?;
+            if let Cow::Borrowed(name) = name.0 {
+                places.push((place(self.0, name), place(self.0, value.get())));
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// `Cow<str>` alone would be copied (serde-rs/serde#1852).
+struct Name<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(name)))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(name.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Borrow)
+    }
+}
+
+/// Where `part`, a piece of `whole`, stands in it.
+fn place(whole: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
+    start..start + part.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_where_they_stand() {
+        let answer = Answer::read(r#"{"a": [1, {"b":2}], "c":"x","d\n":0}"#.to_owned()).unwrap();
+        assert_eq!(answer.field("a"), Some(r#"[1, {"b":2}]"#));
+        assert_eq!(answer.parse::<&str>("c"), Some("x"));
+        assert_eq!(answer.field("b"), None);
+        assert!(answer.error().is_none());
+        assert_eq!(answer.tree()["a"][1]["b"], 2);
+    }
+
+    #[test]
+    fn other_documents_have_no_fields_and_others_are_refused() {
+        assert_eq!(Answer::read("[1]".to_owned()).unwrap().field("a"), None);
+        for line in ["", "{", "{} {}", "nonsense", &"[".repeat(1000)] {
+            assert!(Answer::read(line.to_owned()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_tools_error_is_one() {
+        let line = r#"{"error":{"code":"invalid","message":"no","at":"/rules"}}"#;
+        let error = Answer::read(line.to_owned()).unwrap().error().unwrap();
+        assert_eq!(
+            (error.message.as_str(), error.at.as_deref()),
+            ("no", Some("/rules"))
+        );
+        let result = r#"{"error":null,"text":"x"}"#;
+        assert!(Answer::read(result.to_owned()).unwrap().error().is_none());
+    }
+}

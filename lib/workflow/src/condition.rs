@@ -1,0 +1,148 @@
+//! When a step runs.
+
+use ken_types::Error;
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::place::{Found, Place};
+use crate::scope::Scope;
+
+/// A closed expression over what a run knows. A place where nothing is makes every comparison false.
+///
+/// ```json
+/// {"exists": "/results/ESL/valence"}
+/// {"equals": ["/results/check/pass_fail_status", "FAIL"]}
+/// {"compare": ["/results/ESL/intensity", ">=", 0.5]}
+/// {"not": {…}}   {"all": [{…}, …]}   {"any": [{…}, …]}
+/// ```
+#[derive(Debug, Clone)]
+pub(crate) enum Condition {
+    Exists(Place),
+    Equals(Place, Value),
+    Compare(Place, Order, f64),
+    Not(Box<Condition>),
+    All(Vec<Condition>),
+    Any(Vec<Condition>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+const KNOWN: [&str; 6] = ["exists", "equals", "compare", "not", "all", "any"];
+
+/// Conditions in conditions.
+const MAX_NESTED: usize = 8;
+
+impl Condition {
+    pub(crate) fn parse(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
+        Condition::nested(node, places, 0)
+    }
+
+    fn nested(node: &Node<'_>, places: &mut Vec<(Place, String)>, depth: usize) -> Result<Condition, Error> {
+        if depth > MAX_NESTED {
+            return Err(node.error(format!("conditions are nested deeper than {MAX_NESTED}")));
+        }
+        node.only(&KNOWN)?;
+        let mut entries = node.entries()?;
+        let (Some((name, value)), None) = (entries.next(), entries.next()) else {
+            return Err(node.error(format!("a condition is one of {}", KNOWN.join(", "))));
+        };
+        let mut list = || -> Result<Vec<Condition>, Error> {
+            let items = value.items()?;
+            items
+                .iter()
+                .map(|item| Condition::nested(item, places, depth + 1))
+                .collect()
+        };
+        match name {
+            "all" => Ok(Condition::All(list()?)),
+            "any" => Ok(Condition::Any(list()?)),
+            "not" => Ok(Condition::Not(Box::new(Condition::nested(
+                &value,
+                places,
+                depth + 1,
+            )?))),
+            "exists" => Ok(Condition::Exists(place(&value, places)?)),
+            "equals" => Condition::equals(&value, places),
+            _ => Condition::compare(&value, places),
+        }
+    }
+
+    fn equals(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
+        match node.items()?.as_slice() {
+            [left, right] => Ok(Condition::Equals(place(left, places)?, right.value.clone())),
+            _ => Err(node.error("equals has two parts: [PLACE, VALUE]")),
+        }
+    }
+
+    fn compare(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
+        let items = node.items()?;
+        let [left, order, right] = items.as_slice() else {
+            return Err(node.error("compare has three parts: [PLACE, ORDER, NUMBER]"));
+        };
+        let number = right
+            .value
+            .as_f64()
+            .ok_or_else(|| right.error("must be a number"))?;
+        Ok(Condition::Compare(
+            place(left, places)?,
+            Order::parse(order)?,
+            number,
+        ))
+    }
+
+    /// Whether it holds now.
+    pub(crate) fn holds(&self, scope: &Scope<'_>) -> bool {
+        let found = |place: &Place| place.find(scope).map(|found: Found<'_>| found.to_value());
+        match self {
+            Condition::Exists(place) => place.find(scope).is_some(),
+            Condition::Equals(place, value) => found(place).is_some_and(|found| equal(&found, value)),
+            Condition::Compare(place, order, number) => found(place)
+                .and_then(|found| found.as_f64())
+                .is_some_and(|found| order.holds(found, *number)),
+            Condition::Not(condition) => !condition.holds(scope),
+            Condition::All(conditions) => conditions.iter().all(|condition| condition.holds(scope)),
+            Condition::Any(conditions) => conditions.iter().any(|condition| condition.holds(scope)),
+        }
+    }
+}
+
+impl Order {
+    fn parse(node: &Node<'_>) -> Result<Order, Error> {
+        match node.text()? {
+            "<" => Ok(Order::Less),
+            "<=" => Ok(Order::LessOrEqual),
+            ">" => Ok(Order::Greater),
+            ">=" => Ok(Order::GreaterOrEqual),
+            other => Err(node.error(format!("unknown order `{other}`; known: <, <=, >, >="))),
+        }
+    }
+
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Order::Less => left < right,
+            Order::LessOrEqual => left <= right,
+            Order::Greater => left > right,
+            Order::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+/// 1 and 1.0 are one number.
+fn equal(left: &Value, right: &Value) -> bool {
+    match (left.as_f64(), right.as_f64()) {
+        (Some(left), Some(right)) => left == right,
+        _ => left == right,
+    }
+}
+
+fn place(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Place, Error> {
+    let place = Place::parse(node.text()?, node)?;
+    places.push((place.clone(), node.at.clone()));
+    Ok(place)
+}

@@ -1,0 +1,337 @@
+//! A workflow as its file says it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ken_tool::MAX_DEPTH;
+use ken_types::{Error, json};
+
+use crate::condition::Condition;
+use crate::data::Data;
+use crate::node::Node;
+use crate::place::{Place, Root};
+use crate::protocol::Protocols;
+use crate::schema::Schema;
+use crate::template::Template;
+
+/// The most levels of `parallel` and `loop` in each other.
+pub const MAX_NESTING: usize = 8;
+/// The most items of one workflow.
+pub const MAX_ITEMS: usize = 64;
+/// The most rounds of one loop.
+pub const MAX_ROUNDS: u64 = 100;
+/// The most steps that one run can make, all rounds of its loops counted.
+pub const MAX_STEPS: u64 = 1_000;
+/// The longest that a step may ask for: ten minutes, as long as any deadline in ken.
+pub const MAX_TIMEOUT_MS: u64 = 600_000;
+/// The most bytes of a workflow's file.
+pub const MAX_FILE_BYTES: usize = 1024 * 1024;
+
+/// A checked workflow (ken-workflow(5)): every item, step, field and place in it is known.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    name: String,
+    description: String,
+    is_public: bool,
+    schema: Option<Schema>,
+    items: Vec<Item>,
+    steps: Vec<Step>,
+    origin: PathBuf,
+}
+
+/// One item of a workflow; steps by their number.
+#[derive(Debug, Clone)]
+pub(crate) enum Item {
+    Step(usize),
+    Parallel(Vec<Item>),
+    Loop { rounds: u64, items: Vec<Item> },
+}
+
+/// One line to a tool and one line back.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The name of its result, unique in the workflow; the protocol's, where the file gives none.
+    pub id: String,
+    /// `REP`, `ESL`, …
+    pub protocol: String,
+    /// From the start of the tool's work to its answer; absent: the engine's.
+    pub timeout: Option<Duration>,
+    pub(crate) when: Option<Condition>,
+    pub(crate) input: Option<Template>,
+}
+
+/// How the steps of a workflow that is made of names run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Sequential,
+    Parallel,
+}
+
+impl Definition {
+    /// Reads a workflow. Errors are `invalid`, their message begins with `origin` and `at` points into the document.
+    pub fn parse(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, Error> {
+        read(text, origin, protocols).map_err(|error| {
+            let message = format!("{}: {}", origin.display(), error.message);
+            Error { message, ..error }
+        })
+    }
+
+    /// A workflow of protocols alone, each a step; a repeated protocol gets a number. `at` of an error is its place.
+    pub fn of_protocols(names: &[&str], mode: Mode, protocols: &Protocols) -> Result<Definition, Error> {
+        if names.is_empty() || names.len() > MAX_ITEMS {
+            return Err(Error::invalid(
+                "",
+                format!("from 1 to {MAX_ITEMS} protocols are needed"),
+            ));
+        }
+        let mut steps: Vec<Step> = Vec::with_capacity(names.len());
+        for (place, name) in names.iter().enumerate() {
+            let known = protocols
+                .find(name)
+                .ok_or_else(|| unknown_step(name, protocols).at(format!("/{place}")))?;
+            let same = steps.iter().filter(|step| step.protocol == known.name).count();
+            steps.push(Step {
+                id: if same == 0 {
+                    known.name.clone()
+                } else {
+                    format!("{}-{}", known.name, same + 1)
+                },
+                protocol: known.name.clone(),
+                timeout: None,
+                when: None,
+                input: None,
+            });
+        }
+        let items: Vec<Item> = (0..steps.len()).map(Item::Step).collect();
+        Ok(Definition {
+            name: "protocols".to_owned(),
+            description: String::new(),
+            is_public: false,
+            schema: None,
+            items: match mode {
+                Mode::Sequential => items,
+                Mode::Parallel => vec![Item::Parallel(items)],
+            },
+            steps,
+            origin: PathBuf::new(),
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Whether it may be started from outside, as a run.
+    pub fn is_public(&self) -> bool {
+        self.is_public
+    }
+
+    /// The schema of its input, as the file has it.
+    pub fn schema(&self) -> Option<&serde_json::Value> {
+        self.schema.as_ref().map(Schema::source)
+    }
+
+    /// Its steps, in the order of the file.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The file it came from; empty for one of [`Definition::of_protocols`].
+    pub fn origin(&self) -> &Path {
+        &self.origin
+    }
+
+    /// Whether this input may be given to it: no planted results, and as its schema says. `invalid`, with `at` a pointer
+    /// into the input. [`crate::Engine::run`] checks this too; a caller that queues runs asks before it admits one.
+    pub fn check(&self, data: &Data) -> Result<(), Error> {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        for step in &self.steps {
+            names.extend([step.id.as_str(), step.protocol.as_str()]);
+        }
+        data.check_names(&names)?;
+        match &self.schema {
+            Some(schema) => schema.check(data.tree()),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn items(&self) -> &[Item] {
+        &self.items
+    }
+}
+
+/// Names of workflows and of results: they stand in paths, in JSON pointers and in metrics.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
+    name.len() <= 64
+        && name.starts_with(|char: char| char.is_ascii_alphanumeric())
+        && name.chars().all(is_part)
+}
+
+fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, Error> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(Error::too_large(format!("larger than {MAX_FILE_BYTES} bytes")));
+    }
+    let value = json::parse(text.as_bytes(), MAX_DEPTH)?;
+    let root = Node::root(&value);
+    root.only(&["name", "description", "public", "schema", "steps"])?;
+    let mut reader = Reader {
+        protocols,
+        steps: Vec::new(),
+        places: Vec::new(),
+        items: 0,
+    };
+    let items = reader.items(&root.required("steps")?, 0)?;
+    reader.check_places()?;
+    check_steps(&items, &root)?;
+    let description = root.field("description")?;
+    let public = root.field("public")?;
+    let schema = root.field("schema")?;
+    Ok(Definition {
+        name: name(&root.required("name")?)?,
+        description: description.map_or(Ok(""), |node| node.text())?.to_owned(),
+        is_public: public.map_or(Ok(false), |node| node.flag())?,
+        schema: schema.map(|node| Schema::parse(&node)).transpose()?,
+        items,
+        steps: reader.steps,
+        origin: origin.to_owned(),
+    })
+}
+
+fn name(node: &Node<'_>) -> Result<String, Error> {
+    let name = node.text()?;
+    let wrong = || {
+        node.error(format!(
+            "`{name}` is no name: letters, digits, - and _, at most 64"
+        ))
+    };
+    if is_name(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(wrong())
+    }
+}
+
+fn unknown_step(name: &str, protocols: &Protocols) -> Error {
+    let known: Vec<&str> = protocols.names().collect();
+    Error::invalid("", format!("unknown step `{name}`")).hint(format!("known: {}", known.join(", ")))
+}
+
+fn check_steps(items: &[Item], root: &Node<'_>) -> Result<(), Error> {
+    let steps = count(items);
+    if steps > MAX_STEPS {
+        return Err(root.error(format!(
+            "a run would make {steps} steps; at most {MAX_STEPS} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+fn count(items: &[Item]) -> u64 {
+    let one = |item: &Item| match item {
+        Item::Step(_) => 1,
+        Item::Parallel(items) => count(items),
+        Item::Loop { rounds, items } => rounds.saturating_mul(count(items)),
+    };
+    items.iter().map(one).fold(0, u64::saturating_add)
+}
+
+struct Reader<'p> {
+    protocols: &'p Protocols,
+    steps: Vec<Step>,
+    /// Every place that a condition or a template names, and where it does.
+    places: Vec<(Place, String)>,
+    items: usize,
+}
+
+impl Reader<'_> {
+    fn items(&mut self, node: &Node<'_>, depth: usize) -> Result<Vec<Item>, Error> {
+        if depth > MAX_NESTING {
+            return Err(node.error(format!("items are nested deeper than {MAX_NESTING}")));
+        }
+        let items = node.items()?;
+        if items.is_empty() {
+            return Err(node.error("there is no item"));
+        }
+        items.iter().map(|item| self.item(item, depth)).collect()
+    }
+
+    fn item(&mut self, node: &Node<'_>, depth: usize) -> Result<Item, Error> {
+        self.items += 1;
+        if self.items > MAX_ITEMS {
+            return Err(node.error(format!("more than {MAX_ITEMS} items")));
+        }
+        let fields = node.fields()?;
+        if fields.contains_key("step") {
+            return self.step(node);
+        }
+        if fields.contains_key("parallel") {
+            node.only(&["parallel"])?;
+            return Ok(Item::Parallel(
+                self.items(&node.required("parallel")?, depth + 1)?,
+            ));
+        }
+        if fields.contains_key("loop") {
+            node.only(&["loop", "steps"])?;
+            let rounds = node.required("loop")?.count(MAX_ROUNDS)?;
+            let items = self.items(&node.required("steps")?, depth + 1)?;
+            return Ok(Item::Loop { rounds, items });
+        }
+        let named: Vec<&str> = fields.keys().map(String::as_str).collect();
+        Err(node
+            .error(format!("unknown item {{{}}}", named.join(", ")))
+            .hint("an item has one of `step`, `parallel`, `loop`"))
+    }
+
+    fn step(&mut self, node: &Node<'_>) -> Result<Item, Error> {
+        node.only(&["step", "id", "timeout_ms", "when", "input"])?;
+        let named = node.required("step")?;
+        let protocol = named.text()?;
+        if self.protocols.find(protocol).is_none() {
+            return Err(unknown_step(protocol, self.protocols).at(named.at));
+        }
+        let own = node.field("id")?;
+        let id = own.as_ref().map_or_else(|| Ok(protocol.to_owned()), name)?;
+        if self.steps.iter().any(|step| step.id == id) {
+            let node = own.unwrap_or(named);
+            return Err(node
+                .error(format!("there are two steps `{id}`"))
+                .hint("give each an `id`"));
+        }
+        let timeout = node.field("timeout_ms")?;
+        let timeout = timeout.map(|node| node.count(MAX_TIMEOUT_MS)).transpose()?;
+        let when = node.field("when")?;
+        let when = when
+            .map(|node| Condition::parse(&node, &mut self.places))
+            .transpose()?;
+        let input = node.field("input")?;
+        let input = input
+            .map(|node| Template::parse(&node, &mut self.places))
+            .transpose()?;
+        self.steps.push(Step {
+            id,
+            protocol: protocol.to_owned(),
+            timeout: timeout.map(Duration::from_millis),
+            when,
+            input,
+        });
+        Ok(Item::Step(self.steps.len() - 1))
+    }
+
+    /// Results may be named before their step, in a loop; but there must be such a step.
+    fn check_places(&self) -> Result<(), Error> {
+        for (place, at) in &self.places {
+            if let Root::Result(id) = &place.root
+                && !self.steps.iter().any(|step| step.id == *id)
+            {
+                return Err(Error::invalid(at.clone(), format!("there is no step `{id}`")));
+            }
+        }
+        Ok(())
+    }
+}

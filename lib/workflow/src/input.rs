@@ -1,0 +1,166 @@
+//! What a step's tool is given when its workflow does not say it.
+
+use ken_types::Error;
+use serde_json::value::RawValue;
+
+use crate::data::{push_flat, push_text};
+use crate::protocol::Kind;
+use crate::scope::Scope;
+
+/// Where the text of a step comes from: the first of these fields that the data has.
+const TEXT: [&str; 4] = ["user_input", "text", "prompt", "message"];
+const REASONING: [&str; 9] = [
+    "reasoning_type",
+    "facts",
+    "rules",
+    "observations",
+    "hypotheses",
+    "source_case",
+    "target_case",
+    "events",
+    "options",
+];
+const RULES: [&str; 3] = ["rules", "facts", "goals"];
+
+impl Kind {
+    /// One line of JSON for the tool, from the data and the results so far. `invalid` when the data lacks what it needs;
+    /// `at` points into the data.
+    pub(crate) fn line(self, scope: &Scope<'_>) -> Result<String, Error> {
+        match self {
+            Kind::Esl => Ok(Line::default().raw("user_input", text(scope)?).end()),
+            Kind::Rep => Ok(Line::default().copies(scope, &REASONING).issues(scope).end()),
+            Kind::Vvp => Ok(verification(scope)),
+            Kind::Laws => judgement(scope),
+            Kind::Model => conversation(scope),
+            Kind::Other => {
+                let names: Vec<&str> = scope.data.names().collect();
+                Ok(Line::default().copies(scope, &names).issues(scope).end())
+            }
+        }
+    }
+}
+
+fn text<'a>(scope: &'a Scope<'_>) -> Result<&'a RawValue, Error> {
+    scope.data.first(&TEXT).ok_or_else(|| {
+        Error::invalid(format!("/{}", TEXT[0]), format!("missing field `{}`", TEXT[0]))
+            .hint(format!("or one of {}", TEXT[1..].join(", ")))
+    })
+}
+
+/// A result of REP is verified as it is: it holds the facts and the rules as they were used, and the proofs.
+fn verification(scope: &Scope<'_>) -> String {
+    let Some(reasoned) = scope.newest_of("REP") else {
+        return Line::default().copies(scope, &RULES).end();
+    };
+    match (scope.data.get("goals"), reasoned.text().strip_suffix('}')) {
+        (Some(goals), Some(open)) => {
+            let mut line = String::with_capacity(reasoned.text().len() + goals.get().len() + 16);
+            line.push_str(open);
+            line.push_str(",\"goals\":");
+            push_flat(&mut line, goals.get());
+            line.push('}');
+            line
+        }
+        _ => reasoned.text().to_owned(),
+    }
+}
+
+/// What a model said last, else the text of the data; against the context and the facts of the data.
+fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
+    let said = scope.newest_of("MODEL").and_then(|answer| answer.field("text"));
+    let line = match said {
+        Some(said) => Line::default().json("text", said),
+        None => Line::default().raw("text", text(scope)?),
+    };
+    Ok(line.copies(scope, &["context", "facts"]).end())
+}
+
+/// The messages of the data, else its text as one; what governance found wrong stands beside the system's words.
+fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
+    let mut line = Line::default().copies(scope, &["model"]);
+    line = match scope.issues {
+        [] => line.copies(scope, &["system"]),
+        issues => line.text("system", &reminded(scope, issues)),
+    };
+    if let Some(messages) = scope.data.get("messages") {
+        return Ok(line.raw("messages", messages).end());
+    }
+    let mut messages = String::from(r#"[{"role":"user","content":"#);
+    push_flat(&mut messages, text(scope)?.get());
+    messages.push_str("}]");
+    Ok(line.json("messages", &messages).end())
+}
+
+fn reminded(scope: &Scope<'_>, issues: &[String]) -> String {
+    let system = scope.data.get("system");
+    let system: Option<String> = system.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    let mut words = system.unwrap_or_default();
+    words.push_str("\nA first answer was not coherent. Do not repeat this:\n");
+    for issue in issues {
+        words.push_str("- ");
+        words.push_str(issue);
+        words.push('\n');
+    }
+    words.trim_start().to_owned()
+}
+
+/// An object in one line, field by field.
+struct Line(String);
+
+impl Default for Line {
+    fn default() -> Line {
+        Line("{".to_owned())
+    }
+}
+
+impl Line {
+    fn name(&mut self, name: &str) {
+        if self.0.len() > 1 {
+            self.0.push(',');
+        }
+        push_text(&mut self.0, name);
+        self.0.push(':');
+    }
+
+    fn json(mut self, name: &str, json: &str) -> Line {
+        self.name(name);
+        push_flat(&mut self.0, json);
+        self
+    }
+
+    fn raw(self, name: &str, value: &RawValue) -> Line {
+        self.json(name, value.get())
+    }
+
+    fn text(mut self, name: &str, text: &str) -> Line {
+        self.name(name);
+        push_text(&mut self.0, text);
+        self
+    }
+
+    /// Those of the named fields that the data has.
+    fn copies(mut self, scope: &Scope<'_>, names: &[&str]) -> Line {
+        for name in names {
+            if let Some(value) = scope.data.get(name) {
+                self = self.raw(name, value);
+            }
+        }
+        self
+    }
+
+    /// What governance found wrong with the first try, when this is the second.
+    fn issues(self, scope: &Scope<'_>) -> Line {
+        match scope.issues {
+            [] => self,
+            issues => {
+                let issues = serde_json::Value::from(issues.to_vec()).to_string();
+                self.json("issues", &issues)
+            }
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}

@@ -1,0 +1,101 @@
+//! What came of a run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_types::Error;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::answer::Answer;
+
+/// `{workflow, status, results, governance_summary, error, execution_time_ms}`; the time only where it is set. Equal
+/// workflows, data and tools give equal bytes but for the time.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    pub workflow: String,
+    pub status: Status,
+    pub results: Results,
+    pub governance_summary: Summary,
+    /// Why it failed or was aborted. The message begins with the step; `at` is the tool's own pointer, into the step's
+    /// input.
+    pub error: Option<Error>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "milliseconds")]
+    pub execution_time_ms: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Every step was done or not wanted.
+    Completed,
+    /// A step failed. What other steps had answered by then is there.
+    Failed,
+    /// Its results did not agree, twice, and `GOV_REQUIRE_COHERENCE` is set. The results are there.
+    Aborted,
+}
+
+/// The newest result of each step, in the order of the workflow's file, as the tools wrote them.
+#[derive(Debug, Default)]
+pub struct Results(pub(crate) Vec<(String, Arc<Answer>)>);
+
+impl Results {
+    pub fn get(&self, id: &str) -> Option<&Answer> {
+        let found = self.0.iter().find(|(known, _)| known == id);
+        found.map(|(_, answer)| answer.as_ref())
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Answer)> {
+        self.0.iter().map(|(id, answer)| (id.as_str(), answer.as_ref()))
+    }
+}
+
+impl Serialize for Results {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(id, answer)| (id, answer.as_ref())))
+    }
+}
+
+/// What governance found.
+#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+pub struct Summary {
+    /// By step, 0 to 1, in the order of the workflow's file. Empty when governance is off.
+    #[serde(serialize_with = "by_name")]
+    pub quality_scores: Vec<(String, f64)>,
+    /// Nothing when there was nothing to compare, or governance is off.
+    pub is_coherent: Option<bool>,
+    pub coherence: Option<Coherence>,
+    pub warnings: Vec<String>,
+    pub actions: Vec<String>,
+}
+
+/// Whether results agree.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Coherence {
+    /// The share of the checks that found nothing wrong, 0 to 1.
+    pub score: f64,
+    pub checks: Vec<Check>,
+    pub issues: Vec<String>,
+}
+
+/// One kind of comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    /// How many statements or results were compared.
+    pub compared: usize,
+    pub passed: bool,
+}
+
+fn by_name<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pairs.len()))?;
+    for (name, value) in pairs {
+        map.serialize_entry(name, value)?;
+    }
+    map.end()
+}
+
+fn milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    let time = time.unwrap_or_default();
+    serializer.serialize_f64(time.as_micros() as f64 / 1e3)
+}

@@ -1,0 +1,121 @@
+//! Where a template or a condition looks: `/data/…`, `/results/ID/…` or `/issues`.
+
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::scope::Scope;
+use ken_types::Error;
+
+/// A JSON pointer (RFC 6901) into what a run knows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) root: Root,
+    /// The rest of the pointer: empty, or from its `/` on.
+    rest: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Root {
+    Data,
+    /// The newest result of the step with this id.
+    Result(String),
+    /// What governance found wrong, when the run is its own second try.
+    Issues,
+}
+
+/// What is found at a place.
+pub(crate) enum Found<'a> {
+    /// As it was written.
+    Raw(&'a str),
+    Value(&'a Value),
+    Issues(&'a [String]),
+}
+
+impl Place {
+    /// Reads a pointer; `node` is where it stands, for the error.
+    pub(crate) fn parse(pointer: &str, node: &Node<'_>) -> Result<Place, Error> {
+        let unknown = || {
+            node.error(format!("`{pointer}` is no place"))
+                .hint("/data/FIELD/…, /results/ID/… or /issues")
+        };
+        let (root, rest) = split(pointer.strip_prefix('/').ok_or_else(unknown)?);
+        let (root, rest) = match root {
+            "data" => (Root::Data, rest),
+            "issues" => (Root::Issues, rest),
+            "results" => {
+                let (id, rest) = split(rest.strip_prefix('/').ok_or_else(unknown)?);
+                (Root::Result(id.to_owned()), rest)
+            }
+            _ => return Err(unknown()),
+        };
+        Ok(Place {
+            root,
+            rest: rest.to_owned(),
+        })
+    }
+
+    /// What is there now.
+    pub(crate) fn find<'a>(&self, scope: &'a Scope<'_>) -> Option<Found<'a>> {
+        match &self.root {
+            Root::Issues => Some(scope.issues)
+                .filter(|issues| !issues.is_empty() && self.rest.is_empty())
+                .map(Found::Issues),
+            Root::Data => match self.top() {
+                Some(name) => scope.data.get(name).map(|raw| Found::Raw(raw.get())),
+                None => scope.data.tree().pointer(&self.rest).map(Found::Value),
+            },
+            Root::Result(id) => {
+                let answer = scope.result(id)?;
+                match (self.rest.as_str(), self.top()) {
+                    ("", _) => Some(Found::Raw(answer.text())),
+                    (_, Some(name)) => answer.field(name).map(Found::Raw),
+                    (rest, None) => answer.tree().pointer(rest).map(Found::Value),
+                }
+            }
+        }
+    }
+
+    /// The name of a top-level field, when the pointer leads to one.
+    fn top(&self) -> Option<&str> {
+        let name = self.rest.strip_prefix('/')?;
+        (!name.contains(['/', '~'])).then_some(name)
+    }
+}
+
+impl Found<'_> {
+    pub(crate) fn to_value(&self) -> Value {
+        match self {
+            Found::Raw(raw) => crate::data::value_of(raw),
+            Found::Value(value) => (*value).clone(),
+            Found::Issues(issues) => Value::from(issues.to_vec()),
+        }
+    }
+
+    /// The JSON of what is there, without line feeds.
+    pub(crate) fn push_json(&self, to: &mut String) {
+        match self {
+            Found::Raw(raw) => crate::data::push_flat(to, raw),
+            Found::Value(value) => to.push_str(&value.to_string()),
+            Found::Issues(_) => to.push_str(&self.to_value().to_string()),
+        }
+    }
+
+    /// What is there as a person reads it: a text is itself, a list of texts one a line, anything else its JSON.
+    pub(crate) fn push_words(&self, to: &mut String) {
+        match self.to_value() {
+            Value::String(text) => to.push_str(&text),
+            Value::Array(items) if items.iter().all(Value::is_string) => {
+                for (number, item) in items.iter().filter_map(Value::as_str).enumerate() {
+                    to.push_str(if number == 0 { "- " } else { "\n- " });
+                    to.push_str(item);
+                }
+            }
+            other => to.push_str(&other.to_string()),
+        }
+    }
+}
+
+/// Up to the next `/`, and from there on.
+fn split(pointer: &str) -> (&str, &str) {
+    pointer.split_at(pointer.find('/').unwrap_or(pointer.len()))
+}

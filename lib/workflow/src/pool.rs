@@ -1,0 +1,254 @@
+//! The processes of one tool.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_types::{Code, Error};
+use tokio::sync::Semaphore;
+
+use crate::answer::Answer;
+use crate::process::{Asked, Fault, Launch, MAX_ANSWER, Process};
+use crate::protocol::Protocol;
+
+/// Variables of the environment that every tool is given, if they are set. Secrets are not among them.
+pub const ENVIRONMENT: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "KEN_HOME",
+    "KEN_RUN_DIR",
+    "KEN_STATE_DIR",
+    "XDG_RUNTIME_DIR",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// How long a process that nobody needs is kept.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// Processes are started when a line finds none idle, and kept; those that were not needed for a minute are ended when
+/// another one comes back.
+pub(crate) struct Pool {
+    protocol: Protocol,
+    launch: OnceLock<Launch>,
+    places: Semaphore,
+    /// The newest used last.
+    idle: Mutex<Vec<(Process, Instant)>>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    at_work: AtomicUsize,
+    started: AtomicU64,
+    crashed: AtomicU64,
+}
+
+/// What the processes of a tool are doing.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ToolState {
+    pub protocol: String,
+    pub program: PathBuf,
+    /// Whether the program is there to be started.
+    pub is_there: bool,
+    pub idle: usize,
+    pub at_work: usize,
+    /// Since the engine began.
+    pub started: u64,
+    /// Processes that ended, or had to be ended, instead of answering; those over their time are not among them.
+    pub crashed: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(protocol: Protocol) -> Pool {
+        Pool {
+            places: Semaphore::new(protocol.processes),
+            protocol,
+            launch: OnceLock::new(),
+            idle: Mutex::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Sends a line to a process, and gives its answer. A process that ends instead of answering is replaced and asked
+    /// again once. Dropped before its end, the process at work is killed.
+    pub(crate) async fn ask(&self, line: &str) -> Result<Answer, Error> {
+        let _place = self.places.acquire().await; // never closed
+        let _at_work = AtWork::begin(&self.counts.at_work);
+        let launch = self.launch()?;
+        match self.ask_once(launch, line).await {
+            Err(Fault::Ended { .. } | Fault::Unasked) => self.ask_once(launch, line).await,
+            result => result,
+        }
+        .map_err(|fault| self.error(fault))
+    }
+
+    async fn ask_once(&self, launch: &Launch, line: &str) -> Result<Answer, Fault> {
+        let mut process = self.take(launch)?;
+        let asked = process.ask(line).await;
+        let asked = asked.and_then(|Asked { text, is_clean }| match Answer::read(text) {
+            Ok(answer) => Ok((answer, is_clean)),
+            Err(error) => Err(Fault::NotJson(error)),
+        });
+        if let Ok((_, true)) = asked {
+            self.give_back(process);
+        } else {
+            self.counts.crashed.fetch_add(1, Ordering::Relaxed);
+        }
+        asked.map(|(answer, _)| answer)
+    }
+
+    /// The idle process that was used last, if it is fit, else a new one.
+    fn take(&self, launch: &Launch) -> Result<Process, Fault> {
+        while let Some((process, _)) = self.pop() {
+            if process.is_quiet() {
+                return Ok(process);
+            }
+            self.counts.crashed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.counts.started.fetch_add(1, Ordering::Relaxed);
+        Process::start(launch).map_err(Fault::NotStarted)
+    }
+
+    fn pop(&self) -> Option<(Process, Instant)> {
+        self.idle().pop()
+    }
+
+    fn give_back(&self, process: Process) {
+        let now = Instant::now();
+        let mut idle = self.idle();
+        let unused = idle
+            .iter()
+            .take_while(|(_, since)| now.duration_since(*since) > KEPT)
+            .count();
+        let unused: Vec<_> = idle.drain(..unused).collect();
+        idle.push((process, now));
+        drop(idle); // killing is not done under the lock
+        drop(unused);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(Process, Instant)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launch(&self) -> Result<&Launch, Error> {
+        if let Some(launch) = self.launch.get() {
+            return Ok(launch);
+        }
+        let launch = Launch {
+            program: find(&self.protocol.program).ok_or_else(|| self.missing())?,
+            args: self.protocol.args.clone(),
+            environment: std::env::vars_os()
+                .filter(|(name, _)| name.to_str().is_some_and(|name| is_passed(name, &self.protocol)))
+                .collect(),
+        };
+        Ok(self.launch.get_or_init(|| launch))
+    }
+
+    fn missing(&self) -> Error {
+        let program = self.protocol.program.display();
+        Error::unavailable(format!(
+            "there is no program {program}, neither beside this one nor on PATH"
+        ))
+    }
+
+    pub(crate) fn state(&self) -> ToolState {
+        ToolState {
+            protocol: self.protocol.name.clone(),
+            program: self.protocol.program.clone(),
+            is_there: self.launch().is_ok(),
+            idle: self.idle().len(),
+            at_work: self.counts.at_work.load(Ordering::Relaxed),
+            started: self.counts.started.load(Ordering::Relaxed),
+            crashed: self.counts.crashed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends the processes that do nothing; those at work end with their answer's request.
+    pub(crate) fn rest(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
+    }
+
+    fn error(&self, fault: Fault) -> Error {
+        let program = self.protocol.program.display();
+        match fault {
+            Fault::NotStarted(error) => Error::unavailable(format!("{program} does not start: {error}")),
+            Fault::Ended {
+                how,
+                said: Some(said),
+            } => Error::unavailable(format!("{program} {how}: {}", message_of(&said))),
+            Fault::Ended { how, said: None } => Error::unavailable(format!("{program} {how} without a word")),
+            Fault::Unasked => {
+                Error::unavailable(format!("{program} wrote a line before it had read its input"))
+            }
+            Fault::TooLong => Error::new(
+                Code::TooLarge,
+                format!("the answer of {program} is longer than {MAX_ANSWER} bytes"),
+            ),
+            Fault::NotJson(error) => {
+                Error::internal(format!("the answer of {program} is no JSON: {}", error.message))
+            }
+            Fault::NotText => Error::internal(format!("the answer of {program} is not UTF-8")),
+        }
+    }
+}
+
+/// Counts a line that is at work, also when it is given up.
+struct AtWork<'a>(&'a AtomicUsize);
+
+impl AtWork<'_> {
+    fn begin(count: &AtomicUsize) -> AtWork<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        AtWork(count)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The message of a tool's own error line, or the line.
+fn message_of(said: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        error: Error,
+    }
+    serde_json::from_str::<Line>(said).map_or_else(|_| said.to_owned(), |line| line.error.message)
+}
+
+fn is_passed(name: &str, protocol: &Protocol) -> bool {
+    let own = protocol
+        .environment
+        .iter()
+        .any(|known| match known.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == *known,
+        });
+    own || ENVIRONMENT.contains(&name)
+}
+
+/// A program beside the running one, else on `PATH`; a path with folders is taken as it is.
+pub(crate) fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return is_runnable(program).then(|| program.to_owned());
+    }
+    let exe = std::env::current_exe().ok();
+    let beside = exe.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(std::env::split_paths(&path));
+    folders
+        .map(|folder| folder.join(program))
+        .find(|path| is_runnable(path))
+}
+
+fn is_runnable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}

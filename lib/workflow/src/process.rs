@@ -1,0 +1,266 @@
+//! A tool that is kept as a co-process.
+//!
+//! One line is in it at a time. A process is given the next line only when it has written nothing since its last answer,
+//! and its answer counts only when it has read the whole line by then; so what it writes late, twice or unasked is never
+//! taken for the answer to another request.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ken_types::Error;
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// The longest answer, in bytes; a tool that writes more is killed.
+pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// What is kept of a process's standard error: so many lines, each of so many bytes.
+const ERROR_LINES: usize = 8;
+const ERROR_LINE_BYTES: usize = 512;
+
+/// What is read at first, and at least: most answers are smaller.
+const READ_BYTES: usize = 8 * 1024;
+
+/// How long the last words of a process that ended may take.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// How a tool is started.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    NotStarted(io::Error),
+    /// It ended, or closed its standard output; how, and its last line on standard error.
+    Ended {
+        how: String,
+        said: Option<String>,
+    },
+    /// It wrote before it had read the line.
+    Unasked,
+    TooLong,
+    NotText,
+    NotJson(Error),
+}
+
+/// A running tool. Dropped, it is killed with all that it started.
+pub(crate) struct Process {
+    child: Child,
+    input: Sender,
+    output: Receiver,
+    errors: Errors,
+    /// Bytes of the answer that was read last.
+    buffer: Vec<u8>,
+}
+
+impl Process {
+    pub(crate) fn start(launch: &Launch) -> io::Result<Process> {
+        let mut child = command(launch).spawn()?;
+        let missing = || io::Error::other("a pipe is missing");
+        let input = child.stdin.take().ok_or_else(missing)?.into_owned_fd()?;
+        let output = child.stdout.take().ok_or_else(missing)?.into_owned_fd()?;
+        let errors = child.stderr.take().ok_or_else(missing)?.into_owned_fd()?;
+        Ok(Process {
+            child,
+            input: Sender::from_owned_fd(input)?,
+            output: Receiver::from_owned_fd(output)?,
+            errors: Errors::of(Receiver::from_owned_fd(errors)?),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Whether it lives and has written nothing since its last answer. Asked of the system, not of what the runtime
+    /// knows, which may be one turn old.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut byte = [0u8; 1];
+        matches!(
+            rustix::io::read(&self.output, &mut byte),
+            Err(rustix::io::Errno::AGAIN)
+        )
+    }
+
+    /// Sends a line, without its line feed, and waits for the answer. After an error, and when this is not waited for to
+    /// the end, the process cannot be used again.
+    pub(crate) async fn ask(&mut self, line: &str) -> Result<Asked, Fault> {
+        let mut bytes = Vec::with_capacity(line.len() + 1);
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        if self.input.write_all(&bytes).await.is_err() {
+            return Err(self.ended().await);
+        }
+        let end = match self.read_line().await {
+            Ok(Some(end)) => end,
+            Ok(None) => return Err(Fault::TooLong),
+            Err(_) => return Err(self.ended().await),
+        };
+        if rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0) {
+            return Err(Fault::Unasked);
+        }
+        let is_clean = self.buffer.len() == end + 1;
+        let mut line = std::mem::take(&mut self.buffer);
+        line.truncate(end);
+        match String::from_utf8(line) {
+            Ok(text) => Ok(Asked { text, is_clean }),
+            Err(_) => Err(Fault::NotText),
+        }
+    }
+
+    /// Where the line ends in the buffer; nothing when it is too long.
+    async fn read_line(&mut self) -> io::Result<Option<usize>> {
+        loop {
+            let searched = self.buffer.len();
+            self.buffer.reserve(READ_BYTES);
+            if self.output.read_buf(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let new = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(place) = new.iter().position(|byte| *byte == b'\n') {
+                return Ok(Some(searched + place));
+            }
+            if self.buffer.len() > MAX_ANSWER {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// How it ended. One that closed its output and lives on is as good as dead.
+    async fn ended(&mut self) -> Fault {
+        let waited = timeout(LAST_WORDS, self.child.wait()).await;
+        let how = match waited {
+            Ok(Ok(status)) => words_of(status),
+            _ => "closed its output".to_owned(),
+        };
+        Fault::Ended {
+            how,
+            said: self.errors.last().await,
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // While the child has not been waited for, its number, which is its group's, belongs to nobody else.
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(group) = pid.and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL); // it may be gone
+        }
+        self.errors.task.abort();
+    }
+}
+
+/// The answer to a line.
+pub(crate) struct Asked {
+    pub(crate) text: String,
+    /// Whether nothing came after it; if something did, the process is not to be used again.
+    pub(crate) is_clean: bool,
+}
+
+/// Reads standard error as it comes, so that a tool never waits for room, and keeps the last lines.
+struct Errors {
+    kept: Arc<Mutex<Tail>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Tail {
+    lines: VecDeque<Vec<u8>>,
+    is_open: bool,
+}
+
+impl Errors {
+    fn of(pipe: Receiver) -> Errors {
+        let kept = Arc::new(Mutex::new(Tail::default()));
+        let task = tokio::spawn(read_errors(pipe, kept.clone()));
+        Errors { kept, task }
+    }
+
+    /// The last line, once the process has ended.
+    async fn last(&mut self) -> Option<String> {
+        let _ = timeout(LAST_WORDS, &mut self.task).await; // what came by then has to do
+        let tail = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = tail
+            .lines
+            .iter()
+            .rev()
+            .find(|line| !line.trim_ascii().is_empty())?;
+        Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+    }
+}
+
+async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Tail>>) {
+    while pipe.readable().await.is_ok() {
+        let mut buffer = [0; 4096];
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => keep(&kept, buffer.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+        tokio::task::yield_now().await; // a flood must not hold up the others
+    }
+}
+
+fn keep(kept: &Mutex<Tail>, bytes: &[u8]) {
+    let mut tail = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+        if !tail.is_open {
+            if tail.lines.len() == ERROR_LINES {
+                tail.lines.pop_front();
+            }
+            tail.lines.push_back(Vec::new());
+        }
+        if let Some(line) = tail.lines.back_mut() {
+            let room = ERROR_LINE_BYTES.saturating_sub(line.len());
+            line.extend(piece.iter().take(room));
+        }
+        tail.is_open = piece.last() != Some(&b'\n');
+    }
+}
+
+#[allow(unsafe_code)] // one function between fork and exec; see the SAFETY line
+fn command(launch: &Launch) -> Command {
+    let mut command = Command::new(&launch.program);
+    command
+        .args(&launch.args)
+        .env_clear()
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0) // so that what it starts is killed with it
+        .kill_on_drop(true);
+    let parent = getpid();
+    // SAFETY: between fork and exec it makes two system calls and neither allocates nor locks.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            match getppid() == Some(parent) {
+                true => Ok(()),
+                false => Err(io::ErrorKind::NotConnected.into()), // the parent died before the signal was set
+            }
+        });
+    }
+    command
+}
+
+fn words_of(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

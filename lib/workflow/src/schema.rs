@@ -1,0 +1,219 @@
+//! The schema of a workflow's input: the part of JSON Schema (2020-12) that inputs need.
+
+use ken_types::Error;
+use ken_types::json::escape_pointer;
+use serde_json::Value;
+
+use crate::node::Node;
+
+/// A checked schema. A keyword that is not checked here is not allowed in one: none is silently without effect.
+#[derive(Debug, Clone)]
+pub(crate) struct Schema {
+    source: Value,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Rule {
+    types: Vec<String>,
+    allowed: Option<Vec<Value>>,
+    properties: Vec<(String, Rule)>,
+    required: Vec<String>,
+    /// Whether fields beside the properties are refused.
+    is_closed: bool,
+    items: Option<Box<Rule>>,
+    minimum: Option<f64>,
+    maximum: Option<f64>,
+    min_length: Option<u64>,
+    max_length: Option<u64>,
+    max_items: Option<u64>,
+}
+
+const KEYWORDS: [&str; 15] = [
+    "type",
+    "enum",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "maxItems",
+    "title",
+    "description",
+    "default",
+    "$schema",
+];
+const TYPES: [&str; 7] = [
+    "object", "array", "string", "number", "integer", "boolean", "null",
+];
+
+impl Schema {
+    pub(crate) fn parse(node: &Node<'_>) -> Result<Schema, Error> {
+        Ok(Schema {
+            source: node.value.clone(),
+            rule: Rule::parse(node)?,
+        })
+    }
+
+    pub(crate) fn source(&self) -> &Value {
+        &self.source
+    }
+
+    /// `invalid`, with `at` a pointer to the first value that is not as the schema says.
+    pub(crate) fn check(&self, value: &Value) -> Result<(), Error> {
+        self.rule.check(value, "")
+    }
+}
+
+impl Rule {
+    fn parse(node: &Node<'_>) -> Result<Rule, Error> {
+        node.only(&KEYWORDS)?;
+        let count = |name| -> Result<Option<u64>, Error> {
+            let whole = |node: Node<'_>| {
+                node.value
+                    .as_u64()
+                    .ok_or_else(|| node.error("must be a whole number"))
+            };
+            node.field(name)?.map(whole).transpose()
+        };
+        let number = |name| -> Result<Option<f64>, Error> {
+            let number = |node: Node<'_>| node.value.as_f64().ok_or_else(|| node.error("must be a number"));
+            node.field(name)?.map(number).transpose()
+        };
+        Ok(Rule {
+            types: node.field("type")?.map_or(Ok(Vec::new()), |node| types(&node))?,
+            allowed: node.field("enum")?.map(|node| values(&node)).transpose()?,
+            properties: node
+                .field("properties")?
+                .map_or(Ok(Vec::new()), |node| properties(&node))?,
+            required: node
+                .field("required")?
+                .map_or(Ok(Vec::new()), |node| texts(&node))?,
+            is_closed: !node
+                .field("additionalProperties")?
+                .map_or(Ok(true), |node| node.flag())?,
+            items: node
+                .field("items")?
+                .map(|node| Rule::parse(&node).map(Box::new))
+                .transpose()?,
+            minimum: number("minimum")?,
+            maximum: number("maximum")?,
+            min_length: count("minLength")?,
+            max_length: count("maxLength")?,
+            max_items: count("maxItems")?,
+        })
+    }
+
+    fn check(&self, value: &Value, at: &str) -> Result<(), Error> {
+        let refuse = |message: String| Err(Error::invalid(at, message));
+        if !self.types.is_empty() && !self.types.iter().any(|name| is_of(value, name)) {
+            return refuse(format!("must be of type {}", self.types.join(" or ")));
+        }
+        if let Some(allowed) = self.allowed.as_ref().filter(|allowed| !allowed.contains(value)) {
+            let allowed: Vec<String> = allowed.iter().map(Value::to_string).collect();
+            return refuse(format!("must be one of {}", allowed.join(", ")));
+        }
+        match value {
+            Value::Object(fields) => self.check_fields(fields, at),
+            Value::Array(items) => self.check_items(items, at),
+            Value::String(text) => self.check_length(text.chars().count() as u64, at),
+            Value::Number(number) => self.check_number(number.as_f64().unwrap_or_default(), at),
+            Value::Null | Value::Bool(_) => Ok(()),
+        }
+    }
+
+    fn check_fields(&self, fields: &serde_json::Map<String, Value>, at: &str) -> Result<(), Error> {
+        let place = |name: &str| format!("{at}/{}", escape_pointer(name));
+        if let Some(name) = self.required.iter().find(|name| !fields.contains_key(*name)) {
+            return Err(Error::invalid(place(name), format!("missing field `{name}`")));
+        }
+        for (name, value) in fields {
+            match self.properties.iter().find(|(known, _)| known == name) {
+                Some((_, rule)) => rule.check(value, &place(name))?,
+                None if self.is_closed => {
+                    return Err(Error::invalid(place(name), format!("unknown field `{name}`")));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_items(&self, items: &[Value], at: &str) -> Result<(), Error> {
+        if self.max_items.is_some_and(|most| items.len() as u64 > most) {
+            return Err(Error::invalid(at, "has too many items"));
+        }
+        let Some(rule) = &self.items else {
+            return Ok(());
+        };
+        let mut items = items.iter().enumerate();
+        items.try_for_each(|(place, item)| rule.check(item, &format!("{at}/{place}")))
+    }
+
+    fn check_length(&self, characters: u64, at: &str) -> Result<(), Error> {
+        let is_short = self.min_length.is_some_and(|least| characters < least);
+        let is_long = self.max_length.is_some_and(|most| characters > most);
+        match (is_short, is_long) {
+            (false, false) => Ok(()),
+            (true, _) => Err(Error::invalid(at, "is too short")),
+            _ => Err(Error::invalid(at, "is too long")),
+        }
+    }
+
+    fn check_number(&self, number: f64, at: &str) -> Result<(), Error> {
+        let is_low = self.minimum.is_some_and(|least| number < least);
+        let is_high = self.maximum.is_some_and(|most| number > most);
+        match (is_low, is_high) {
+            (false, false) => Ok(()),
+            (true, _) => Err(Error::invalid(at, "is too low")),
+            _ => Err(Error::invalid(at, "is too high")),
+        }
+    }
+}
+
+fn is_of(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Null => name == "null",
+        Value::Bool(_) => name == "boolean",
+        Value::Number(number) => {
+            let is_whole = number.as_f64().is_some_and(|number| number.fract() == 0.0);
+            name == "number" || (name == "integer" && is_whole)
+        }
+        Value::String(_) => name == "string",
+        Value::Array(_) => name == "array",
+        Value::Object(_) => name == "object",
+    }
+}
+
+/// One type, or a list of them.
+fn types(node: &Node<'_>) -> Result<Vec<String>, Error> {
+    let nodes = if node.value.is_string() {
+        vec![node.clone()]
+    } else {
+        node.items()?
+    };
+    let one = |node: &Node<'_>| match node.text()? {
+        name if TYPES.contains(&name) => Ok(name.to_owned()),
+        name => Err(node.error(format!("unknown type `{name}`; known: {}", TYPES.join(", ")))),
+    };
+    nodes.iter().map(one).collect()
+}
+
+fn values(node: &Node<'_>) -> Result<Vec<Value>, Error> {
+    Ok(node.items()?.iter().map(|item| item.value.clone()).collect())
+}
+
+fn texts(node: &Node<'_>) -> Result<Vec<String>, Error> {
+    let items = node.items()?;
+    items.iter().map(|item| item.text().map(str::to_owned)).collect()
+}
+
+fn properties(node: &Node<'_>) -> Result<Vec<(String, Rule)>, Error> {
+    let fields = node.entries()?;
+    fields
+        .map(|(name, field)| Ok((name.to_owned(), Rule::parse(&field)?)))
+        .collect()
+}

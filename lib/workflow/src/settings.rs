@@ -1,0 +1,178 @@
+//! What a run is held to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ken_types::Error;
+
+use crate::definition::MAX_TIMEOUT_MS;
+
+/// Times, and how results are governed; of an engine, or of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// From when a step needs its tool to the tool's answer.
+    pub timeout: Duration,
+    /// The same for single protocols.
+    pub timeouts: BTreeMap<String, Duration>,
+    /// The most tools at work for one run.
+    pub max_parallel: usize,
+    pub governance: Governance,
+}
+
+/// How results are judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Governance {
+    pub is_enabled: bool,
+    /// 0 to 1. A step below it is warned of.
+    pub min_quality: f64,
+    /// Whether results that do not agree end a run, after one more try.
+    pub requires_coherence: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            timeout: Duration::from_secs(10),
+            timeouts: BTreeMap::new(),
+            max_parallel: 4,
+            governance: Governance {
+                is_enabled: true,
+                min_quality: 0.6,
+                requires_coherence: false,
+            },
+        }
+    }
+}
+
+impl Settings {
+    /// From `PROTOCOL_TIMEOUT_MS`, `PROTOCOL_TIMEOUTS_MS` (`NAME:MS,…`), `MAX_PARALLEL_PROTOCOLS`, `GOV_ENABLE`,
+    /// `GOV_MIN_QUALITY` and `GOV_REQUIRE_COHERENCE`, each with its default where it is not set or empty. `invalid` names
+    /// the variable in `at`.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
+        let mut settings = Settings::default();
+        let get = |name: &'static str| Variable::of(name, variable(name));
+        if let Some(set) = get("PROTOCOL_TIMEOUT_MS") {
+            settings.timeout = set.milliseconds(&set.value)?;
+        }
+        if let Some(set) = get("PROTOCOL_TIMEOUTS_MS") {
+            settings.timeouts = set.pairs()?;
+        }
+        if let Some(set) = get("MAX_PARALLEL_PROTOCOLS") {
+            let number: Option<usize> = set.value.parse().ok().filter(|number| (1..=64).contains(number));
+            settings.max_parallel = number.ok_or_else(|| set.wrong("a whole number from 1 to 64"))?;
+        }
+        if let Some(set) = get("GOV_ENABLE") {
+            settings.governance.is_enabled = set.flag()?;
+        }
+        if let Some(set) = get("GOV_MIN_QUALITY") {
+            let number: Option<f64> = set
+                .value
+                .parse()
+                .ok()
+                .filter(|number| (0.0..=1.0).contains(number));
+            settings.governance.min_quality = number.ok_or_else(|| set.wrong("a number from 0 to 1"))?;
+        }
+        if let Some(set) = get("GOV_REQUIRE_COHERENCE") {
+            settings.governance.requires_coherence = set.flag()?;
+        }
+        Ok(settings)
+    }
+
+    /// The time of a protocol's step that asks for none.
+    pub(crate) fn timeout_of(&self, protocol: &str) -> Duration {
+        self.timeouts.get(protocol).copied().unwrap_or(self.timeout)
+    }
+}
+
+/// A variable that is set.
+struct Variable {
+    name: &'static str,
+    value: String,
+}
+
+impl Variable {
+    fn of(name: &'static str, value: Option<String>) -> Option<Variable> {
+        let value = value?.trim().to_owned();
+        (!value.is_empty()).then_some(Variable { name, value })
+    }
+
+    fn wrong(&self, expected: &str) -> Error {
+        Error::invalid(
+            self.name,
+            format!("{}={}: must be {expected}", self.name, self.value),
+        )
+    }
+
+    fn flag(&self) -> Result<bool, Error> {
+        match self.value.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err(self.wrong("true or false")),
+        }
+    }
+
+    fn milliseconds(&self, text: &str) -> Result<Duration, Error> {
+        let number: Option<u64> = text.trim().parse().ok();
+        let number = number.filter(|number| (1..=MAX_TIMEOUT_MS).contains(number));
+        let number = number.ok_or_else(|| self.wrong(&format!("milliseconds from 1 to {MAX_TIMEOUT_MS}")))?;
+        Ok(Duration::from_millis(number))
+    }
+
+    fn pairs(&self) -> Result<BTreeMap<String, Duration>, Error> {
+        let mut pairs = BTreeMap::new();
+        for pair in self.value.split(',') {
+            let named = pair.split_once(':').filter(|(name, _)| !name.trim().is_empty());
+            let (name, time) = named.ok_or_else(|| self.wrong("pairs NAME:MS with commas between"))?;
+            pairs.insert(name.trim().to_owned(), self.milliseconds(time)?);
+        }
+        Ok(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(set: &[(&str, &str)]) -> Result<Settings, Error> {
+        let find = |name: &str| {
+            set.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        Settings::read(find)
+    }
+
+    #[test]
+    fn variables_override_the_defaults() {
+        assert_eq!(read(&[("GOV_ENABLE", " ")]).unwrap(), Settings::default());
+        let settings = read(&[
+            ("PROTOCOL_TIMEOUT_MS", "200"),
+            ("PROTOCOL_TIMEOUTS_MS", "REP:50, MODEL:60000"),
+            ("MAX_PARALLEL_PROTOCOLS", "2"),
+            ("GOV_MIN_QUALITY", "0.9"),
+            ("GOV_REQUIRE_COHERENCE", "TRUE"),
+        ])
+        .unwrap();
+        assert_eq!(settings.timeout_of("ESL"), Duration::from_millis(200));
+        assert_eq!(settings.timeout_of("REP"), Duration::from_millis(50));
+        assert_eq!((settings.max_parallel, settings.governance.min_quality), (2, 0.9));
+        assert!(settings.governance.requires_coherence && settings.governance.is_enabled);
+    }
+
+    #[test]
+    fn a_wrong_variable_is_named() {
+        for (name, value) in [
+            ("PROTOCOL_TIMEOUT_MS", "0"),
+            ("PROTOCOL_TIMEOUT_MS", "soon"),
+            ("PROTOCOL_TIMEOUTS_MS", "REP"),
+            ("PROTOCOL_TIMEOUTS_MS", "REP:x"),
+            ("PROTOCOL_TIMEOUTS_MS", ":5"),
+            ("MAX_PARALLEL_PROTOCOLS", "0"),
+            ("GOV_ENABLE", "maybe"),
+            ("GOV_MIN_QUALITY", "1.5"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some(name), "{value}");
+        }
+    }
+}

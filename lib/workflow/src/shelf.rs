@@ -1,0 +1,189 @@
+//! The workflows that are there: files `NAME.json` in folders.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ken_types::{Code, Error};
+
+use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
+use crate::protocol::Protocols;
+
+/// Folders of workflows, the user's first. A workflow is looked up in its file every time, and read again when the file has
+/// changed: nothing needs to be watched, and no answer is older than the file. What is wrong with one file is an error of
+/// that workflow alone.
+pub struct Shelf {
+    folders: Vec<PathBuf>,
+    protocols: Protocols,
+    read: Mutex<HashMap<PathBuf, Kept>>,
+}
+
+/// A file as it was read.
+struct Kept {
+    version: Version,
+    workflow: Result<Arc<Definition>, Error>,
+}
+
+/// What changes when a file does.
+#[derive(Debug, Clone, PartialEq)]
+struct Version {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// Whether the file was older than a clock's tick when it was read; a younger one can change unseen.
+    is_settled: bool,
+}
+
+/// The coarsest tick of a file system's clock.
+const TICK: Duration = Duration::from_millis(20);
+
+impl Shelf {
+    /// A shelf of these folders; the first that has a name counts. They need not be there.
+    pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Shelf {
+        Shelf {
+            folders,
+            protocols,
+            read: Mutex::default(),
+        }
+    }
+
+    /// The user's folder (`$KEN_HOME/workflows`, else `$XDG_CONFIG_HOME/ken/workflows`, else `~/.config/ken/workflows`),
+    /// and that of the installation: `share/ken/workflows` beside the program's folder, or `share/workflows` of the
+    /// checkout that it was built in.
+    pub fn usual(protocols: Protocols) -> Shelf {
+        let set = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let home = set("KEN_HOME").map(|home| home.join("workflows"));
+        let config = || set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+        let own = home.or_else(|| Some(config()?.join("ken/workflows")));
+        let exe = std::env::current_exe().ok();
+        let program = exe.as_deref().and_then(Path::parent);
+        let shipped = program.into_iter().flat_map(|folder| {
+            ["../share/ken/workflows", "../../share/workflows"].map(|path| folder.join(path))
+        });
+        Shelf::new(own.into_iter().chain(shipped).collect(), protocols)
+    }
+
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+
+    /// The workflow of this name. `not_found` when there is none; `invalid`, naming file and place, when its file is wrong.
+    pub fn find(&self, name: &str) -> Result<Arc<Definition>, Error> {
+        let unknown = || Error::not_found(format!("there is no workflow `{name}`"));
+        if !is_name(name) {
+            return Err(unknown());
+        }
+        let file = format!("{name}.json");
+        let mut found = self
+            .folders
+            .iter()
+            .filter_map(|folder| self.read(&folder.join(&file)));
+        found
+            .next()
+            .unwrap_or_else(|| Err(unknown().hint("`ken-workflow list` shows what there is")))
+    }
+
+    /// Every workflow by name, or what is wrong with its file.
+    pub fn list(&self) -> BTreeMap<String, Result<Arc<Definition>, Error>> {
+        let mut all = BTreeMap::new();
+        for folder in &self.folders {
+            let files = fs::read_dir(folder).into_iter().flatten().flatten();
+            for path in files
+                .map(|file| file.path())
+                .filter(|path| path.extension().is_some_and(|end| end == "json"))
+            {
+                let name = path
+                    .file_stem()
+                    .and_then(|name| name.to_str())
+                    .filter(|name| is_name(name));
+                if let Some(name) = name.filter(|name| !all.contains_key(*name))
+                    && let Some(workflow) = self.read(&path)
+                {
+                    all.insert(name.to_owned(), workflow);
+                }
+            }
+        }
+        all
+    }
+
+    /// A file as it is now; nothing when there is none.
+    fn read(&self, path: &Path) -> Option<Result<Arc<Definition>, Error>> {
+        let version = match fs::metadata(path) {
+            Ok(metadata) => Version::of(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(Err(unreadable(path, &error))),
+        };
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = read
+            .get(path)
+            .filter(|kept| kept.version.is_settled && kept.version == version)
+        {
+            return Some(kept.workflow.clone());
+        }
+        let workflow = load(path, &self.protocols)
+            .and_then(|workflow| named_as_its_file(workflow, path))
+            .map(Arc::new);
+        let kept = Kept {
+            version,
+            workflow: workflow.clone(),
+        };
+        read.insert(path.to_owned(), kept);
+        Some(workflow)
+    }
+}
+
+impl Version {
+    fn of(metadata: &fs::Metadata) -> Version {
+        let age = metadata
+            .modified()
+            .ok()
+            .and_then(|time| SystemTime::now().duration_since(time).ok());
+        Version {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            is_settled: age.is_some_and(|age| age > TICK),
+        }
+    }
+}
+
+/// Reads one file. Errors name it.
+pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
+    let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    if metadata.len() > MAX_FILE_BYTES as u64 {
+        let words = format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display());
+        return Err(Error::too_large(words));
+    }
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    Definition::parse(&text, path, protocols)
+}
+
+/// A name leads to its file without a look into all of them.
+fn named_as_its_file(workflow: Definition, path: &Path) -> Result<Definition, Error> {
+    if path.file_stem().is_some_and(|stem| stem == workflow.name()) {
+        return Ok(workflow);
+    }
+    let words = format!("{}: the workflow is named `{}`", path.display(), workflow.name());
+    Err(Error::invalid("/name", words).hint("a workflow NAME is the file NAME.json"))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => Code::NotFound,
+        io::ErrorKind::PermissionDenied => Code::Forbidden,
+        _ => Code::Invalid,
+    };
+    Error::new(code, format!("cannot read {}: {error}", path.display()))
+}

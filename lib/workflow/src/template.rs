@@ -1,0 +1,188 @@
+//! The input of a step as its workflow writes it.
+
+use ken_types::Error;
+use serde_json::Value;
+
+use crate::data::push_text;
+use crate::node::Node;
+use crate::place::Place;
+use crate::scope::Scope;
+
+/// A JSON value with holes. A text that is one hole, `"{{/data/text}}"`, is replaced by what is found there, of whatever
+/// type; in a longer text a hole is replaced by the words of what is found. `{{A|B}}` takes the first place where something
+/// is; with nothing after the last bar, `{{A|}}`, the field, the item or the words may be left out.
+#[derive(Debug, Clone)]
+pub(crate) enum Template {
+    /// JSON without holes.
+    Fixed(String),
+    Hole(Hole),
+    Words(Vec<Piece>),
+    List(Vec<Template>),
+    Object(Vec<(String, Template)>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Hole {
+    places: Vec<Place>,
+    is_optional: bool,
+    /// As it was written, for errors.
+    written: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Piece {
+    Text(String),
+    Hole(Hole),
+}
+
+/// A hole that nothing fills.
+#[derive(Debug)]
+pub(crate) struct Unfilled(pub(crate) String);
+
+/// What became of a part.
+#[derive(PartialEq)]
+enum Part {
+    Written,
+    LeftOut,
+}
+
+impl Template {
+    /// Reads a template; the places that its holes name are added to `places`, each with where it is named.
+    pub(crate) fn parse(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Template, Error> {
+        match node.value {
+            Value::String(text) => Template::of_text(text, node, places),
+            Value::Array(_) => {
+                let items = node.items()?;
+                let items = items.iter().map(|item| Template::parse(item, places));
+                Ok(Template::List(items.collect::<Result<_, Error>>()?))
+            }
+            Value::Object(_) => {
+                let fields = node.entries()?;
+                let fields =
+                    fields.map(|(name, field)| Ok((name.to_owned(), Template::parse(&field, places)?)));
+                Ok(Template::Object(fields.collect::<Result<_, Error>>()?))
+            }
+            other => Ok(Template::Fixed(other.to_string())),
+        }
+    }
+
+    fn of_text(text: &str, node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Template, Error> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{/") {
+            let Some((inner, after)) = after.split_once("}}") else {
+                return Err(node.error("a hole `{{` has no end `}}`"));
+            };
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Hole(Hole::parse(&format!("/{inner}"), node, places)?));
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(match pieces.as_slice() {
+            [] | [Piece::Text(_)] => Template::Fixed(Value::from(text).to_string()),
+            [Piece::Hole(hole)] => Template::Hole(hole.clone()),
+            _ => Template::Words(pieces),
+        })
+    }
+
+    /// The filled template as one line of JSON.
+    pub(crate) fn fill(&self, scope: &Scope<'_>) -> Result<String, Unfilled> {
+        let mut line = String::new();
+        if self.push(scope, &mut line)? == Part::LeftOut {
+            line.push_str("null");
+        }
+        Ok(line)
+    }
+
+    fn push(&self, scope: &Scope<'_>, to: &mut String) -> Result<Part, Unfilled> {
+        match self {
+            Template::Fixed(json) => to.push_str(json),
+            Template::Hole(hole) => return hole.push(scope, |found| found.push_json(to)),
+            Template::Words(pieces) => push_text(to, &words(pieces, scope)?),
+            Template::List(items) => {
+                let items = items.iter().map(|item| ("", item));
+                push_all(items, ['[', ']'], scope, to)?;
+            }
+            Template::Object(fields) => {
+                let fields = fields.iter().map(|(name, field)| (name.as_str(), field));
+                push_all(fields, ['{', '}'], scope, to)?;
+            }
+        }
+        Ok(Part::Written)
+    }
+}
+
+impl Hole {
+    fn parse(inner: &str, node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Hole, Error> {
+        let mut hole = Hole {
+            places: Vec::new(),
+            is_optional: false,
+            written: inner.to_owned(),
+        };
+        for pointer in inner.split('|') {
+            if hole.is_optional {
+                return Err(node.error(format!("`{inner}`: only the last place of a hole can be nothing")));
+            }
+            if pointer.is_empty() {
+                hole.is_optional = true;
+                continue;
+            }
+            let place = Place::parse(pointer, node)?;
+            places.push((place.clone(), node.at.clone()));
+            hole.places.push(place);
+        }
+        Ok(hole)
+    }
+
+    fn push(&self, scope: &Scope<'_>, push: impl FnOnce(crate::place::Found<'_>)) -> Result<Part, Unfilled> {
+        match self.places.iter().find_map(|place| place.find(scope)) {
+            Some(found) => {
+                push(found);
+                Ok(Part::Written)
+            }
+            None if self.is_optional => Ok(Part::LeftOut),
+            None => Err(Unfilled(self.written.clone())),
+        }
+    }
+}
+
+fn words(pieces: &[Piece], scope: &Scope<'_>) -> Result<String, Unfilled> {
+    let mut words = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => words.push_str(text),
+            Piece::Hole(hole) => _ = hole.push(scope, |found| found.push_words(&mut words))?,
+        }
+    }
+    Ok(words)
+}
+
+/// The parts of a list or an object, without those that are left out; only an object's have names.
+fn push_all<'a>(
+    parts: impl Iterator<Item = (&'a str, &'a Template)>,
+    [open, close]: [char; 2],
+    scope: &Scope<'_>,
+    to: &mut String,
+) -> Result<(), Unfilled> {
+    to.push(open);
+    let start = to.len();
+    for (name, part) in parts {
+        let before = to.len();
+        if before > start {
+            to.push(',');
+        }
+        if open == '{' {
+            push_text(to, name);
+            to.push(':');
+        }
+        if part.push(scope, to)? == Part::LeftOut {
+            to.truncate(before);
+        }
+    }
+    to.push(close);
+    Ok(())
+}
