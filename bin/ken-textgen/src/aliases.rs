@@ -1,79 +1,142 @@
-//! Model aliases: `MVLM_MODEL_DIRS` is `alias=path,alias=path,…`.
+//! Model aliases: `MVLM_MODEL_DIRS` is `alias=path,alias=path,…`, and `ACTIVE_MVLM_MODEL` one of them.
 
 use std::path::PathBuf;
 
 use ken_types::Error;
+use serde::Serialize;
 
-pub const VARIABLE: &str = "MVLM_MODEL_DIRS";
+const DIRS: &str = "MVLM_MODEL_DIRS";
+const ACTIVE: &str = "ACTIVE_MVLM_MODEL";
 
-/// The aliases in their order; an entry that is not `alias=path` is named.
-pub fn parse(list: &str) -> Result<Vec<(String, PathBuf)>, Error> {
-    let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-    entries.map(entry).collect()
+/// The models that have a name here.
+#[derive(Debug, Default)]
+pub struct Aliases {
+    entries: Vec<(String, PathBuf)>,
+    /// The name of the one that is meant where none is named.
+    active: Option<String>,
+}
+
+/// One of them, to be shown.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Alias<'a> {
+    pub alias: &'a str,
+    pub path: String,
+    pub active: bool,
+}
+
+impl Aliases {
+    pub fn from_environment() -> Result<Aliases, Error> {
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
+        Aliases::parse(&variable(DIRS), &variable(ACTIVE))
+    }
+
+    /// Reads the two variables; an empty one counts as not set. An entry that is not `alias=path`, or whose alias is there
+    /// already, is named.
+    pub fn parse(list: &str, active: &str) -> Result<Aliases, Error> {
+        let mut aliases = Aliases::default();
+        for text in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let (alias, path) = entry(text)?;
+            if aliases.path(&alias).is_some() {
+                return Err(Error::invalid(
+                    DIRS,
+                    format!("{DIRS} has the alias {alias:?} twice"),
+                ));
+            }
+            aliases.entries.push((alias, path));
+        }
+        aliases.active = Some(active.trim().to_owned()).filter(|name| !name.is_empty());
+        Ok(aliases)
+    }
+
+    /// In the order of the variable.
+    pub fn list(&self) -> impl Iterator<Item = Alias<'_>> {
+        let first = self.entries.first().map(|(alias, _)| alias);
+        let active = self.active.as_ref().or(first);
+        self.entries.iter().map(move |(alias, path)| Alias {
+            alias,
+            path: path.display().to_string(),
+            active: Some(alias) == active,
+        })
+    }
+
+    /// The directory of an alias; without one, of the active alias, else of the first.
+    pub fn find(&self, alias: Option<&str>) -> Result<PathBuf, Error> {
+        let named = match alias {
+            Some(alias) => Some((alias, "--model")),
+            None => self.active.as_deref().map(|alias| (alias, ACTIVE)),
+        };
+        match named {
+            Some((alias, at)) => self.path(alias).ok_or_else(|| self.unknown(alias).at(at)),
+            None => self.first(),
+        }
+    }
+
+    fn path(&self, alias: &str) -> Option<PathBuf> {
+        let found = self.entries.iter().find(|(name, _)| name == alias);
+        found.map(|(_, path)| path.clone())
+    }
+
+    fn first(&self) -> Result<PathBuf, Error> {
+        let first = self.entries.first().map(|(_, path)| path.clone());
+        first.ok_or_else(|| {
+            Error::invalid("--model-dir", "no model is named")
+                .hint(format!("give --model-dir DIR, or --model ALIAS with {DIRS}"))
+        })
+    }
+
+    fn unknown(&self, alias: &str) -> Error {
+        let known: Vec<&str> = self.entries.iter().map(|(name, _)| name.as_str()).collect();
+        let hint = match known.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("it has {}", known.join(", ")),
+        };
+        Error::not_found(format!("{DIRS} has no alias {alias:?}")).hint(hint)
+    }
 }
 
 fn entry(entry: &str) -> Result<(String, PathBuf), Error> {
-    match entry
-        .split_once('=')
-        .map(|(alias, path)| (alias.trim(), path.trim()))
-    {
+    let parts = entry.split_once('=');
+    match parts.map(|(alias, path)| (alias.trim(), path.trim())) {
         Some((alias, path)) if !alias.is_empty() && !path.is_empty() => {
             Ok((alias.to_owned(), PathBuf::from(path)))
         }
         _ => Err(Error::invalid(
-            VARIABLE,
-            format!("{VARIABLE}: {entry:?} is not alias=path"),
+            DIRS,
+            format!("{DIRS}: {entry:?} is not alias=path"),
         )),
     }
-}
-
-/// The directory of an alias; without one, the first of the list.
-pub fn find(list: &str, alias: Option<&str>) -> Result<PathBuf, Error> {
-    let entries = parse(list)?;
-    let Some(alias) = alias else {
-        let first = entries.into_iter().next().map(|(_, path)| path);
-        return first.ok_or_else(|| {
-            let fault = "no model is named";
-            Error::invalid("--model-dir", fault)
-                .hint(format!("give --model-dir DIR, or --model ALIAS with {VARIABLE}"))
-        });
-    };
-    let known: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
-    let hint = if known.is_empty() {
-        "it has none".to_owned()
-    } else {
-        format!("it has {}", known.join(", "))
-    };
-    let found = entries
-        .iter()
-        .find(|(name, _)| name == alias)
-        .map(|(_, path)| path.clone());
-    found.ok_or_else(|| {
-        Error::not_found(format!("{VARIABLE} has no alias {alias:?}"))
-            .at("--model")
-            .hint(hint)
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LIST: &str = "small=/models/a, large = /models/b=c ,";
+
     #[test]
     fn an_alias_is_found_and_the_first_is_the_default() {
-        let list = "small=/models/a, large = /models/b=c ,";
-        assert_eq!(find(list, Some("large")), Ok(PathBuf::from("/models/b=c")));
-        assert_eq!(find(list, None), Ok(PathBuf::from("/models/a")));
-        assert_eq!(
-            find(list, Some("none")).unwrap_err().hint.as_deref(),
-            Some("it has small, large")
-        );
-        assert!(find("", None).is_err());
-        assert!(
-            find("/models/a", Some("a"))
-                .unwrap_err()
-                .message
-                .contains("not alias=path")
-        );
+        let aliases = Aliases::parse(LIST, "").unwrap();
+        assert_eq!(aliases.find(Some("large")), Ok(PathBuf::from("/models/b=c")));
+        assert_eq!(aliases.find(None), Ok(PathBuf::from("/models/a")));
+        let unknown = aliases.find(Some("none")).unwrap_err();
+        assert_eq!(unknown.hint.as_deref(), Some("it has small, large"));
+        assert!(Aliases::default().find(None).is_err());
+    }
+
+    #[test]
+    fn the_active_one_goes_before_the_first() {
+        let aliases = Aliases::parse(LIST, "large").unwrap();
+        assert_eq!(aliases.find(None), Ok(PathBuf::from("/models/b=c")));
+        let active: Vec<bool> = aliases.list().map(|alias| alias.active).collect();
+        assert_eq!(active, [false, true]);
+        let unknown = Aliases::parse(LIST, "other").unwrap().find(None).unwrap_err();
+        assert_eq!(unknown.at.as_deref(), Some(ACTIVE));
+    }
+
+    #[test]
+    fn what_is_no_list_is_named() {
+        for (list, part) in [("/models/a", "not alias=path"), ("a=/x,a=/y", "twice")] {
+            assert!(Aliases::parse(list, "").unwrap_err().message.contains(part));
+        }
     }
 }

@@ -13,9 +13,15 @@ pub(crate) struct Cli {
     /// The model: config.json, model.safetensors, tokenizer.json or vocab.json and merges.txt
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub(crate) model_dir: Option<PathBuf>,
-    /// The model, as an alias of MVLM_MODEL_DIRS (alias=path,…); its first one without this flag
+    /// The model, as an alias of MVLM_MODEL_DIRS (alias=path,…); ACTIVE_MVLM_MODEL or its first one without this flag
     #[arg(long, value_name = "ALIAS")]
     pub(crate) model: Option<String>,
+    /// Say whether the model would run, and what it is; generate nothing
+    #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "lines", "stream", "format"])]
+    pub(crate) check: bool,
+    /// List the aliases of MVLM_MODEL_DIRS
+    #[arg(long, exclusive = true)]
+    pub(crate) list_models: bool,
     /// The text to go on from
     #[arg(short, long, value_name = "TEXT", conflicts_with_all = ["prompt_file", "lines"])]
     pub(crate) prompt: Option<String>,

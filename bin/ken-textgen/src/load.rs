@@ -124,7 +124,7 @@ impl Opened {
     }
 }
 
-fn check_folder(folder: &Path) -> Result<(), Error> {
+pub(crate) fn check_folder(folder: &Path) -> Result<(), Error> {
     let about = std::fs::metadata(folder).map_err(|error| crate::config::unreadable(folder, &error))?;
     if !about.is_dir() {
         let fault = format!("{} is not a directory", folder.display());
@@ -134,7 +134,7 @@ fn check_folder(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>, Error> {
+pub(crate) fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>, Error> {
     let ends = generation.end_tokens(config);
     match ends.iter().find(|end| **end as usize >= config.vocab_size) {
         Some(end) => {

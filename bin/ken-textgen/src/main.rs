@@ -10,7 +10,8 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ken_textgen::aliases;
+use ken_textgen::aliases::Aliases;
+use ken_textgen::check::Checked;
 use ken_textgen::load::{Opened, Plan};
 use ken_textgen::simd::Isa;
 use ken_tool::{Failure, Output};
@@ -36,6 +37,14 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli, output: &mut Output) -> Result<(), Failure> {
+    if cli.list_models {
+        list(&Aliases::from_environment()?, output);
+        return Ok(());
+    }
+    if cli.check {
+        output.text(&answer::line(&Checked::of(&folder(cli)?)?));
+        return Ok(());
+    }
     if cli.lines {
         return Ok(lines::answer(cli, open(cli)?, output)?);
     }
@@ -66,9 +75,12 @@ fn open(cli: &Cli) -> Result<Opened, Error> {
 fn folder(cli: &Cli) -> Result<PathBuf, Error> {
     match &cli.model_dir {
         Some(folder) => Ok(folder.clone()),
-        None => aliases::find(
-            &std::env::var(aliases::VARIABLE).unwrap_or_default(),
-            cli.model.as_deref(),
-        ),
+        None => Aliases::from_environment()?.find(cli.model.as_deref()),
+    }
+}
+
+fn list(aliases: &Aliases, output: &mut Output) {
+    for alias in aliases.list() {
+        output.text(&answer::line(&alias));
     }
 }

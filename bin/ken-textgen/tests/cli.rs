@@ -625,3 +625,89 @@ fn an_end_token_in_the_prompt_is_one_token() {
     );
     assert_eq!(answer["prompt_token_ids"], json!([1, 2, 0, 3]));
 }
+
+#[test]
+fn a_check_tells_what_the_model_is_and_writes_nothing() {
+    let folder = Folder::random();
+    let before = std::fs::read_dir(folder.path()).unwrap().count();
+    let checked: Value = serde_json::from_str(&stdout(folder.path(), &["--check", "--int8"])).unwrap();
+    let learned: usize = folder.tensors.values().map(|(_, values)| values.len()).sum();
+    let weights = std::fs::metadata(folder.file("model.safetensors")).unwrap().len();
+    let expected = json!({"ok": true, "model_dir": folder.path(), "parameters": learned, "layers": 2, "heads": 4,
+        "width": 40, "positions": POSITIONS, "vocabulary": 61, "weights_bytes": weights});
+    assert_eq!(checked, expected);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
+}
+
+#[test]
+fn a_check_finds_what_a_start_would_find() {
+    for (damage, part) in [
+        (
+            &(|folder: &mut Folder| folder.config["n_layer"] = json!(3)) as &dyn Fn(&mut Folder),
+            "h.2.",
+        ),
+        (&|folder| folder.config["n_embd"] = json!(44), "shape"),
+        (
+            &|folder| drop(folder.tensors.remove("transformer.ln_f.bias")),
+            "no tensor transformer.ln_f.bias",
+        ),
+        (&|folder| drop(folder.tokens.pop()), "60 tokens"),
+        (
+            &|folder| folder.config["eos_token_id"] = json!(61),
+            "eos_token_id 61",
+        ),
+    ] {
+        let mut folder = Folder::random();
+        damage(&mut folder);
+        folder.write();
+        let fault = error(&run(folder.path(), &["--check"]));
+        assert!(fault["message"].as_str().unwrap().contains(part), "{fault}");
+        assert_eq!(
+            fault,
+            error(&run(folder.path(), &["-p", "a"])),
+            "a start says something else"
+        );
+    }
+    for (name, part) in [
+        ("model.safetensors", "model.safetensors"),
+        ("config.json", "config.json"),
+        ("vocab.json", "vocab.json"),
+    ] {
+        let folder = Folder::random();
+        std::fs::remove_file(folder.file(name)).unwrap();
+        let fault = error(&run(folder.path(), &["--check"]));
+        assert!(fault["message"].as_str().unwrap().contains(part), "{fault}");
+    }
+    let folder = Folder::random();
+    let weights = folder.safetensors();
+    std::fs::write(folder.file("model.safetensors"), &weights[..weights.len() - 4]).unwrap();
+    let fault = error(&run(folder.path(), &["--check"]));
+    assert!(
+        fault["message"].as_str().unwrap().contains("truncated"),
+        "{fault}"
+    );
+}
+
+#[test]
+fn the_aliases_are_listed_and_the_active_one_is_the_default() {
+    let (one, two) = (says(&["one"]), says(&["two"]));
+    let run = |args: &[&str], dirs: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
+        command
+            .env("MVLM_MODEL_DIRS", dirs)
+            .env("ACTIVE_MVLM_MODEL", "second");
+        command.args(args).stdin(Stdio::null()).output().unwrap()
+    };
+    let dirs = format!("first={},second={}", one.path().display(), two.path().display());
+    assert_eq!(run(&["--greedy", "-p", "a"], &dirs).stdout, b"two\n");
+    let list = String::from_utf8(run(&["--list-models"], &dirs).stdout).unwrap();
+    let list: Vec<Value> = list
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let entry = |alias: &str, folder: &Folder, active| json!({"alias": alias, "path": folder.path(), "active": active});
+    assert_eq!(list, [entry("first", &one, false), entry("second", &two, true)]);
+    assert_eq!(error(&run(&["--list-models"], "first"))["at"], "MVLM_MODEL_DIRS");
+    assert_eq!(error(&run(&["--check"], "first=/x"))["at"], "ACTIVE_MVLM_MODEL");
+    assert!(run(&["--list-models"], "").stdout.is_empty());
+}

@@ -1,0 +1,64 @@
+//! Whether a directory holds a model that would run, without running it.
+
+use std::path::Path;
+
+use ken_types::Error;
+use serde::Serialize;
+
+use crate::config::{Config, Generation};
+use crate::load::{check_folder, ends};
+use crate::model::{Model, linear_layers, own_head};
+use crate::product::Engine;
+use crate::simd::Isa;
+use crate::vocabulary::Encoder;
+use crate::weights::Weights;
+
+/// A model that fits together.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Checked {
+    pub ok: bool,
+    pub model_dir: String,
+    pub parameters: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub width: usize,
+    /// Tokens that prompt and text may have together.
+    pub positions: usize,
+    pub vocabulary: usize,
+    pub weights_bytes: u64,
+}
+
+impl Checked {
+    /// Checks what a start checks: the configuration, names, types and shapes of all tensors, the length of the file, the
+    /// tokenizer. The weights themselves are not read, so one that is not a number is not found here.
+    pub fn of(folder: &Path) -> Result<Checked, Error> {
+        check_folder(folder)?;
+        let config = Config::read(&folder.join("config.json"))?;
+        let generation = Generation::read(&folder.join("generation_config.json"))?;
+        let weights = Weights::open(&folder.join("model.safetensors"))?;
+        ends(&generation, &config)?;
+        let checked = Checked {
+            ok: true,
+            model_dir: folder.display().to_string(),
+            parameters: parameters(&config, &weights),
+            layers: config.n_layer,
+            heads: config.n_head,
+            width: config.n_embd,
+            positions: config.n_positions,
+            vocabulary: config.vocab_size,
+            weights_bytes: weights.identity.length,
+        };
+        Model::new(config, weights, &Engine::new(1, Isa::Scalar))?;
+        Encoder::read(folder)?.vocabulary(checked.vocabulary)?;
+        Ok(checked)
+    }
+}
+
+/// Numbers that were learned; tied output weights count once.
+fn parameters(config: &Config, weights: &Weights) -> usize {
+    let width = config.n_embd;
+    let layers = linear_layers(config).map(|(_, inputs, outputs)| (inputs + 1) * outputs);
+    let block = layers.iter().sum::<usize>() + 4 * width;
+    let tables = 1 + usize::from(own_head(config, weights).is_some());
+    (tables * config.vocab_size + config.n_positions + 2) * width + config.n_layer * block
+}
