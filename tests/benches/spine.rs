@@ -16,7 +16,7 @@ use figures::{Samples, per_second, row, title};
 use ken_tests::{Client, System, binary};
 use ken_types::ops::store::{
     AppendEvents, ClaimSubmissions, Lease, SettleSubmission, SubmissionsAppend, SubmissionsClaim,
-    SubmissionsSettle,
+    SubmissionsSettle, Work,
 };
 use ken_wire::Connection;
 use serde_json::{Value, json};
@@ -280,6 +280,7 @@ impl Holder {
             let deadline = tokio::time::Instant::now() + TIME;
             let connection = Connection::open(&socket, deadline).await.expect("the store");
             let args = ClaimSubmissions {
+                work: Work::Turns,
                 holder: "bench".into(),
                 max: 64,
                 wait_ms: 5_000,

@@ -40,8 +40,8 @@ impl Background {
         exchanges: u32,
     ) -> Result<Background, Error> {
         let limit = match claim.kind {
-            SubmissionKind::Prompt => exchanges,
             SubmissionKind::Compact => COMPACTED,
+            _ => exchanges,
         };
         let history = ReadHistory {
             instance: claim.instance.clone(),
@@ -78,8 +78,8 @@ impl Background {
         };
         let reason = match claim.kind {
             SubmissionKind::Compact => "manual",
-            SubmissionKind::Prompt if messages > 0 && estimated_tokens >= budget.compaction() => "threshold",
-            SubmissionKind::Prompt => return None,
+            _ if messages > 0 && estimated_tokens >= budget.compaction() => "threshold",
+            _ => return None,
         };
         Some(Planned {
             reason,

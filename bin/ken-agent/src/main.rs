@@ -3,10 +3,8 @@
 mod answer;
 mod background;
 mod budget;
-mod claims;
 mod course;
 mod envelope;
-mod leases;
 mod model;
 mod passage;
 mod record;
@@ -23,15 +21,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ken_claims::{Claiming, Held, Worker};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
+use ken_types::ops::store::{Claim, Work};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
-use crate::claims::{Claiming, Work};
-use crate::model::WireModel;
+use crate::model::{Model, WireModel};
 use crate::seams::{ListedMayRun, NoTools, NoWorkers, Seams, ShippedRules};
-use crate::store::WireStore;
+use crate::store::{Store, WireStore};
 use crate::submission::Agent;
 
 fn main() -> ExitCode {
@@ -44,26 +44,35 @@ fn main() -> ExitCode {
     ken_service::run(program, start)
 }
 
-struct Numbers(Arc<Work>);
+/// Submissions at a time.
+const AT_ONCE: usize = 64;
+
+impl<S: Store, M: Model> Worker for Agent<S, M> {
+    async fn work(&self, claim: Claim, aborted: watch::Receiver<bool>) -> Result<(), Error> {
+        self.run(claim, aborted).await.map(drop)
+    }
+}
+
+struct Numbers(Arc<Held>);
 
 impl Daemon for Numbers {
     fn stats(&self) -> Map<String, Value> {
-        let work = &self.0;
+        let held = &self.0;
         let count = |counter: &std::sync::atomic::AtomicU64| json!(counter.load(Ordering::Relaxed));
         Map::from_iter([
-            ("claimed".to_owned(), count(&work.claimed)),
-            ("settled".to_owned(), count(&work.settled)),
-            ("lost".to_owned(), count(&work.lost)),
-            ("running".to_owned(), json!(work.running())),
+            ("claimed".to_owned(), count(&held.claimed)),
+            ("settled".to_owned(), count(&held.settled)),
+            ("lost".to_owned(), count(&held.lost)),
+            ("running".to_owned(), json!(held.running())),
         ])
     }
 }
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numbers>), Error> {
     let store = start.places.socket("store");
-    let work = Arc::new(Work::default());
+    let held = Arc::new(Held::default());
     let claiming = Claiming {
-        agent: Agent {
+        worker: Agent {
             store: WireStore::new(Pool::new(store.clone())),
             model: WireModel::new(start.places.socket("model")),
             seams: Seams {
@@ -73,13 +82,15 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numb
                 workers: Arc::new(NoWorkers),
             },
         },
-        work: work.clone(),
+        held: held.clone(),
+        work: Work::Turns,
+        at_once: AT_ONCE,
         socket: store,
         holder: format!("ken-agent {}", std::process::id()),
     };
     start.tasks.spawn(claiming.run(start.stop.clone()));
     Ok((
         Table::new("agent", env!("CARGO_PKG_VERSION")),
-        Arc::new(Numbers(work)),
+        Arc::new(Numbers(held)),
     ))
 }

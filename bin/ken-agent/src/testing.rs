@@ -26,6 +26,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         },
         attempt: 1,
         kind: SubmissionKind::Prompt,
+        workflow: None,
         instance: "tui-1".into(),
         stream: "agents/orchestrator/tui-1".into(),
         text: text.into(),

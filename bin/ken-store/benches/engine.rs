@@ -255,6 +255,7 @@ async fn turn(store: &Store, connection: u64, session: &SessionId) {
     let id = mint.submission();
     store.accept(prompt(session, &mut mint, &id)).await.unwrap();
     let ask = ClaimSubmissions {
+        work: Work::Turns,
         holder: "bench".into(),
         max: 1,
         wait_ms: 10_000,
@@ -393,7 +394,7 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         timed(2, &mut || {
             for _ in &sessions {
                 each(&mut *writes, &mut |writes, change| {
-                    claims.extend(writes.claim(1, change).unwrap())
+                    claims.extend(writes.claim(Work::Turns, 1, change).unwrap())
                 });
             }
         });
@@ -522,6 +523,7 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
         let submission = mint.submission();
         store.accept(prompt(&id, &mut mint, &submission)).await.unwrap();
         let ask = ClaimSubmissions {
+            work: Work::Turns,
             holder: "bench".into(),
             max: 1,
             wait_ms: 10_000,
@@ -558,6 +560,7 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
         let submission = mint.submission();
         store.accept(prompt(&id, &mut mint, &submission)).await.unwrap();
         let ask = ClaimSubmissions {
+            work: Work::Turns,
             holder: "bench".into(),
             max: 1,
             wait_ms: 10_000,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ken_types::id::SubmissionId;
+use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
@@ -33,7 +34,9 @@ pub enum Effect {
     /// A submission was settled, or began or ceased to wait for a decision.
     Stands(Arc<Standing>),
     /// There is work that may be claimed.
-    Opened,
+    Opened(Work),
+    /// Something for the system's stream: its type and its fields. Written before the commit ([`Writes::record`]).
+    Happened(&'static str, Value),
     /// The holder shall end this submission as aborted.
     AbortWanted(SubmissionId),
     /// The holder lives, on this connection.
@@ -80,7 +83,7 @@ pub trait Writes: Send {
     fn accept(&mut self, args: &Accept, change: &mut Change) -> Result<Accepted, Error>;
     fn admit(&mut self, args: &Admit, change: &mut Change) -> Result<Admission, Error>;
     /// Hands out work, oldest first. The leases count from the commit on.
-    fn claim(&mut self, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error>;
+    fn claim(&mut self, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error>;
     /// Which of these leases are still the newest; those are held again if they had been let go.
     fn renew(
         &mut self,
@@ -95,18 +98,24 @@ pub trait Writes: Send {
     fn append(&mut self, args: &AppendEvents, change: &mut Change) -> Result<Appended, Error>;
     fn settle(&mut self, args: &SettleSubmission, change: &mut Change) -> Result<Appended, Error>;
     fn abort(&mut self, args: &OfInstance, change: &mut Change) -> Result<AbortedSubmissions, Error>;
+    fn admit_run(&mut self, args: &AdmitRun, change: &mut Change) -> Result<(), Error>;
+    fn end_run(&mut self, args: &EndRun, change: &mut Change) -> Result<RunRecord, Error>;
+    fn abort_run(&mut self, args: &ByRun, change: &mut Change) -> Result<AbortedRun, Error>;
+    /// Writes what has happened in the transaction to the system's stream.
+    fn record(&mut self, change: &mut Change) -> Result<(), Error>;
     /// Leases that were held when the store ended last.
     fn old_leases(&mut self) -> Result<Vec<OldLease>, Error>;
 
     fn put_knowledge(&mut self, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error>;
-    fn delete_knowledge(&mut self, args: &ById) -> Result<(), Error>;
+    fn delete_knowledge(&mut self, args: &ById, change: &mut Change) -> Result<(), Error>;
     fn reindex(&mut self, args: &KeyedJob, change: &mut Change) -> Result<Job, Error>;
 
     fn begin_key(&mut self, args: &BeginKey, now: Timestamp) -> Result<KeyState, Error>;
     fn finish_key(&mut self, args: &FinishKey) -> Result<(), Error>;
 
-    /// One slice of what can wait: a piece of the index, some keys that are too old. True when there is more.
-    fn background(&mut self, now: Timestamp) -> Result<bool, Error>;
+    /// One slice of what can wait: a piece of the index, some keys and system events that are too old. True when there
+    /// is more.
+    fn background(&mut self, change: &mut Change) -> Result<bool, Error>;
 }
 
 /// The reads. Each sees one state of the database.
@@ -115,6 +124,8 @@ pub trait Reads: Send {
     fn transcript(&mut self, args: &ReadTranscript) -> Result<Box<RawValue>, Error>;
     fn standing(&mut self, id: &SubmissionId) -> Result<Standing, Error>;
     fn history(&mut self, args: &ReadHistory) -> Result<History, Error>;
+    fn get_run(&mut self, args: &ByRun) -> Result<RunRecord, Error>;
+    fn list_runs(&mut self, args: &ListRuns) -> Result<RunPage, Error>;
     fn read_stream(&mut self, args: &ReadStream) -> Result<StreamPage, Error>;
     fn get_knowledge(&mut self, args: &ById) -> Result<KnowledgeRecord, Error>;
     fn list_knowledge(&mut self, args: &ListKnowledge) -> Result<KnowledgePage, Error>;

@@ -11,6 +11,7 @@ use ken_store::Store;
 use ken_store::clock::SystemClock;
 use ken_store::sqlite::Sqlite;
 use ken_types::Error;
+use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
 use ken_wire::{ConnectionId, Daemon, Table};
 use serde_json::{Map, Value};
@@ -98,6 +99,11 @@ fn table() -> Table<Part> {
         SubmissionsSettle => settle,
         SubmissionsAbort => abort,
         SubmissionsHistory => history,
+        RunsAdmit => admit_run,
+        RunsEnd => end_run,
+        RunsAbort => abort_run,
+        RunsGet => get_run,
+        RunsList => list_runs,
         StreamsRead => read_stream,
         KnowledgePut => put_knowledge,
         KnowledgeGet => get_knowledge,

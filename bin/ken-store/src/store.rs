@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
-use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
+use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS, PAGE_RUNS};
 use ken_types::ops::Nothing;
+use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -158,7 +159,9 @@ impl Store {
         if args.max > CLAIM {
             return Err(Error::invalid("/max", format!("max is 0 to {CLAIM}")));
         }
-        let mut answer = self.writer.claim(connection, args.max, args.wait_ms > 0)?;
+        let mut answer = self
+            .writer
+            .claim(connection, args.work, args.max, args.wait_ms > 0)?;
         // One that does not wait is answered at once: the time is for the store to get to it.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
         match timeout_at(until(wait_ms), &mut answer).await {
@@ -210,6 +213,34 @@ impl Store {
         self.read(args, |reads, args| reads.history(args)).await
     }
 
+    pub async fn admit_run(&self, args: AdmitRun) -> Result<Nothing, Error> {
+        self.writer
+            .write(move |writes, change| writes.admit_run(&args, change))
+            .await?;
+        Ok(Nothing {})
+    }
+
+    pub async fn end_run(&self, args: EndRun) -> Result<RunRecord, Error> {
+        self.writer
+            .write(move |writes, change| writes.end_run(&args, change))
+            .await
+    }
+
+    pub async fn abort_run(&self, args: ByRun) -> Result<AbortedRun, Error> {
+        self.writer
+            .write(move |writes, change| writes.abort_run(&args, change))
+            .await
+    }
+
+    pub async fn get_run(&self, args: ByRun) -> Result<RunRecord, Error> {
+        self.read(args, |reads, args| reads.get_run(args)).await
+    }
+
+    pub async fn list_runs(&self, args: ListRuns) -> Result<RunPage, Error> {
+        check::limit(args.limit, PAGE_RUNS)?;
+        self.read(args, |reads, args| reads.list_runs(args)).await
+    }
+
     /// A page; waits for its first entry if there is none, then gathers more for a moment.
     pub async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
         check_read(&args)?;
@@ -257,7 +288,7 @@ impl Store {
 
     pub async fn delete_knowledge(&self, args: ById) -> Result<Nothing, Error> {
         self.writer
-            .write(move |writes, _| writes.delete_knowledge(&args))
+            .write(move |writes, change| writes.delete_knowledge(&args, change))
             .await?;
         Ok(Nothing {})
     }

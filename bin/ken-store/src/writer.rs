@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ken_types::Error;
-use ken_types::ops::store::{Claims, Lease};
+use ken_types::ops::store::{Claims, Lease, Work};
 use tokio::sync::oneshot;
 
 use crate::ConnectionId;
@@ -43,6 +43,7 @@ pub(crate) enum Order {
 /// A holder that waits for work.
 pub(crate) struct PendingClaim {
     pub(crate) connection: ConnectionId,
+    pub(crate) work: Work,
     pub(crate) most: u32,
     /// Whether it stays until there is something, or hears at once that there is nothing.
     pub(crate) waits: bool,
@@ -156,7 +157,7 @@ impl Writer {
             watch,
             leases,
             pending: VecDeque::new(),
-            maybe_open: true,
+            maybe_open: Openings::all(),
             background_at: clock.elapsed_ms(),
             retry_at: 0,
             clock,
@@ -190,12 +191,14 @@ impl Writer {
     pub(crate) fn claim(
         &self,
         connection: ConnectionId,
+        work: Work,
         most: u32,
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
         self.queue.push(Order::Claim(PendingClaim {
             connection,
+            work,
             most,
             waits,
             reply,
@@ -243,11 +246,38 @@ struct Loop {
     leases: Leases,
     /// Holders without work, longest waiting first.
     pending: VecDeque<PendingClaim>,
-    /// Whether looking for work may find some.
-    maybe_open: bool,
+    maybe_open: Openings,
     background_at: i64,
     /// After a failure: when the thread tries by itself again.
     retry_at: i64,
+}
+
+/// For which work a look may find some.
+#[derive(Debug, Clone, Copy)]
+struct Openings {
+    turns: bool,
+    runs: bool,
+}
+
+impl Openings {
+    fn all() -> Openings {
+        Openings {
+            turns: true,
+            runs: true,
+        }
+    }
+
+    fn of(&mut self, work: Work) -> &mut bool {
+        match work {
+            Work::Turns => &mut self.turns,
+            Work::Runs => &mut self.runs,
+        }
+    }
+
+    /// Whether a look for this holder may find something.
+    fn fits(mut self, claim: &PendingClaim) -> bool {
+        claim.most > 0 && *self.of(claim.work)
+    }
 }
 
 /// One transaction on its way.
@@ -321,7 +351,7 @@ impl Loop {
             Vec::new()
         };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
-        let claiming = self.maybe_open && self.pending.iter().any(|claim| claim.most > 0);
+        let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
         if !idle || claiming {
             match self.transact(&mut batch, &releases, &due) {
                 Ok(()) => self.apply(&mut batch),
@@ -357,6 +387,7 @@ impl Loop {
             )?);
         }
         self.serve_claims(batch)?;
+        self.writes.record(&mut batch.change)?;
         self.writes.commit()?;
         count(&self.counters.writes, batch.jobs.len());
         count(&self.counters.refused, refused);
@@ -386,20 +417,24 @@ impl Loop {
 
     /// Hands out work in the same transaction that has made it.
     fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        let opened = |effect: &Effect| matches!(effect, Effect::Opened);
-        let mut maybe_open = self.maybe_open || batch.change.effects.iter().any(opened);
+        let mut maybe_open = self.maybe_open;
+        for effect in &batch.change.effects {
+            if let Effect::Opened(work) = effect {
+                *maybe_open.of(*work) = true;
+            }
+        }
         let mut left = VecDeque::new();
         while let Some(pending) = self.pending.pop_front() {
-            if !maybe_open || pending.most == 0 {
+            if !maybe_open.fits(&pending) {
                 left.push_back(pending);
                 continue;
             }
-            let claims = self.writes.claim(pending.most, &mut batch.change);
+            let claims = self.writes.claim(pending.work, pending.most, &mut batch.change);
             // Whatever fails here fails the batch; the holder goes on waiting.
-            let claims = claims.inspect_err(|_| self.maybe_open = true);
+            let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
             match claims {
                 Ok(claims) if claims.is_empty() => {
-                    maybe_open = false;
+                    *maybe_open.of(pending.work) = false;
                     left.push_back(pending);
                 }
                 Ok(claims) => batch.claims.push((
@@ -429,23 +464,7 @@ impl Loop {
         for (lease, left) in batch.time_left.drain(..) {
             self.leases.set_time_left(&lease, left, now);
         }
-        for effect in batch.change.effects.drain(..) {
-            match effect {
-                Effect::Appended(new) => {
-                    let topic = Topic::Stream(new.stream.clone());
-                    self.watch.spread(&topic, &News::Entries(new));
-                }
-                Effect::Stands(standing) => {
-                    let topic = Topic::Submission(standing.submission_id.clone());
-                    self.watch.spread(&topic, &News::Stands(standing));
-                }
-                Effect::Opened => {}
-                Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
-                Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
-                Effect::LeaseOver(lease) => self.leases.over(&lease),
-                Effect::Background => self.background_at = now,
-            }
-        }
+        self.spread(std::mem::take(&mut batch.change.effects));
         // Renewed on a connection that has ended since: to be let go at the next look.
         for connection in batch.gone.drain(..) {
             self.leases.let_go_of(connection);
@@ -457,6 +476,28 @@ impl Loop {
             count(&self.counters.claims, claims.claims.len());
             claims.aborts = self.leases.tell_aborts(pending.connection, now);
             self.deliver(pending, claims);
+        }
+    }
+
+    /// What the waiters and the table of leases learn.
+    fn spread(&mut self, effects: Vec<Effect>) {
+        let now = self.clock.elapsed_ms();
+        for effect in effects {
+            match effect {
+                Effect::Appended(new) => {
+                    let topic = Topic::Stream(new.stream.clone());
+                    self.watch.spread(&topic, &News::Entries(new));
+                }
+                Effect::Stands(standing) => {
+                    let topic = Topic::Submission(standing.submission_id.clone());
+                    self.watch.spread(&topic, &News::Stands(standing));
+                }
+                Effect::Opened(_) | Effect::Happened(..) => {}
+                Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
+                Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
+                Effect::LeaseOver(lease) => self.leases.over(&lease),
+                Effect::Background => self.background_at = now,
+            }
         }
     }
 
@@ -496,7 +537,7 @@ impl Loop {
         for (pending, _) in batch.claims.drain(..).rev() {
             self.pending.push_front(pending);
         }
-        self.maybe_open = true;
+        self.maybe_open = Openings::all();
         self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
         for lease in releases {
             // Whoever held it is gone; the next look at the leases finds it silent.
@@ -509,26 +550,31 @@ impl Loop {
         if now < self.background_at.max(self.retry_at) {
             return;
         }
-        let mut more = false;
-        let at = self.clock.now();
-        let writes = &mut self.writes;
-        let done = writes
-            .begin()
-            .and_then(|()| writes.background(at))
-            .and_then(|found| {
-                more = found;
-                writes.commit()
-            });
+        let mut change = Change {
+            now: self.clock.now(),
+            effects: Vec::new(),
+        };
+        let done = self.do_slice(&mut change);
         let pause = match done {
-            Ok(()) if more => SLICE_PAUSE_MS,
-            Ok(()) => ROUND_MS,
+            Ok(more) => {
+                self.spread(change.effects);
+                if more { SLICE_PAUSE_MS } else { ROUND_MS }
+            }
             Err(error) => {
-                writes.rollback();
+                self.writes.rollback();
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
                 ROUND_MS
             }
         };
         self.background_at = self.clock.elapsed_ms() + pause;
+    }
+
+    fn do_slice(&mut self, change: &mut Change) -> Result<bool, Error> {
+        self.writes.begin()?;
+        let more = self.writes.background(change)?;
+        self.writes.record(change)?;
+        self.writes.commit()?;
+        Ok(more)
     }
 }
 

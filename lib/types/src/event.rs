@@ -1,4 +1,4 @@
-//! What happens in an instance, as its stream shows it (`man 5 ken-stream`).
+//! What happens in an instance or a run, as its stream shows it (`man 5 ken-stream`).
 //!
 //! An event is one flat JSON object: `v`, `type`, the fields of its type, then the envelope. Readers ignore types and
 //! fields that they do not know. The recorded events of a submission are also its journal: whoever claims it after a
@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::id::SubmissionId;
+use crate::id::{RunId, SubmissionId};
 use crate::time::Timestamp;
 
 /// The version that every event carries.
@@ -49,6 +49,37 @@ pub struct Place {
     /// On a worker's events only; a reader of the root drops those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_session: Option<String>,
+}
+
+/// One entry of a run's stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEvent {
+    pub v: u8,
+    #[serde(flatten)]
+    pub body: Body,
+    /// From 0 per run, rising, unique.
+    pub event_index: u64,
+    /// Never goes back within a stream.
+    pub timestamp: Timestamp,
+    pub run_id: RunId,
+    pub session: String,
+    pub harness: String,
+}
+
+impl RunEvent {
+    /// Of the run itself, not of a session within it.
+    pub fn new(body: Body, event_index: u64, timestamp: Timestamp, run_id: RunId) -> RunEvent {
+        RunEvent {
+            v: VERSION,
+            body,
+            event_index,
+            timestamp,
+            run_id,
+            session: "default".into(),
+            harness: "default".into(),
+        }
+    }
 }
 
 /// The kinds of events and the fields of each. `operationId`, `turnId` and `taskId` stand in [`Place`], which every
@@ -171,6 +202,26 @@ pub enum Body {
         attributes: Option<Value>,
     },
     Idle,
+    /// The first event of a run. A payload that is too long for an event is replaced by a note; the record has it.
+    RunStart {
+        workflow_name: String,
+        started_at: Timestamp,
+        payload: Value,
+    },
+    /// A run that had lost its holder goes on from its last recorded step.
+    RunResume {
+        workflow_name: String,
+        started_at: Timestamp,
+        payload: Value,
+    },
+    /// The last event of a run. `result` is null beside an error.
+    RunEnd {
+        result: Value,
+        is_error: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<Failure>,
+        duration_ms: u64,
+    },
     SubmissionResumed {
         attempt: u32,
     },

@@ -40,9 +40,13 @@ impl Mint {
         ulid::Ulid::from_parts(ms, self.next()).to_string()
     }
 
-    /// A ULID with the contract's prefix: `op_`, `turn_`, `run_`, `apr_`, `tui:`, `web:`.
+    /// A ULID with the contract's prefix: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
     pub fn prefixed(&mut self, prefix: &str) -> String {
         format!("{prefix}{}", self.ulid())
+    }
+
+    pub fn run(&mut self) -> RunId {
+        RunId(self.prefixed("run_"))
     }
 
     /// A submission: UUID v4, lowercase.
@@ -132,6 +136,10 @@ text_id! {
 text_id! {
     /// One prompt on its way through an instance.
     SubmissionId
+}
+text_id! {
+    /// One execution of a workflow: `run_<ULID>`.
+    RunId
 }
 text_id! {
     /// One message or command that came in: `tui:<ULID>`, `web:<ULID>`, `messenger:<update_id>`.

@@ -23,6 +23,13 @@ pub const WAITING_PROMPTS: u64 = 256;
 pub const CLAIMS: u32 = 10;
 /// From the first claim of a submission to its end, without the time spent waiting for a decision.
 pub const SUBMISSION_MS: i64 = 3_600_000;
+/// Runs of workflows at a time, and how many more may wait.
+pub const RUNS: u64 = 32;
+pub const WAITING_RUNS: u64 = 1_000;
+/// The payload and the result of a run, each as JSON text.
+pub const RUN_BYTES: usize = 1024 * 1024;
+/// The longest page of runs.
+pub const PAGE_RUNS: u32 = 1_000;
 /// How long a holder may be silent, and how often it says that it lives.
 pub const LEASE_MS: i64 = 30_000;
 pub const LEASE_RENEW_MS: u64 = 10_000;
@@ -47,6 +54,9 @@ pub const KNOWLEDGE_TITLE_CHARACTERS: usize = 200;
 pub const KNOWLEDGE_CONTENT_BYTES: usize = 512 * 1024;
 pub const KNOWLEDGE_TAGS: usize = 32;
 pub const KNOWLEDGE_TAG_CHARACTERS: usize = 64;
+
+/// How long events of the system's own stream are kept at least.
+pub const SYSTEM_EVENTS_MS: i64 = 7 * 24 * 3_600_000;
 
 /// How long the answer to an idempotency key is kept.
 pub const KEY_MS: i64 = 24 * 3_600_000;

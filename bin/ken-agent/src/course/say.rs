@@ -15,8 +15,8 @@ use super::{Compacting, Course, Operation};
 impl Plan {
     pub(super) fn operation_kind(&self) -> OperationKind {
         match self.kind {
-            SubmissionKind::Prompt => OperationKind::Prompt,
             SubmissionKind::Compact => OperationKind::Compact,
+            _ => OperationKind::Prompt,
         }
     }
 
@@ -102,8 +102,8 @@ impl Course {
             return Some(ending.failure());
         }
         let is_failed = match plan.kind {
-            SubmissionKind::Prompt => !self.has_answer(),
             SubmissionKind::Compact => self.compacting != Compacting::Done { failed: false },
+            _ => !self.has_answer(),
         };
         is_failed.then(|| self.provider_failure())
     }
@@ -118,8 +118,8 @@ impl Course {
 
     fn result(&self, plan: &Plan) -> TurnResult {
         let text = match plan.kind {
-            SubmissionKind::Prompt => self.text.clone(),
             SubmissionKind::Compact => self.compaction_result(plan),
+            _ => self.text.clone(),
         };
         TurnResult {
             text,

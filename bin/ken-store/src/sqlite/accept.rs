@@ -43,7 +43,7 @@ pub(super) fn accept(connection: &Connection, args: &Accept, change: &mut Change
     };
     let (mut session, created) = open_session(connection, scope, plan.session, change)?;
     if let (Some(found), Some(name)) = (&mut session, name) {
-        sessions::set_name(connection, found, &name)?;
+        sessions::set_name(connection, found, &name, change)?;
     }
     let stream = session
         .as_ref()
@@ -82,18 +82,15 @@ fn open_session(
     connection: &Connection,
     scope: i64,
     session: Where,
-    change: &Change,
+    change: &mut Change,
 ) -> Done<(Option<Found>, bool)> {
     Ok(match session {
         Where::Nowhere => (None, false),
         Where::There(found) => {
-            sessions::touch(connection, found.stream, change.now)?;
+            sessions::touch(connection, &found, change)?;
             (Some(found), false)
         }
-        Where::New(fresh) => (
-            Some(sessions::insert(connection, scope, &fresh, change.now)?),
-            true,
-        ),
+        Where::New(fresh) => (Some(sessions::insert(connection, scope, &fresh, change)?), true),
     })
 }
 
@@ -177,7 +174,7 @@ fn refuse(connection: &Connection, scope: i64, event: &InboundEvent, error: Erro
 }
 
 /// What was answered to an event.
-fn answered(connection: &Connection, id: &str) -> Done<Option<String>> {
+pub(super) fn answered(connection: &Connection, id: &str) -> Done<Option<String>> {
     Ok(first(
         connection,
         "SELECT answer FROM events WHERE id = ?1",
@@ -233,7 +230,7 @@ pub(super) fn admit(connection: &Connection, args: &Admit, change: &mut Change) 
     let event = store_prompt(connection, scope, args, &admission, change)?;
     submissions::admit(connection, &stream, event, &entry, &room, change)?;
     if let Some(found) = session {
-        sessions::touch(connection, found.stream, change.now)?;
+        sessions::touch(connection, &found, change)?;
         if found.title.is_none() {
             sessions::set_title(connection, found.stream, &title(&args.message))?;
         }

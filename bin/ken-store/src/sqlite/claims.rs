@@ -11,7 +11,7 @@ use super::fault::Done;
 use super::settle::{self, Ending};
 use super::streams::Stream;
 use super::submissions::{self, Submission, state_name};
-use super::{all, first, rows, run, scopes, streams};
+use super::{all, first, rows, run, runs, scopes, streams};
 use crate::ConnectionId;
 use crate::backend::{Change, Effect, OldLease};
 
@@ -38,13 +38,21 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<Open> {
     })
 }
 
-pub(super) fn claim(connection: &Connection, most: u32, change: &mut Change) -> Done<Vec<Claim>> {
-    let sql =
-        "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
-               FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
-               WHERE s.open = 1 ORDER BY s.submission LIMIT ?1";
+/// What the two kinds of holders are given, each from an index of its own.
+const TURNS: &str =
+    "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
+     FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
+     WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
+const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, NULL AS scope
+     FROM submissions AS s JOIN events AS e USING (event)
+     WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
+
+pub(super) fn claim(connection: &Connection, work: Work, most: u32, change: &mut Change) -> Done<Vec<Claim>> {
+    let (sql, asked) = match work {
+        Work::Turns => (TURNS, most as usize),
+        Work::Runs => (RUNS, runs::room(connection)?.min(most as usize)),
+    };
     let mut claims = Vec::new();
-    let asked = most as usize;
     loop {
         let most = asked - claims.len();
         let open = all(connection, sql, [rows(most)], read_open)?;
@@ -61,13 +69,20 @@ pub(super) fn claim(connection: &Connection, most: u32, change: &mut Change) -> 
 
 fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Option<Claim>> {
     let found = &open.submission;
-    let stream = streams::by_id(connection, found.stream)?;
+    let mut stream = streams::by_id(connection, found.stream)?;
     let verdict = verdict(found, change.now);
-    if let Some(verdict) = verdict.filter(|_| found.closings >= CLOSINGS) {
+    if let Some(verdict) = verdict.filter(|_| found.closings >= CLOSINGS || is_closed_by_store(found)) {
         tracing::warn!(submission = %found.id, ?verdict, "nobody could close a submission: the store does");
         settle::by_store(connection, found, stream, &ending(verdict), change)?;
         return Ok(None);
     }
+    let (workflow, next_event_index) = match found.kind {
+        SubmissionKind::Workflow => {
+            let (workflow, next) = runs::hand_out(connection, found, &mut stream, change)?;
+            (Some(workflow), next)
+        }
+        SubmissionKind::Prompt | SubmissionKind::Compact => (None, found.next_index),
+    };
     let from = take(connection, found, &stream, verdict.is_some(), change)?;
     let last_timestamp = settle::last_timestamp(connection, &stream)?;
     Ok(Some(Claim {
@@ -78,11 +93,12 @@ fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Op
         attempt: found.attempt + 1,
         kind: found.kind,
         instance: stream.instance().to_owned(),
+        workflow,
         images: parsed(open.images)?.unwrap_or_default(),
         context: parsed(open.context)?,
         text: open.text,
         scope: open.scope,
-        next_event_index: found.next_index,
+        next_event_index,
         recorded_from: Offset::end(from),
         last_timestamp,
         time_left_ms: found.time_left(change.now),
@@ -91,17 +107,26 @@ fn hand_out(connection: &Connection, open: Open, change: &mut Change) -> Done<Op
     }))
 }
 
+/// Whether there is nothing left to say by a holder when it has to end: a run has no message that could be cut.
+fn is_closed_by_store(found: &Submission) -> bool {
+    found.kind == SubmissionKind::Workflow
+}
+
 /// Gives the submission a new lease; how many entries are before its first own one.
 fn take(
     connection: &Connection,
     found: &Submission,
     stream: &Stream,
     closing: bool,
-    change: &Change,
+    change: &mut Change,
 ) -> Done<u64> {
     // One that waits for a decision goes on waiting, whoever holds it.
     let (state, from) = match found.state {
-        State::Queued => (State::Running, stream.entries),
+        State::Queued if is_closed_by_store(found) => (State::Running, found.recorded_from),
+        State::Queued => {
+            submissions::moved(connection, found, State::Running, change)?;
+            (State::Running, stream.entries)
+        }
         state => (state, found.recorded_from),
     };
     let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
@@ -190,12 +215,15 @@ pub(super) fn release(connection: &Connection, lease: &Lease, change: &mut Chang
     if let Some(found) = of_lease(connection, lease)?
         && !found.open
     {
-        run(
-            connection,
-            "UPDATE submissions SET open = 1 WHERE submission = ?1",
-            [found.submission],
-        )?;
-        change.effects.push(Effect::Opened);
+        let verdict = verdict(&found, change.now).filter(|_| is_closed_by_store(&found));
+        if let Some(verdict) = verdict {
+            let stream = streams::by_id(connection, found.stream)?;
+            settle::by_store(connection, &found, stream, &ending(verdict), change)?;
+        } else {
+            let sql = "UPDATE submissions SET open = 1 WHERE submission = ?1";
+            run(connection, sql, [found.submission])?;
+            change.effects.push(Effect::Opened(submissions::work(&found)));
+        }
     }
     change.effects.push(Effect::LeaseOver(lease.clone()));
     Ok(())

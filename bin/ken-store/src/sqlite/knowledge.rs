@@ -1,14 +1,15 @@
 //! Knowledge entries. Their ids come from what they say, so the same entry posted twice is one.
 
+use ken_types::Error;
 use ken_types::ops::store::*;
-use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, Row, params};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::fault::Done;
 use super::search::{Index, best};
-use super::{all, first, realm, run, time};
+use super::{all, first, realm, run, system, time};
+use crate::backend::Change;
 use crate::check;
 use crate::cursor::List;
 use crate::terms::Query;
@@ -80,7 +81,11 @@ pub(super) fn get(connection: &Connection, args: &ById) -> Done<KnowledgeRecord>
     by_id(connection, &args.id)
 }
 
-pub(super) fn put(connection: &Connection, args: &PutKnowledge, now: Timestamp) -> Done<KnowledgeRecord> {
+pub(super) fn put(
+    connection: &Connection,
+    args: &PutKnowledge,
+    change: &mut Change,
+) -> Done<KnowledgeRecord> {
     check::knowledge(args)?;
     let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at)
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
@@ -96,12 +101,13 @@ pub(super) fn put(connection: &Connection, args: &PutKnowledge, now: Timestamp) 
         args.conversation_id,
         serde_json::to_string(&args.tags)?,
         args.created_by,
-        now.millis(),
+        change.now.millis(),
     ];
     let entry: Option<i64> = first(connection, sql, values, |row| row.get(0))?;
     if let Some(entry) = entry {
         index(connection, entry)?;
     }
+    system::happened(change, "knowledge.added", json!({"id": id, "status": "ok"}));
     by_id(connection, &id)
 }
 
@@ -121,7 +127,7 @@ pub(super) fn index(connection: &Connection, entry: i64) -> Done<()> {
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, args: &ById) -> Done<()> {
+pub(super) fn delete(connection: &Connection, args: &ById, change: &mut Change) -> Done<()> {
     let sql = "DELETE FROM knowledge WHERE id = ?1 RETURNING entry";
     let entry: Option<i64> = first(connection, sql, [&args.id], |row| row.get(0))?;
     let Some(entry) = entry else {
@@ -132,6 +138,11 @@ pub(super) fn delete(connection: &Connection, args: &ById) -> Done<()> {
         "DELETE FROM knowledge_index WHERE rowid = ?1",
         [entry],
     )?;
+    system::happened(
+        change,
+        "knowledge.deleted",
+        json!({"id": args.id, "status": "ok"}),
+    );
     Ok(())
 }
 

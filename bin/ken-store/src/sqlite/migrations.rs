@@ -5,10 +5,36 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: [&str; 1] = [FIRST];
+pub(crate) const STEPS: [&str; 2] = [FIRST, RUNS];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Runs of workflows, each a submission of its own kind, and the system's own stream.
+const RUNS: &str = "
+CREATE TABLE runs (
+  submission INTEGER PRIMARY KEY REFERENCES submissions,
+  workflow   TEXT NOT NULL,
+  status     TEXT NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER,
+  result     TEXT,
+  error      TEXT
+) STRICT;
+CREATE INDEX runs_by_status ON runs (status, submission);
+CREATE INDEX runs_by_workflow ON runs (workflow, submission);
+DROP INDEX submissions_open;
+CREATE INDEX turns_open ON submissions (submission) WHERE open = 1 AND kind <> 'workflow';
+CREATE INDEX runs_open ON submissions (submission) WHERE open = 1 AND kind = 'workflow';
+CREATE INDEX runs_live ON submissions (state, open) WHERE live = 1 AND kind = 'workflow';
+-- The system's own stream. It lies by itself: every change adds to it, always at its end. The newest always stays, so
+-- that numbers are not given twice.
+CREATE TABLE happenings (
+  number INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  body   TEXT NOT NULL
+) STRICT;
+";
 
 const FIRST: &str = "
 -- On whose behalf. key is the JSON array of the other columns, because an absent thread equals only an absent one.

@@ -11,18 +11,21 @@ mod migrations;
 mod open;
 mod realm;
 mod reindex;
+mod runs;
 mod scopes;
 mod search;
 mod sessions;
 mod settle;
 mod streams;
 mod submissions;
+mod system;
 mod transcript;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::id::SubmissionId;
+use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -197,8 +200,8 @@ impl Writes for SqliteWriter {
         by!(self, accept::admit, args, change)
     }
 
-    fn claim(&mut self, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
-        by!(self, claims::claim, most, change)
+    fn claim(&mut self, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
+        by!(self, claims::claim, work, most, change)
     }
 
     fn renew(
@@ -230,16 +233,32 @@ impl Writes for SqliteWriter {
         by!(self, submissions::abort, args, change)
     }
 
+    fn admit_run(&mut self, args: &AdmitRun, change: &mut Change) -> Result<(), Error> {
+        by!(self, runs::admit, args, change)
+    }
+
+    fn end_run(&mut self, args: &EndRun, change: &mut Change) -> Result<RunRecord, Error> {
+        by!(self, runs::end, args, change)
+    }
+
+    fn abort_run(&mut self, args: &ByRun, change: &mut Change) -> Result<AbortedRun, Error> {
+        by!(self, runs::abort, args, change)
+    }
+
+    fn record(&mut self, change: &mut Change) -> Result<(), Error> {
+        by!(self, system::record, change)
+    }
+
     fn old_leases(&mut self) -> Result<Vec<OldLease>, Error> {
         by!(self, claims::old_leases)
     }
 
     fn put_knowledge(&mut self, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error> {
-        by!(self, knowledge::put, args, change.now)
+        by!(self, knowledge::put, args, change)
     }
 
-    fn delete_knowledge(&mut self, args: &ById) -> Result<(), Error> {
-        by!(self, knowledge::delete, args)
+    fn delete_knowledge(&mut self, args: &ById, change: &mut Change) -> Result<(), Error> {
+        by!(self, knowledge::delete, args, change)
     }
 
     fn reindex(&mut self, args: &KeyedJob, change: &mut Change) -> Result<Job, Error> {
@@ -254,10 +273,11 @@ impl Writes for SqliteWriter {
         by!(self, keys::finish, args)
     }
 
-    fn background(&mut self, now: Timestamp) -> Result<bool, Error> {
-        let indexing = by!(self, reindex::slice, now)?;
-        let pruning = by!(self, keys::prune, now)?;
-        Ok(indexing || pruning)
+    fn background(&mut self, change: &mut Change) -> Result<bool, Error> {
+        let indexing = by!(self, reindex::slice, change)?;
+        let pruning = by!(self, keys::prune, change.now)?;
+        let forgetting = by!(self, system::prune, change.now)?;
+        Ok(indexing || pruning || forgetting)
     }
 }
 
@@ -299,8 +319,19 @@ impl Reads for SqliteReader {
         self.read(|connection| history::read(connection, args))
     }
 
+    fn get_run(&mut self, args: &ByRun) -> Result<RunRecord, Error> {
+        self.read(|connection| runs::get(connection, args))
+    }
+
+    fn list_runs(&mut self, args: &ListRuns) -> Result<RunPage, Error> {
+        self.read(|connection| runs::list(connection, args))
+    }
+
     fn read_stream(&mut self, args: &ReadStream) -> Result<StreamPage, Error> {
-        self.read(|connection| streams::read(connection, args))
+        self.read(|connection| match args.stream.as_str() {
+            system::SYSTEM => system::read(connection, args),
+            _ => streams::read(connection, args),
+        })
     }
 
     fn get_knowledge(&mut self, args: &ById) -> Result<KnowledgeRecord, Error> {

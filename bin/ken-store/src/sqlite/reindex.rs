@@ -4,9 +4,10 @@
 use ken_types::ops::store::{ById, Job, KeyedJob};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, Row, params};
+use serde_json::json;
 
 use super::fault::Done;
-use super::{all, count, first, knowledge, rows, run, time};
+use super::{all, count, first, knowledge, rows, run, system, time};
 use crate::backend::{Change, Effect};
 
 /// Entries and bytes that one slice indexes.
@@ -40,26 +41,29 @@ pub(super) fn start(connection: &Connection, args: &KeyedJob, change: &mut Chang
                SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
     run(connection, sql, params![args.id, change.now.millis()])?;
     change.effects.push(Effect::Background);
+    tell(&args.id, "running", change);
     job(connection, &ById { id: args.id.clone() })
 }
 
 /// Indexes the next entries of the job that runs. True when there is more to do.
-pub(super) fn slice(connection: &Connection, now: Timestamp) -> Done<bool> {
-    let sql = "SELECT job, reached, until FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
+pub(super) fn slice(connection: &Connection, change: &mut Change) -> Done<bool> {
+    let sql = "SELECT job, id, reached, until FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
     let running = first(connection, sql, [], |row| {
         Ok((
             row.get::<_, i64>("job")?,
+            row.get::<_, String>("id")?,
             row.get::<_, i64>("reached")?,
             row.get::<_, i64>("until")?,
         ))
     })?;
-    let Some((job, reached, until)) = running else {
+    let Some((job, id, reached, until)) = running else {
         return Ok(false);
     };
     let entries = next_entries(connection, reached, until)?;
     let Some(last) = entries.last().copied() else {
         let sql = "UPDATE jobs SET status = 'ok', finished_at = ?2, total = done WHERE job = ?1";
-        run(connection, sql, params![job, now.millis()])?;
+        run(connection, sql, params![job, change.now.millis()])?;
+        tell(&id, "ok", change);
         return Ok(true);
     };
     // Whatever the index still holds of entries that are gone goes with this.
@@ -74,6 +78,14 @@ pub(super) fn slice(connection: &Connection, now: Timestamp) -> Done<bool> {
     let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
     run(connection, sql, params![job, last, rows(entries.len())])?;
     Ok(true)
+}
+
+fn tell(job: &str, status: &str, change: &mut Change) {
+    system::happened(
+        change,
+        "knowledge.reindex",
+        json!({"jobId": job, "status": status}),
+    );
 }
 
 fn next_entries(connection: &Connection, after: i64, until: i64) -> Done<Vec<i64>> {

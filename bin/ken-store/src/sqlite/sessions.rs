@@ -4,9 +4,10 @@ use ken_types::id::{Origin, SessionId};
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, Row, params};
+use serde_json::json;
 
 use super::fault::{Done, Fault};
-use super::{all, first, run, scopes, streams, submissions, time};
+use super::{all, first, run, scopes, streams, submissions, system, time};
 use crate::backend::Change;
 use crate::cursor::List;
 
@@ -19,6 +20,7 @@ pub(super) struct Found {
     pub(super) origin: Origin,
     pub(super) title: Option<String>,
     pub(super) name: Option<String>,
+    archived: bool,
 }
 
 impl Found {
@@ -58,6 +60,7 @@ fn read_found(row: &Row<'_>) -> rusqlite::Result<Found> {
         origin: origin(row.get_ref("origin")?.as_str()?),
         title: row.get("title")?,
         name: row.get("name")?,
+        archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
     })
 }
 
@@ -107,8 +110,9 @@ pub(super) fn insert(
     connection: &Connection,
     scope: i64,
     fresh: &FreshSession,
-    now: Timestamp,
+    change: &mut Change,
 ) -> Done<Found> {
+    let now = change.now;
     let stream = streams::of_instance(connection, fresh.id.as_str(), now)?;
     let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
     run(
@@ -122,20 +126,38 @@ pub(super) fn insert(
             now.millis()
         ],
     )?;
-    Ok(Found {
+    let found = Found {
         stream: stream.id,
         id: fresh.id.clone(),
         scope,
         origin: fresh.origin,
         title: None,
         name: None,
-    })
+        archived: false,
+    };
+    tell(connection, "session.created", &found, change)?;
+    Ok(found)
+}
+
+/// Tells consoles what became of a session.
+fn tell(connection: &Connection, kind: &'static str, found: &Found, change: &mut Change) -> Done<()> {
+    let sql = "SELECT connector FROM scopes WHERE scope = ?1";
+    let connector: Option<String> = first(connection, sql, [found.scope], |row| row.get(0))?;
+    system::happened(
+        change,
+        kind,
+        json!({"sessionId": found.id, "connector": connector}),
+    );
+    Ok(())
 }
 
 /// A session was used: it is the newest now, and back if it was archived.
-pub(super) fn touch(connection: &Connection, stream: i64, now: Timestamp) -> Done<()> {
+pub(super) fn touch(connection: &Connection, found: &Found, change: &mut Change) -> Done<()> {
     let sql = "UPDATE sessions SET updated_at = max(updated_at, ?2), archived_at = NULL WHERE stream = ?1";
-    run(connection, sql, params![stream, now.millis()])?;
+    run(connection, sql, params![found.stream, change.now.millis()])?;
+    if found.archived {
+        tell(connection, "session.restored", found, change)?;
+    }
     Ok(())
 }
 
@@ -145,14 +167,19 @@ pub(super) fn set_title(connection: &Connection, stream: i64, title: &str) -> Do
     Ok(())
 }
 
-pub(super) fn set_name(connection: &Connection, found: &mut Found, name: &str) -> Done<()> {
+pub(super) fn set_name(
+    connection: &Connection,
+    found: &mut Found,
+    name: &str,
+    change: &mut Change,
+) -> Done<()> {
     run(
         connection,
         "UPDATE sessions SET name = ?2 WHERE stream = ?1",
         params![found.stream, name],
     )?;
     found.name = Some(name.to_owned());
-    Ok(())
+    tell(connection, "session.renamed", found, change)
 }
 
 pub(super) fn create(
@@ -168,7 +195,7 @@ pub(super) fn create(
         id: args.id.clone(),
         origin: args.origin,
     };
-    Ok(insert(connection, scope, &fresh, change.now)?.opened(true))
+    Ok(insert(connection, scope, &fresh, change)?.opened(true))
 }
 
 pub(super) fn resume(
@@ -178,7 +205,7 @@ pub(super) fn resume(
 ) -> Done<OpenSession> {
     let scope = scopes::find(connection, &args.scope)?;
     if let Some(found) = select(connection, scope, &args.selector)? {
-        touch(connection, found.stream, change.now)?;
+        touch(connection, &found, change)?;
         return Ok(found.opened(false));
     }
     let Some(fresh) = &args.fresh else {
@@ -188,7 +215,7 @@ pub(super) fn resume(
     // The first try of the same call may have made it.
     let made = match by_id(connection, fresh.id.as_str())? {
         Some(found) => found.owned_by(Some(scope))?,
-        None => insert(connection, scope, fresh, change.now)?,
+        None => insert(connection, scope, fresh, change)?,
     };
     Ok(made.opened(true))
 }
@@ -204,7 +231,9 @@ pub(super) fn archive(connection: &Connection, args: &OwnedSession, change: &mut
         return Err(error.hint("cancel it, or wait for it").into());
     }
     let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
-    run(connection, sql, params![found.stream, change.now.millis()])?;
+    if run(connection, sql, params![found.stream, change.now.millis()])? > 0 {
+        tell(connection, "session.archived", &found, change)?;
+    }
     Ok(())
 }
 

@@ -4,14 +4,14 @@ use ken_types::event::{Body, Event, Failure, Outcome, Place, TurnResult, VERSION
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset, Timestamp};
 use rusqlite::{Connection, params};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::fault::Done;
 use super::streams::{self, Stream};
 use super::submissions::{self, Submission, outcome_state, state_name};
-use super::{first, memory, run, transcript};
+use super::{first, memory, run, runs, system, transcript};
 use crate::backend::{Change, Effect};
 use crate::check;
 
@@ -45,13 +45,13 @@ impl Ending<'_> {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> Outcome {
         self.outcome.unwrap_or(Outcome::Failed)
     }
 }
 
 /// The submission of a lease that is the newest; else `conflict`.
-fn held(connection: &Connection, lease: &Lease) -> Done<Submission> {
+pub(super) fn held(connection: &Connection, lease: &Lease) -> Done<Submission> {
     let found = submissions::find(connection, &lease.submission_id)?;
     if found.lease == lease.number && found.lease > 0 {
         return Ok(found);
@@ -160,6 +160,9 @@ fn set_approvals(
     } else {
         State::Waiting
     };
+    if state != found.state {
+        submissions::moved(connection, found, state, change)?;
+    }
     let (approvals, now) = (serde_json::to_string(&open)?, change.now.millis());
     run(
         connection,
@@ -189,6 +192,9 @@ pub(super) fn settle(
     change: &mut Change,
 ) -> Done<Appended> {
     let found = held(connection, &args.lease)?;
+    if found.kind == SubmissionKind::Workflow {
+        return Err(Error::invalid("/lease", "a run is ended with runs.end").into());
+    }
     if found.state.is_settled() {
         return settled_before(connection, &found);
     }
@@ -228,6 +234,9 @@ pub(super) fn by_store(
     ending: &Ending<'_>,
     change: &mut Change,
 ) -> Done<()> {
+    if found.kind == SubmissionKind::Workflow {
+        return runs::by_store(connection, found, stream, ending, change);
+    }
     let last = last_timestamp(connection, &stream)?;
     let event = Event {
         v: VERSION,
@@ -296,7 +305,7 @@ fn finish(
                 text.map(str::to_owned).or(exchange.answer).unwrap_or_default(),
             )
         }
-        SubmissionKind::Compact => (None, text.unwrap_or_default().to_owned()),
+        SubmissionKind::Compact | SubmissionKind::Workflow => (None, text.unwrap_or_default().to_owned()),
     };
     let turn = count_turn(connection, found, ending)?;
     let sql = "INSERT INTO exchanges
@@ -319,6 +328,9 @@ fn finish(
         memory::remember(connection, found, &answer)?;
     }
     submissions::open_next(connection, found.stream, change)?;
+    let fields =
+        json!({"sessionId": stream.instance(), "submissionId": found.id, "outcome": ending.outcome()});
+    system::happened(change, "submission.settled", fields);
     tell(found, state, ending, change);
     Ok(())
 }
@@ -334,7 +346,7 @@ fn count_turn(connection: &Connection, found: &Submission, ending: &Ending<'_>) 
             "INSERT INTO instances (stream, compactions) VALUES (?1, 1)
              ON CONFLICT DO UPDATE SET compactions = compactions + 1 RETURNING NULL"
         }
-        (SubmissionKind::Compact, _) => return Ok(None),
+        (SubmissionKind::Compact | SubmissionKind::Workflow, _) => return Ok(None),
     };
     let turn = first(connection, sql, [found.stream], |row| row.get(0))?.flatten();
     if let Some(summary) = ending.summary {
@@ -344,7 +356,8 @@ fn count_turn(connection: &Connection, found: &Submission, ending: &Ending<'_>) 
     Ok(turn)
 }
 
-fn tell(found: &Submission, state: State, ending: &Ending<'_>, change: &mut Change) {
+/// Who held it and who waits for it.
+pub(super) fn tell(found: &Submission, state: State, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
         change.effects.push(Effect::LeaseOver(Lease {
             submission_id: found.id.clone(),

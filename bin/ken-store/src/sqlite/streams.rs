@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ken_types::id::RunId;
 use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::{Error, Offset, Timestamp};
@@ -31,9 +32,12 @@ impl Stream {
         Offset::end(self.entries)
     }
 
-    /// The instance whose stream it is.
+    /// The instance, or the run, whose stream it is.
     pub(super) fn instance(&self) -> &str {
-        self.name.strip_prefix(AGENT).unwrap_or(&self.name)
+        let instance = self.name.strip_prefix(AGENT);
+        instance
+            .or_else(|| self.name.strip_prefix(super::runs::RUN))
+            .unwrap_or(&self.name)
     }
 }
 
@@ -70,6 +74,30 @@ pub(super) fn of_instance(connection: &Connection, instance: &str, now: Timestam
         entries: 0,
         closed: false,
     })
+}
+
+/// The stream of a run, which is new.
+pub(super) fn of_run(connection: &Connection, id: &RunId, now: Timestamp) -> Done<Stream> {
+    let name = [super::runs::RUN, id.as_str()].concat();
+    let sql = "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, 'run', 'application/json', ?2)";
+    run(connection, sql, params![name, now.millis()])?;
+    Ok(Stream {
+        id: connection.last_insert_rowid(),
+        name,
+        entries: 0,
+        closed: false,
+    })
+}
+
+/// Nothing more is added. The change tells its waiters by the last entry that it adds.
+pub(super) fn close(connection: &Connection, stream: &mut Stream) -> Done<()> {
+    run(
+        connection,
+        "UPDATE streams SET closed = 1 WHERE stream = ?1",
+        [stream.id],
+    )?;
+    stream.closed = true;
+    Ok(())
 }
 
 /// The key of an entry.

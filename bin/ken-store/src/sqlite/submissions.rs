@@ -7,11 +7,12 @@ use ken_types::id::SubmissionId;
 use ken_types::limits::{SUBMISSION_MS, WAITING_PROMPTS};
 use ken_types::ops::store::*;
 use rusqlite::{Connection, Row, params};
+use serde_json::json;
 
 use super::fault::{Done, Fault};
 use super::settle::{self, Ending};
 use super::streams::{self, Stream};
-use super::{all, count, first, run};
+use super::{all, count, first, run, system};
 use crate::backend::{Change, Effect};
 
 const BUSY_RETRY_MS: u64 = 1_000;
@@ -72,6 +73,7 @@ pub(super) fn kind_name(kind: SubmissionKind) -> &'static str {
     match kind {
         SubmissionKind::Prompt => "prompt",
         SubmissionKind::Compact => "compact",
+        SubmissionKind::Workflow => "workflow",
     }
 }
 
@@ -98,10 +100,10 @@ pub(super) fn state(name: &str) -> State {
 }
 
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Submission> {
-    let kind = if row.get_ref("kind")?.as_str()? == "compact" {
-        SubmissionKind::Compact
-    } else {
-        SubmissionKind::Prompt
+    let kind = match row.get_ref("kind")?.as_str()? {
+        "compact" => SubmissionKind::Compact,
+        "workflow" => SubmissionKind::Workflow,
+        _ => SubmissionKind::Prompt,
     };
     Ok(Submission {
         submission: row.get("submission")?,
@@ -216,8 +218,57 @@ pub(super) fn admit(
     ];
     run(connection, sql, values)?;
     if open {
-        change.effects.push(Effect::Opened);
+        change.effects.push(Effect::Opened(Work::Turns));
     }
+    let fields = json!({"sessionId": stream.instance(), "submissionId": entry.id});
+    system::happened(change, "submission.queued", fields);
+    Ok(())
+}
+
+/// Queues a run: it waits for no other in its stream, and may be claimed as soon as there is room. Its row.
+pub(super) fn insert_run(
+    connection: &Connection,
+    id: &SubmissionId,
+    stream: &Stream,
+    event: i64,
+    change: &mut Change,
+) -> Done<i64> {
+    let sql = "INSERT INTO submissions (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index)
+               VALUES (?1, ?2, ?3, 'workflow', 0, 'queued', 1, 1, ?4, ?4)";
+    run(
+        connection,
+        sql,
+        params![id.as_str(), stream.id, event, stream.entries.cast_signed()],
+    )?;
+    change.effects.push(Effect::Opened(Work::Runs));
+    Ok(connection.last_insert_rowid())
+}
+
+/// What it can be claimed as.
+pub(super) fn work(found: &Submission) -> Work {
+    match found.kind {
+        SubmissionKind::Workflow => Work::Runs,
+        SubmissionKind::Prompt | SubmissionKind::Compact => Work::Turns,
+    }
+}
+
+/// Tells consoles that a submission runs, or waits for a decision.
+pub(super) fn moved(
+    connection: &Connection,
+    found: &Submission,
+    state: State,
+    change: &mut Change,
+) -> Done<()> {
+    let stream = streams::by_id(connection, found.stream)?;
+    let kind = match state {
+        State::Waiting => "submission.waiting",
+        _ => "submission.running",
+    };
+    system::happened(
+        change,
+        kind,
+        json!({"sessionId": stream.instance(), "submissionId": found.id}),
+    );
     Ok(())
 }
 
@@ -229,7 +280,7 @@ pub(super) fn open_next(connection: &Connection, stream: i64, change: &mut Chang
                  SELECT 1 FROM submissions WHERE live = 1 AND stream = ?1 AND state IN ('running', 'waiting')
                )";
     if run(connection, sql, [stream])? > 0 {
-        change.effects.push(Effect::Opened);
+        change.effects.push(Effect::Opened(Work::Turns));
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ async fn a_newer_database_is_refused_with_both_versions() {
     raw.pragma_update(None, "user_version", 900).unwrap();
     drop(raw);
     let line = refused(&kit.file());
-    assert!(line.contains("version 900") && line.contains("up to 1"), "{line}");
+    assert!(line.contains("version 900") && line.contains("up to 2"), "{line}");
 }
 
 #[tokio::test]

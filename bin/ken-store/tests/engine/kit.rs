@@ -174,9 +174,17 @@ impl Kit {
     pub(crate) async fn claims(&self, connection: u64, max: u32) -> Claims {
         let holder = format!("test-{connection}");
         let wait_ms = 0;
-        self.claim(connection, ClaimSubmissions { holder, max, wait_ms })
-            .await
-            .unwrap()
+        self.claim(
+            connection,
+            ClaimSubmissions {
+                holder,
+                work: Work::Turns,
+                max,
+                wait_ms,
+            },
+        )
+        .await
+        .unwrap()
     }
 
     pub(crate) async fn claim_one(&self, connection: u64) -> Claim {

@@ -52,6 +52,7 @@ async fn a_waiting_claim_gets_what_a_closed_connection_lets_go() {
     let kit = ready().await;
     kit.claim_one(1).await;
     let ask = ClaimSubmissions {
+        work: Work::Turns,
         holder: "t".into(),
         max: 1,
         wait_ms: 60_000,
@@ -287,6 +288,7 @@ async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
     let ask = |max| ClaimSubmissions {
+        work: Work::Turns,
         holder: "t".into(),
         max,
         wait_ms: 60_000,

@@ -53,6 +53,7 @@ async fn one_at_a_time_in_order_and_instances_do_not_wait_for_each_other() {
 async fn a_claim_waits_for_work_and_gets_it_with_the_commit_that_makes_it() {
     let kit = ready().await;
     let ask = ClaimSubmissions {
+        work: Work::Turns,
         holder: "t".into(),
         max: 4,
         wait_ms: 60_000,
@@ -76,6 +77,7 @@ async fn a_claim_waits_for_work_and_gets_it_with_the_commit_that_makes_it() {
 async fn a_claim_that_is_given_up_holds_nothing() {
     let kit = ready().await;
     let ask = |wait_ms| ClaimSubmissions {
+        work: Work::Turns,
         holder: "t".into(),
         max: 4,
         wait_ms,
@@ -127,6 +129,7 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
     let told = kit.claim(
         1,
         ClaimSubmissions {
+            work: Work::Turns,
             holder: "t".into(),
             max: 0,
             wait_ms: 60_000,

@@ -390,10 +390,23 @@ pub struct Standing {
 pub struct ClaimSubmissions {
     /// Who asks, for people: program and pid.
     pub holder: String,
+    #[serde(default)]
+    pub work: Work,
     /// At most so many, 0 to 64; with 0 only aborts are told.
     pub max: u32,
     #[serde(default)]
     pub wait_ms: u64,
+}
+
+/// What a holder can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Work {
+    /// Prompts and compactions of the orchestrator.
+    #[default]
+    Turns,
+    /// Workflows. A run is a submission with the run's id, whose text is its payload as JSON.
+    Runs,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -419,7 +432,11 @@ pub struct Claim {
     /// 1 for the first claim.
     pub attempt: u32,
     pub kind: SubmissionKind,
+    /// Of a run: its id.
     pub instance: String,
+    /// Of a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
     /// Name of its stream.
     pub stream: String,
     pub text: String,
@@ -449,6 +466,8 @@ pub struct Claim {
 pub enum SubmissionKind {
     Prompt,
     Compact,
+    /// A run of a workflow.
+    Workflow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

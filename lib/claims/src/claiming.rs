@@ -1,6 +1,7 @@
 //! Where submissions come from: one connection to the store on which a claim is always open. Leases belong to it, and
 //! aborts are told on it.
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,19 +11,14 @@ use ken_service::Stop;
 use ken_types::Error;
 use ken_types::limits::LEASE_RENEW_MS;
 use ken_types::ops::store::{
-    Claim, ClaimSubmissions, Claims, Lease, RenewLeases, SubmissionsClaim, SubmissionsRenew,
+    Claim, ClaimSubmissions, Claims, Lease, RenewLeases, SubmissionsClaim, SubmissionsRenew, Work,
 };
 use ken_wire::Connection;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::leases::Leases;
-use crate::model::Model;
-use crate::store::Store;
-use crate::submission::Agent;
 
-/// Submissions at a time.
-const AT_ONCE: usize = 64;
 /// How long a claim stays open, and with all places taken, when it is repeated as soon as one may be free.
 const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
@@ -35,36 +31,54 @@ const YOUNG: Duration = Duration::from_secs(5);
 /// How often it looks whether all is done, when stopping.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
 
-/// What this agent has done and does.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    leases: Mutex<Leases>,
-    pub(crate) claimed: AtomicU64,
-    pub(crate) settled: AtomicU64,
-    pub(crate) lost: AtomicU64,
+/// Who does what was claimed.
+pub trait Worker: Clone + Send + Sync + 'static {
+    /// Does it to its end, or ends it when `aborted` turns true. An error means that its lease is lost, or that the
+    /// store refused to record it: whoever claims it next goes on. Dropped, it has to leave nothing behind that works.
+    fn work(
+        &self,
+        claim: Claim,
+        aborted: watch::Receiver<bool>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-impl Work {
+/// What a holder has done and does.
+#[derive(Debug, Default)]
+pub struct Held {
+    leases: Mutex<Leases>,
+    pub claimed: AtomicU64,
+    pub settled: AtomicU64,
+    pub lost: AtomicU64,
+}
+
+impl Held {
     fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn running(&self) -> usize {
+    /// How many it works on now.
+    pub fn running(&self) -> usize {
         self.leases().len()
     }
 }
 
-pub(crate) struct Claiming<S, M> {
-    pub(crate) agent: Agent<S, M>,
-    pub(crate) work: Arc<Work>,
+/// A holder.
+#[derive(Debug)]
+pub struct Claiming<W> {
+    pub worker: W,
+    pub held: Arc<Held>,
+    /// What it can do, and how much of it at a time: 1 to 64.
+    pub work: Work,
+    pub at_once: usize,
     /// Of the store.
-    pub(crate) socket: PathBuf,
-    pub(crate) holder: String,
+    pub socket: PathBuf,
+    /// Who it is, for people: program and pid.
+    pub holder: String,
 }
 
-impl<S: Store, M: Model> Claiming<S, M> {
+impl<W: Worker> Claiming<W> {
     /// Claims and works until told to stop; then until what has begun is done.
-    pub(crate) async fn run(self, mut stop: Stop) {
+    pub async fn run(self, mut stop: Stop) {
         let mut is_away = false;
         while let Err(error) = self.hold_connection(&mut stop, &mut is_away).await {
             if stop.is_stopped() {
@@ -89,13 +103,13 @@ impl<S: Store, M: Model> Claiming<S, M> {
             Duration::from_millis(LEASE_RENEW_MS),
         );
         renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut claim = Box::pin(self.claim(&connection, AT_ONCE));
+        let mut claim = Box::pin(self.claim(&connection, self.at_once));
         loop {
             tokio::select! {
                 biased;
                 claims = &mut claim => {
                     self.take(claims?);
-                    claim.set(self.claim(&connection, AT_ONCE));
+                    claim.set(self.claim(&connection, self.at_once));
                 }
                 _ = renewing.tick() => self.renew(&connection, YOUNG).await?,
                 () = stop.stopped() => break,
@@ -107,7 +121,7 @@ impl<S: Store, M: Model> Claiming<S, M> {
 
     /// Takes nothing new, and goes on telling aborts and holding leases until all is done.
     async fn drain(&self, connection: &Connection) -> Result<(), Error> {
-        while self.work.running() > 0 {
+        while self.held.running() > 0 {
             self.take(self.claim(connection, 0).await?);
             sleep(DRAIN_STEP).await;
         }
@@ -115,10 +129,11 @@ impl<S: Store, M: Model> Claiming<S, M> {
     }
 
     async fn claim(&self, connection: &Connection, at_once: usize) -> Result<Claims, Error> {
-        let free = at_once.saturating_sub(self.work.running());
+        let free = at_once.saturating_sub(self.held.running());
         let wait = if free == 0 { OPEN_WHEN_FULL } else { OPEN };
         let args = ClaimSubmissions {
             holder: self.holder.clone(),
+            work: self.work,
             max: u32::try_from(free).unwrap_or_default(),
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or_default(),
         };
@@ -127,7 +142,7 @@ impl<S: Store, M: Model> Claiming<S, M> {
 
     /// Those held for so long; on a new connection all, because it takes them along.
     async fn renew(&self, connection: &Connection, age: Duration) -> Result<(), Error> {
-        let leases = self.work.leases().older_than(age);
+        let leases = self.held.leases().older_than(age);
         if leases.is_empty() {
             return Ok(());
         }
@@ -136,10 +151,10 @@ impl<S: Store, M: Model> Claiming<S, M> {
             leases,
         };
         let lost = connection.call::<SubmissionsRenew>(&args, CALL).await?.lost;
-        let mut held = self.work.leases();
+        let mut held = self.held.leases();
         for lease in lost.iter().filter(|lease| held.lose(lease)) {
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, "lease lost");
-            self.work.lost.fetch_add(1, Ordering::Relaxed);
+            self.held.lost.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -149,32 +164,27 @@ impl<S: Store, M: Model> Claiming<S, M> {
             self.begin(claim);
         }
         for lease in &claims.aborts {
-            self.work.leases().abort(lease);
+            self.held.leases().abort(lease);
         }
     }
 
     fn begin(&self, claim: Claim) {
-        self.work.claimed.fetch_add(1, Ordering::Relaxed);
+        self.held.claimed.fetch_add(1, Ordering::Relaxed);
         let (abort, aborted) = watch::channel(false);
         let lease = claim.lease.clone();
-        let task = tokio::spawn(work(self.agent.clone(), claim, aborted, self.work.clone()));
-        self.work.leases().hold(lease, abort, task.abort_handle());
+        let task = tokio::spawn(work(self.worker.clone(), claim, aborted, self.held.clone()));
+        self.held.leases().hold(lease, abort, task.abort_handle());
     }
 }
 
-async fn work<S: Store, M: Model>(
-    agent: Agent<S, M>,
-    claim: Claim,
-    aborted: watch::Receiver<bool>,
-    work: Arc<Work>,
-) {
+async fn work(worker: impl Worker, claim: Claim, aborted: watch::Receiver<bool>, held: Arc<Held>) {
     let lease: Lease = claim.lease.clone();
-    match agent.run(claim, aborted).await {
-        Ok(_) => _ = work.settled.fetch_add(1, Ordering::Relaxed),
+    match worker.work(claim, aborted).await {
+        Ok(()) => _ = held.settled.fetch_add(1, Ordering::Relaxed),
         Err(error) => {
-            work.lost.fetch_add(1, Ordering::Relaxed);
+            held.lost.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(submission = %lease.submission_id, lease = lease.number, %error, "stopped without an end");
         }
     }
-    work.leases().release(&lease);
+    held.leases().release(&lease);
 }

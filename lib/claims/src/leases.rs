@@ -1,4 +1,4 @@
-//! The submissions that this agent holds, and what can be told to each.
+//! The submissions that a holder holds, and what can be told to each.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,0 +1,304 @@
+//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream, so that whoever watches sees what
+//! whoever goes on with it reads.
+//!
+//! `attributes` of such an event: `{"step","state":"started","repeatable"}` before a step that is worth a record, and
+//! `{"step","state":"done","output"}` after each. `step` names one execution of a step within the run.
+
+use ken_types::event::{Body, Failure, RunEvent};
+use ken_types::id::RunId;
+use ken_types::limits::{EVENT_BYTES, PAGE_EVENTS, RUN_BYTES};
+use ken_types::ops::runs::{EndRun, RunsEnd};
+use ken_types::ops::store::{AppendEvents, Claim, Lease, ReadStream, StreamsRead, SubmissionsAppend};
+use ken_types::{Error, Offset, Timestamp, json as strict};
+use ken_wire::Pool;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::patience::patiently;
+
+/// What has been recorded of a run by earlier holders.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Recorded {
+    /// Steps that are done, with what they gave, in the order in which they ended.
+    pub done: Vec<(String, Value)>,
+    /// Steps that were begun, are not known to have ended, and must not be done again.
+    pub uncertain: Vec<String>,
+}
+
+impl Recorded {
+    /// What a step has given, if it is done.
+    pub fn output(&self, step: &str) -> Option<&Value> {
+        let found = self.done.iter().find(|(name, _)| name == step);
+        found.map(|(_, output)| output)
+    }
+
+    /// How such a run has to end: nobody knows whether its open step has had its effect.
+    pub fn interruption(&self) -> Option<Failure> {
+        let step = self.uncertain.first()?;
+        Some(Failure {
+            name: "Interrupted".into(),
+            message: format!("Step {step} was interrupted; whether it has had its effect is not known."),
+        })
+    }
+
+    fn see(&mut self, mark: Mark) {
+        match mark {
+            Mark::Started { step, repeatable } if !repeatable => self.uncertain.push(step),
+            Mark::Started { .. } => {}
+            Mark::Done { step, output } => {
+                self.uncertain.retain(|open| *open != step);
+                // Done without its output: it was too long to be kept, and is made again.
+                self.done.extend(output.map(|output| (step, output)));
+            }
+        }
+    }
+}
+
+/// The attributes of an event that records a step.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum Mark {
+    Started {
+        step: String,
+        repeatable: bool,
+    },
+    Done {
+        step: String,
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "present"
+        )]
+        output: Option<Value>,
+    },
+}
+
+/// A null that is there is a value.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// A run that is held. Every call waits while the store is away; an error means that the lease is lost, and that the
+/// run must be left alone at once.
+#[derive(Debug)]
+pub struct Run {
+    store: Pool,
+    lease: Lease,
+    id: RunId,
+    workflow: String,
+    payload: Value,
+    recorded: Recorded,
+    next_index: u64,
+    last: Timestamp,
+}
+
+impl Run {
+    /// Reads what a claim stands for.
+    pub async fn open(store: &Pool, claim: Claim) -> Result<Run, Error> {
+        let workflow = claim
+            .workflow
+            .ok_or_else(|| Error::internal("a claim of a run names no workflow"))?;
+        let mut recorded = Recorded::default();
+        if claim.attempt > 1 {
+            read_recorded(store, &claim.stream, &mut recorded).await?;
+        }
+        Ok(Run {
+            store: store.clone(),
+            id: RunId(claim.lease.submission_id.as_str().to_owned()),
+            lease: claim.lease,
+            workflow,
+            payload: strict::parse(claim.text.as_bytes(), strict::MAX_DEPTH)?,
+            recorded,
+            next_index: claim.next_event_index,
+            last: claim.last_timestamp.unwrap_or_default(),
+        })
+    }
+
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    pub fn workflow(&self) -> &str {
+        &self.workflow
+    }
+
+    pub fn payload(&self) -> &Value {
+        &self.payload
+    }
+
+    pub fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
+
+    /// Records that a step begins. Needed before one that must not be repeated; that one ends the run as interrupted
+    /// if its holder is lost before it is done.
+    pub async fn begin(&mut self, step: &str, repeatable: bool) -> Result<(), Error> {
+        let step = step.to_owned();
+        self.mark(format!("step {step} started"), Mark::Started { step, repeatable })
+            .await
+    }
+
+    /// Records that a step is done. An output that is too long for an event is left out; such a step is made again
+    /// after a crash.
+    pub async fn done(&mut self, step: &str, output: &Value) -> Result<(), Error> {
+        let mark = |output| Mark::Done {
+            step: step.to_owned(),
+            output,
+        };
+        let message = format!("step {step} done");
+        let whole = self.event("info", &message, mark(Some(output.clone())))?;
+        if whole.get().len() <= EVENT_BYTES {
+            return self.append(whole).await;
+        }
+        self.mark(message, mark(None)).await
+    }
+
+    /// A line for whoever watches.
+    pub async fn log(&mut self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
+        let event = self.event(level, message, attributes)?;
+        match event.get().len() <= EVENT_BYTES {
+            true => self.append(event).await,
+            false => {
+                let short = self.event(level, "a line that was too long", json!({"bytes": message.len()}))?;
+                self.append(short).await
+            }
+        }
+    }
+
+    /// Ends the run.
+    pub async fn end(self, ended: Result<Value, Failure>) -> Result<(), Error> {
+        let (result, error) = match ended {
+            Ok(result) => fitting(result),
+            Err(error) => (Value::Null, Some(error)),
+        };
+        let args = EndRun {
+            lease: self.lease,
+            result,
+            error,
+        };
+        patiently::<RunsEnd>(&self.store, &args).await.map(drop)
+    }
+
+    async fn mark(&mut self, message: String, mark: Mark) -> Result<(), Error> {
+        let event = self.event("info", &message, mark)?;
+        self.append(event).await
+    }
+
+    fn event(&self, level: &str, message: &str, attributes: impl Serialize) -> Result<Box<RawValue>, Error> {
+        let unwritten =
+            |error: serde_json::Error| Error::internal(format!("an event could not be written: {error}"));
+        let body = Body::Log {
+            level: level.to_owned(),
+            message: message.to_owned(),
+            attributes: Some(serde_json::to_value(attributes).map_err(unwritten)?),
+        };
+        let at = Timestamp::now().max(self.last);
+        let event = RunEvent::new(body, self.next_index, at, self.id.clone());
+        to_raw_value(&event).map_err(unwritten)
+    }
+
+    async fn append(&mut self, event: Box<RawValue>) -> Result<(), Error> {
+        let args = AppendEvents {
+            lease: self.lease.clone(),
+            first_index: self.next_index,
+            events: vec![event],
+        };
+        patiently::<SubmissionsAppend>(&self.store, &args).await?;
+        self.next_index += 1;
+        self.last = self.last.max(Timestamp::now());
+        Ok(())
+    }
+}
+
+/// A result that cannot be kept is an error of its run.
+fn fitting(result: Value) -> (Value, Option<Failure>) {
+    let bytes = result.to_string().len();
+    if bytes <= RUN_BYTES {
+        return (result, None);
+    }
+    let failure = Failure {
+        name: "ResultTooLarge".into(),
+        message: format!("The result has {bytes} bytes, at most {RUN_BYTES} are kept."),
+    };
+    (Value::Null, Some(failure))
+}
+
+async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> Result<(), Error> {
+    let mut args = ReadStream {
+        stream: stream.to_owned(),
+        offset: Offset::Start,
+        limit: PAGE_EVENTS,
+        tail: None,
+        wait_ms: 0,
+        gather_ms: 0,
+    };
+    loop {
+        let page = patiently::<StreamsRead>(store, &args).await?;
+        page.entries
+            .iter()
+            .filter_map(|entry| mark_of(entry))
+            .for_each(|mark| recorded.see(mark));
+        if page.next == page.end {
+            return Ok(());
+        }
+        args.offset = Offset::After(page.next);
+    }
+}
+
+/// What an event records of a step; most record nothing.
+fn mark_of(event: &RawValue) -> Option<Mark> {
+    #[derive(Deserialize)]
+    struct Log {
+        r#type: String,
+        attributes: Option<Value>,
+    }
+    let log: Log = serde_json::from_str(event.get()).ok()?;
+    let attributes = log.attributes.filter(|_| log.r#type == "log")?;
+    serde_json::from_value(attributes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(marks: &[Value]) -> Recorded {
+        let mut recorded = Recorded::default();
+        for attributes in marks {
+            let event =
+                json!({"v": 1, "type": "log", "level": "info", "message": "m", "attributes": attributes});
+            let event = to_raw_value(&event).unwrap();
+            mark_of(&event).into_iter().for_each(|mark| recorded.see(mark));
+        }
+        recorded
+    }
+
+    #[test]
+    fn what_was_done_is_known_and_what_was_open_is_uncertain_only_if_it_must_not_be_repeated() {
+        let recorded = folded(&[
+            json!({"step": "a", "state": "started", "repeatable": true}),
+            json!({"step": "a", "state": "done", "output": null}),
+            json!({"step": "b", "state": "started", "repeatable": false}),
+            json!({"step": "b", "state": "done", "output": {"n": 1}}),
+            json!({"step": "long", "state": "done"}),
+            json!({"step": "c", "state": "started", "repeatable": true}),
+            json!({"other": 1}),
+        ]);
+        assert_eq!(recorded.output("a"), Some(&Value::Null));
+        assert_eq!(recorded.output("b"), Some(&json!({"n": 1})));
+        assert_eq!((recorded.output("long"), recorded.output("c")), (None, None));
+        assert_eq!(recorded.interruption(), None);
+        let open = folded(&[json!({"step": "d", "state": "started", "repeatable": false})]);
+        assert_eq!(open.interruption().unwrap().name, "Interrupted");
+    }
+
+    #[test]
+    fn a_result_that_is_too_long_fails_its_run() {
+        let (result, failure) = fitting(json!("x".repeat(RUN_BYTES)));
+        assert_eq!(
+            (result, failure.unwrap().name.as_str()),
+            (Value::Null, "ResultTooLarge")
+        );
+        assert_eq!(fitting(json!(1)), (json!(1), None));
+    }
+}
