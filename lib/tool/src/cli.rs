@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use crate::failure::Failure;
-use crate::{Error, Filter};
+use crate::{Error, Filter, Report};
 
 #[derive(Parser)]
 pub(crate) struct Cli<F: Args> {
@@ -22,18 +22,34 @@ pub(crate) struct Common {
     /// Read the input from PATH; - is standard input
     #[arg(short, long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// How the answer is written
-    #[arg(long, value_enum, default_value_t = Format::Json)]
-    pub(crate) format: Format,
     /// Answer each input line with one output line, until the input ends
     #[arg(long)]
     pub(crate) lines: bool,
-    /// Show the details in a summary too
-    #[arg(short, long)]
-    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
     /// Read standard input, even if the flags say it all
     #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true)]
     pub(crate) stdin: Option<String>,
+}
+
+/// The flags of a command without an input.
+#[derive(Parser)]
+pub(crate) struct Bare<R: Args> {
+    #[command(flatten)]
+    pub(crate) report: R,
+    #[command(flatten)]
+    pub(crate) shown: Shown,
+}
+
+/// How an answer is shown.
+#[derive(Args)]
+pub(crate) struct Shown {
+    /// How the answer is written
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    pub(crate) format: Format,
+    /// Show the details in a summary too
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,23 +62,27 @@ pub(crate) enum Format {
     Summary,
 }
 
-pub(crate) enum Parsed<F: Args> {
-    Run(Cli<F>),
+pub(crate) enum Parsed<P> {
+    Run(P),
     /// `--help` or `--version`: text for standard output.
     Print(String),
 }
 
 /// Parses a command line; its first word is the program's name.
-pub(crate) fn parse<F: Filter>(words: impl Iterator<Item = OsString>) -> Result<Parsed<F>, Failure> {
-    let matches = command::<F>().try_get_matches_from(words);
-    match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+pub(crate) fn parse<P: FromArgMatches>(
+    command: clap::Command,
+    words: impl Iterator<Item = OsString>,
+) -> Result<Parsed<P>, Failure> {
+    let name = command.get_name().to_owned();
+    let matches = command.try_get_matches_from(words);
+    match matches.and_then(|matches| P::from_arg_matches(&matches)) {
         Ok(cli) => Ok(Parsed::Run(cli)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 Ok(Parsed::Print(error.render().to_string()))
             }
             _ => Err(Failure::Error(
-                usage_error(&error).hint(format!("{} --help lists the flags", F::NAME)),
+                usage_error(&error).hint(format!("{name} --help lists the flags")),
             )),
         },
     }
@@ -73,12 +93,19 @@ pub(crate) fn usage<F: Filter>() -> String {
     command::<F>().render_usage().to_string()
 }
 
-fn command<F: Filter>() -> clap::Command {
-    Cli::<F>::command()
-        .name(F::NAME)
-        .bin_name(F::NAME)
-        .about(F::ABOUT)
-        .after_help(F::AFTER_HELP)
+pub(crate) fn command<F: Filter>() -> clap::Command {
+    named(Cli::<F>::command(), F::NAME, F::ABOUT).after_help(F::AFTER_HELP)
+}
+
+pub(crate) fn bare<R: Report>() -> clap::Command {
+    named(Bare::<R>::command(), R::NAME, R::ABOUT).after_help(R::AFTER_HELP)
+}
+
+pub(crate) fn named(command: clap::Command, name: &'static str, about: &'static str) -> clap::Command {
+    command
+        .name(name)
+        .bin_name(name)
+        .about(about)
         .version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
 }
 

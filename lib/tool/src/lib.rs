@@ -9,6 +9,8 @@
 //! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
 //! - exit 0 done, 1 the answer is negative, 2 an error.
 //!
+//! A command that takes no input is a [`Report`].
+//!
 //! ```no_run
 //! # use ken_tool::{Answer, Error, Filter, Reply, Sent};
 //! #[derive(clap::Args)]
@@ -46,6 +48,7 @@ mod layout;
 mod lines;
 mod output;
 mod reply;
+mod report;
 mod start;
 
 use std::ffi::OsString;
@@ -58,6 +61,7 @@ pub use cli::usage_error;
 pub use failure::{Failure, line as error_line};
 pub use output::Output;
 pub use reply::{Answer, Reply, Sent, Verdict};
+pub use report::{Report, front, report};
 
 use cli::{Cli, Parsed};
 
@@ -111,8 +115,17 @@ pub fn subcommand<F: Filter>() -> ExitCode {
 }
 
 fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
+    end(F::NAME, cli::parse::<Cli<F>>(cli::command::<F>(), words), answer)
+}
+
+/// Answers or prints, and ends as every tool ends.
+fn end<P>(
+    name: &str,
+    parsed: Result<Parsed<P>, Failure>,
+    answer: impl FnOnce(&P, &mut Output) -> Result<Verdict, Failure>,
+) -> ExitCode {
     let mut output = Output::open();
-    let result = match cli::parse::<F>(words) {
+    let result = match parsed {
         Ok(Parsed::Run(cli)) => answer(&cli, &mut output),
         Ok(Parsed::Print(text)) => {
             output.text(&text);
@@ -122,7 +135,7 @@ fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match result.and_then(|verdict| output.finish().map(|()| verdict)) {
         Ok(verdict) => verdict.exit_code(),
-        Err(failure) => failure.report(F::NAME),
+        Err(failure) => failure.report(name),
     }
 }
 
@@ -137,6 +150,6 @@ fn answer<F: Filter>(cli: &Cli<F>, output: &mut Output) -> Result<Verdict, Failu
     }
     let text = input::read(source, need)?;
     input::check_blank(&text, need)?;
-    let reply = Reply::new(output, cli.common.format, cli.common.verbose);
+    let reply = Reply::new(output, &cli.common.shown);
     Ok(cli.filter.run(&text, reply)?.verdict())
 }

@@ -18,7 +18,7 @@ pub(crate) fn answer_each<F: Filter>(
     source: Source<'_>,
     output: &mut Output,
 ) -> Result<Verdict, Failure> {
-    if cli.common.format == Format::Summary {
+    if cli.common.shown.format == Format::Summary {
         return Err(Error::invalid(
             "--format",
             "a summary is more than one line; --lines cannot write it",
@@ -46,7 +46,7 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
         input::check_blank(&text, cli.filter.need())?;
         let sent = cli
             .filter
-            .run(&text, Reply::new(output, Format::Compact, cli.common.verbose));
+            .run(&text, Reply::compact(output, cli.common.shown.verbose));
         *line = text.into_bytes(); // its memory serves the next line
         sent
     });

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::Serializer;
 
-use crate::cli::Format;
+use crate::cli::{Format, Shown};
 use crate::layout::Layout;
 use crate::output::Output;
 
@@ -57,12 +57,26 @@ impl Sent {
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(output: &'a mut Output, format: Format, verbose: bool) -> Reply<'a> {
+    pub(crate) fn new(output: &'a mut Output, shown: &Shown) -> Reply<'a> {
         Reply {
             output,
-            format,
+            format: shown.format,
+            verbose: shown.verbose,
+        }
+    }
+
+    /// In one line.
+    pub(crate) fn compact(output: &'a mut Output, verbose: bool) -> Reply<'a> {
+        Reply {
+            output,
+            format: Format::Compact,
             verbose,
         }
+    }
+
+    /// Whether `--verbose` asks for the details, for answers whose document has them too.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
     }
 
     /// Writes the answer in the format that the flags chose. The answer may borrow from the input: it is written here

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use ken_tool::MAX_DEPTH;
 use ken_types::{Error, json};
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -101,9 +101,9 @@ impl<'de> Visitor<'de> for Places<'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut places = Vec::with_capacity(12);
-        while let Some(name) = map.next_key::<Name<'de>>()? {
+        while let Some(name) = map.next_key::<Text<'de>>()? {
             let value: &'de RawValue = map.next_value()?;
-            if let Cow::Borrowed(name) = name.0 {
+            if let Text(Cow::Borrowed(name)) = name {
                 places.push((place(self.0, name), place(self.0, value.get())));
             }
         }
@@ -111,30 +111,9 @@ impl<'de> Visitor<'de> for Places<'de> {
     }
 }
 
-/// `Cow<str>` alone would be copied (serde-rs/serde#1852).
-struct Name<'de>(Cow<'de, str>);
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrow;
-        impl<'de> Visitor<'de> for Borrow {
-            type Value = Name<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(name)))
-            }
-
-            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(name.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Borrow)
-    }
-}
+/// Borrowed where it has no escapes; a `Cow<str>` alone would be copied (serde-rs/serde#1852).
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// Where `part`, a piece of `whole`, stands in it.
 fn place(whole: &str, part: &str) -> Range<usize> {

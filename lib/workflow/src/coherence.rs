@@ -1,14 +1,548 @@
 //! Whether the results of one run agree.
+//!
+//! Results are reduced to statements in the normal form of ken-logic: the facts and conclusions of a reasoning, the sentences
+//! that a model said. Five checks compare what has something to be compared; the rest are left out. The score is the share
+//! of the checks that found nothing. ken-workflow(5) describes each.
 
-use crate::definition::Definition;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use ken_logic::{Statement, normalise};
+use serde::Deserialize;
+
+use crate::answer::{Answer, Text};
+use crate::definition::{Definition, Step};
 use crate::engine::Made;
-use crate::outcome::Coherence;
-use crate::protocol::Protocols;
+use crate::outcome::{Check, Coherence};
+use crate::protocol::{Kind, Protocols};
+use crate::quality::rounded;
+use crate::tense::{self, Tense};
 
+/// The most issues of one check: more of a kind say nothing new.
+const MAX_ISSUES: usize = 8;
+/// The most sentences of a text that are compared.
+const MAX_SENTENCES: usize = 200;
+
+/// Compares; nothing when no check has anything to compare.
 pub(crate) fn of(
-    _definition: &Definition,
-    _protocols: &Protocols,
-    _results: &[Option<Made>],
+    definition: &Definition,
+    protocols: &Protocols,
+    results: &[Option<Made>],
 ) -> Option<Coherence> {
-    None
+    let grounds = Grounds::of(definition, protocols, results);
+    let checks = [contradiction, verification, sentiment, tenses, entities];
+    let found: Vec<Finding> = checks.iter().filter_map(|check| check(&grounds)).collect();
+    if found.is_empty() {
+        return None;
+    }
+    let passed = found.iter().filter(|finding| finding.issues.is_empty()).count();
+    Some(Coherence {
+        score: rounded(passed as f64 / found.len() as f64),
+        checks: found.iter().map(Finding::check).collect(),
+        issues: found.into_iter().flat_map(|finding| finding.issues).collect(),
+    })
+}
+
+/// What a check found.
+struct Finding {
+    name: &'static str,
+    compared: usize,
+    issues: Vec<String>,
+}
+
+impl Finding {
+    fn new(name: &'static str, compared: usize, issues: Vec<String>) -> Option<Finding> {
+        (compared > 0).then_some(Finding {
+            name,
+            compared,
+            issues,
+        })
+    }
+
+    fn check(&self) -> Check {
+        Check {
+            name: self.name,
+            compared: self.compared,
+            passed: self.issues.is_empty(),
+        }
+    }
+}
+
+/// What the results say.
+struct Grounds<'a> {
+    /// In the order of the steps; a step that says a thing twice says it once.
+    said: Vec<Said<'a>>,
+    moods: Vec<Mood<'a>>,
+    /// Steps of REP whose own validation is good, and of VVP that find errors.
+    valid: Vec<&'a str>,
+    refuted: Vec<(&'a str, Cow<'a, str>)>,
+    verified: usize,
+}
+
+struct Said<'a> {
+    step: &'a str,
+    wording: Cow<'a, str>,
+    statement: Statement<'a>,
+}
+
+/// What ESL reads.
+struct Mood<'a> {
+    step: &'a str,
+    valence: &'a str,
+}
+
+impl<'a> Grounds<'a> {
+    fn of(definition: &'a Definition, protocols: &Protocols, results: &'a [Option<Made>]) -> Grounds<'a> {
+        let mut grounds = Grounds {
+            said: Vec::new(),
+            moods: Vec::new(),
+            valid: Vec::new(),
+            refuted: Vec::new(),
+            verified: 0,
+        };
+        for (step, made) in definition.steps().iter().zip(results) {
+            let kind = protocols.find(&step.protocol).map(|protocol| protocol.kind);
+            if let (
+                Some(Made {
+                    result: Ok(answer), ..
+                }),
+                Some(kind),
+            ) = (made, kind)
+            {
+                grounds.add(step, kind, answer);
+            }
+        }
+        grounds
+    }
+
+    fn add(&mut self, step: &'a Step, kind: Kind, answer: &'a Answer) {
+        match kind {
+            Kind::Rep => self.add_reasoning(&step.id, answer),
+            Kind::Vvp => self.add_verification(&step.id, answer),
+            Kind::Esl => self.add_mood(&step.id, answer),
+            Kind::Model => self.add_text(&step.id, answer),
+            Kind::Laws | Kind::Other => {}
+        }
+    }
+
+    fn add_reasoning(&mut self, step: &'a str, answer: &'a Answer) {
+        #[derive(Deserialize)]
+        struct Validation {
+            is_valid: bool,
+        }
+        for name in ["facts", "conclusions"] {
+            for Text(text) in answer.parse::<Vec<Text<'a>>>(name).into_iter().flatten() {
+                self.say(step, text);
+            }
+        }
+        if answer
+            .parse::<Validation>("validation")
+            .is_some_and(|own| own.is_valid)
+        {
+            self.valid.push(step);
+        }
+    }
+
+    fn add_verification(&mut self, step: &'a str, answer: &'a Answer) {
+        self.verified += 1;
+        if answer.parse("validation_status") == Some("failure") {
+            let reason = answer.parse::<Text<'a>>("reason").map(|Text(reason)| reason);
+            self.refuted.push((step, reason.unwrap_or_default()));
+        }
+    }
+
+    /// A mood counts when ESL is more sure than not.
+    fn add_mood(&mut self, step: &'a str, answer: &'a Answer) {
+        let valence = answer
+            .parse("valence")
+            .filter(|valence| matches!(*valence, "positive" | "negative"));
+        let is_sure = answer
+            .parse::<f64>("confidence")
+            .is_some_and(|confidence| confidence >= 0.5);
+        if let Some(valence) = valence.filter(|_| is_sure) {
+            self.moods.push(Mood { step, valence });
+        }
+    }
+
+    fn add_text(&mut self, step: &'a str, answer: &'a Answer) {
+        let Some(text) = answer.parse::<String>("text") else {
+            return;
+        };
+        for sentence in ken_text::sentences(&text).take(MAX_SENTENCES) {
+            // A question states nothing.
+            if !sentence.text.ends_with('?') {
+                self.say(step, Cow::Owned(sentence.text.trim_end_matches('!').to_owned()));
+            }
+        }
+    }
+
+    fn say(&mut self, step: &'a str, wording: Cow<'a, str>) {
+        let statement = match &wording {
+            Cow::Borrowed(text) => normalise(text),
+            Cow::Owned(text) => {
+                let Statement { atom, negated } = normalise(text);
+                Statement {
+                    atom: Cow::Owned(atom.into_owned()),
+                    negated,
+                }
+            }
+        };
+        if !statement.atom.is_empty() {
+            self.said.push(Said {
+                step,
+                wording,
+                statement,
+            });
+        }
+    }
+}
+
+impl Said<'_> {
+    /// The statement as a part of an issue.
+    fn quoted(&self) -> String {
+        format!("{} says \"{}\"", self.step, ken_text::head(&self.wording, 200))
+    }
+
+    fn against(&self, other: &Said<'_>) -> String {
+        format!("{}, but {}", self.quoted(), other.quoted())
+    }
+}
+
+/// No statement is denied, by the same step or another.
+fn contradiction(grounds: &Grounds<'_>) -> Option<Finding> {
+    let mut first: HashMap<&str, &Said<'_>> = HashMap::with_capacity(grounds.said.len());
+    let mut issues = Vec::new();
+    for said in &grounds.said {
+        let known = *first.entry(said.statement.atom.as_ref()).or_insert(said);
+        if known.statement.negated != said.statement.negated && issues.len() < MAX_ISSUES {
+            issues.push(known.against(said));
+        }
+    }
+    let compared = if grounds.said.len() > 1 {
+        grounds.said.len()
+    } else {
+        0
+    };
+    Finding::new("contradiction", compared, issues)
+}
+
+/// What a reasoning calls valid, no verification refutes.
+fn verification(grounds: &Grounds<'_>) -> Option<Finding> {
+    let compared = grounds.verified * grounds.valid.len();
+    let mut issues = Vec::new();
+    for valid in &grounds.valid {
+        for (step, reason) in &grounds.refuted {
+            issues.push(format!(
+                "{valid} calls its rules valid, but {step} does not: {reason}"
+            ));
+        }
+    }
+    issues.truncate(MAX_ISSUES);
+    Finding::new("verification", compared, issues)
+}
+
+/// What is said of a person's mood is not the opposite of what ESL reads.
+fn sentiment(grounds: &Grounds<'_>) -> Option<Finding> {
+    let felt: Vec<(&Said<'_>, &str)> = grounds
+        .said
+        .iter()
+        .filter_map(|said| Some((said, valence_of(&said.statement)?)))
+        .collect();
+    let mut issues = Vec::new();
+    for mood in &grounds.moods {
+        for (said, valence) in felt.iter().filter(|(_, valence)| *valence != mood.valence) {
+            issues.push(format!(
+                "{} reads a {} mood, but {} ({valence})",
+                mood.step,
+                mood.valence,
+                said.quoted()
+            ));
+        }
+    }
+    issues.truncate(MAX_ISSUES);
+    Finding::new("sentiment", grounds.moods.len() * felt.len(), issues)
+}
+
+/// Nothing is past in one step and to come in another.
+fn tenses(grounds: &Grounds<'_>) -> Option<Finding> {
+    let mut first: HashMap<String, (Tense, &Said<'_>)> = HashMap::new();
+    let mut issues = Vec::new();
+    let mut compared = 0;
+    for said in grounds.said.iter().filter(|said| !said.statement.negated) {
+        let Some((event, tense)) = tense::of(&said.statement.atom) else {
+            continue;
+        };
+        let (known, other) = *first.entry(event).or_insert((tense, said));
+        compared += usize::from(other.step != said.step);
+        if known != tense && other.step != said.step && issues.len() < MAX_ISSUES {
+            issues.push(format!("{} (a {known} and a {tense} event)", other.against(said)));
+        }
+    }
+    Finding::new("tense", compared, issues)
+}
+
+/// A quantity has one value.
+fn entities(grounds: &Grounds<'_>) -> Option<Finding> {
+    let mut first: HashMap<&str, (Quantity<'_>, &Said<'_>)> = HashMap::new();
+    let mut issues = Vec::new();
+    let mut compared = 0;
+    for said in grounds.said.iter().filter(|said| !said.statement.negated) {
+        let Some((subject, quantity)) = quantity_of(&said.statement.atom) else {
+            continue;
+        };
+        let (known, other) = *first.entry(subject).or_insert((quantity, said));
+        compared += usize::from(!std::ptr::eq(other, said));
+        if known.unit == quantity.unit && known.value != quantity.value && issues.len() < MAX_ISSUES {
+            issues.push(other.against(said));
+        }
+    }
+    Finding::new("entities", compared, issues)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Quantity<'a> {
+    value: f64,
+    unit: &'a str,
+}
+
+/// "the limit is 5 s": the subject, the number and what follows it.
+fn quantity_of(atom: &str) -> Option<(&str, Quantity<'_>)> {
+    let (subject, rest) = [" is ", " are ", " = ", " equals "]
+        .iter()
+        .find_map(|copula| atom.split_once(copula))?;
+    let (number, unit) = rest.split_once(' ').unwrap_or((rest, ""));
+    let value: f64 = number.replace(',', "").parse().ok()?;
+    let subject = subject.strip_prefix("the ").unwrap_or(subject);
+    Some((subject, Quantity { value, unit }))
+}
+
+/// Whether a statement says that somebody feels well or ill.
+fn valence_of(statement: &Statement<'_>) -> Option<&'static str> {
+    let mut words = statement.atom.split(' ').skip_while(|word| *word == "the");
+    let is_person = words.next().is_some_and(|word| PERSONS.contains(&word));
+    let word = words.filter(|_| is_person).find_map(|word| {
+        let word = word.trim_end_matches(|char: char| char.is_ascii_punctuation());
+        let is_good = GOOD.binary_search(&word).is_ok();
+        (is_good || BAD.binary_search(&word).is_ok()).then_some(is_good)
+    })?;
+    Some(if word != statement.negated {
+        "positive"
+    } else {
+        "negative"
+    })
+}
+
+/// Who wrote the text that ESL reads.
+const PERSONS: [&str; 10] = [
+    "author", "client", "customer", "i", "person", "sender", "speaker", "user", "writer", "you",
+];
+
+/// Sorted; a test holds them so.
+const GOOD: [&str; 20] = [
+    "calm",
+    "cheerful",
+    "confident",
+    "content",
+    "delighted",
+    "excited",
+    "fine",
+    "glad",
+    "grateful",
+    "happy",
+    "hopeful",
+    "joyful",
+    "optimistic",
+    "pleased",
+    "proud",
+    "relaxed",
+    "relieved",
+    "satisfied",
+    "thankful",
+    "thrilled",
+];
+const BAD: [&str; 26] = [
+    "afraid",
+    "angry",
+    "annoyed",
+    "anxious",
+    "ashamed",
+    "bitter",
+    "depressed",
+    "desperate",
+    "devastated",
+    "disappointed",
+    "dissatisfied",
+    "distressed",
+    "frightened",
+    "frustrated",
+    "furious",
+    "hopeless",
+    "hurt",
+    "irritated",
+    "miserable",
+    "sad",
+    "scared",
+    "terrified",
+    "troubled",
+    "unhappy",
+    "upset",
+    "worried",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Judges results of steps: the protocol, and its answer.
+    fn judge(answers: &[(&str, Value)]) -> Option<Coherence> {
+        let protocols = Protocols::shipped();
+        let steps: Vec<Value> = (0..)
+            .zip(answers)
+            .map(|(number, (step, _))| json!({"step": step, "id": format!("s{number}")}))
+            .collect();
+        let text = json!({"name": "test", "steps": steps}).to_string();
+        let definition = Definition::parse(&text, Path::new("test"), &protocols).unwrap();
+        let made = |(_, answer): &(&str, Value)| {
+            Some(Made {
+                input: Arc::from(""),
+                result: Answer::read(answer.to_string()).map(Arc::new),
+            })
+        };
+        let results: Vec<Option<Made>> = answers.iter().map(made).collect();
+        of(&definition, &protocols, &results)
+    }
+
+    fn reasoned(facts: &[&str], conclusions: &[&str]) -> (&'static str, Value) {
+        (
+            "REP",
+            json!({"facts": facts, "conclusions": conclusions, "validation": {"is_valid": true}}),
+        )
+    }
+
+    fn said(text: &str) -> (&'static str, Value) {
+        ("MODEL", json!({"text": text}))
+    }
+
+    fn felt(valence: &str, confidence: f64) -> (&'static str, Value) {
+        ("ESL", json!({"valence": valence, "confidence": confidence}))
+    }
+
+    /// The one check that fails.
+    #[track_caller]
+    fn fails(answers: &[(&str, Value)], name: &str, words: &[&str]) {
+        let found = judge(answers).unwrap();
+        let failed: Vec<&str> = found
+            .checks
+            .iter()
+            .filter(|check| !check.passed)
+            .map(|check| check.name)
+            .collect();
+        assert_eq!(failed, [name], "{found:?}");
+        assert!(found.score < 1.0);
+        for word in words {
+            assert!(found.issues[0].contains(word), "{:?}", found.issues);
+        }
+    }
+
+    #[track_caller]
+    fn agree(answers: &[(&str, Value)]) {
+        let found = judge(answers).unwrap();
+        assert_eq!(
+            (found.score, found.issues.as_slice()),
+            (1.0, &[][..]),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_to_compare_is_neither_coherent_nor_not() {
+        assert_eq!(judge(&[felt("positive", 0.9)]), None);
+        assert_eq!(judge(&[reasoned(&["a"], &[])]), None);
+    }
+
+    #[test]
+    fn a_denied_statement_is_found_in_any_wording() {
+        let first = reasoned(&["The server is running."], &["the site is up"]);
+        fails(
+            &[first.clone(), said("All is well. The site isn't up.")],
+            "contradiction",
+            &["s0 says \"the site is up\"", "s1 says \"The site isn't up.\""],
+        );
+        fails(
+            &[first.clone(), reasoned(&["not the server is running"], &[])],
+            "contradiction",
+            &["s0", "s1"],
+        );
+        agree(&[first, said("Is the site not up? The site is up!")]);
+    }
+
+    #[test]
+    fn a_verification_that_refutes_is_found() {
+        let failure = (
+            "VVP",
+            json!({"validation_status": "failure", "reason": "1 rule, 1 error: conflict"}),
+        );
+        fails(
+            &[reasoned(&["a"], &["b"]), failure],
+            "verification",
+            &["s0", "s1", "conflict"],
+        );
+        let success = ("VVP", json!({"validation_status": "success", "reason": ""}));
+        agree(&[reasoned(&["a"], &["b"]), success]);
+    }
+
+    #[test]
+    fn a_mood_and_what_is_said_of_it() {
+        let happy = reasoned(&["a"], &["the user is very happy"]);
+        fails(
+            &[felt("negative", 0.8), happy.clone()],
+            "sentiment",
+            &["negative", "happy"],
+        );
+        agree(&[felt("positive", 0.8), happy.clone()]);
+        agree(&[felt("negative", 0.2), happy]);
+        agree(&[
+            felt("negative", 0.8),
+            reasoned(&["a"], &["the customer is not satisfied", "the dog is happy"]),
+        ]);
+    }
+
+    #[test]
+    fn what_is_past_is_not_to_come() {
+        let past = reasoned(&["a", "the release was shipped"], &[]);
+        fails(
+            &[past.clone(), said("The release will be shipped.")],
+            "tense",
+            &["past", "future"],
+        );
+        agree(&[
+            past.clone(),
+            said("The release was shipped. The next release will be shipped."),
+        ]);
+        agree(&[past, said("The release is shipped.")]);
+    }
+
+    #[test]
+    fn a_quantity_has_one_value() {
+        let five = reasoned(&["a", "the limit is 5 s"], &[]);
+        fails(
+            &[five.clone(), said("The limit is 10 s.")],
+            "entities",
+            &["5 s", "10 s"],
+        );
+        agree(&[
+            five,
+            said("The limit is 5.0 s. The other limit is 10 s. The limit is 5000 ms."),
+        ]);
+    }
+
+    #[test]
+    fn the_word_lists_are_sorted() {
+        assert!(GOOD.is_sorted() && BAD.is_sorted());
+    }
 }

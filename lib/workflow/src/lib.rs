@@ -43,6 +43,7 @@ mod scope;
 mod settings;
 mod shelf;
 mod template;
+mod tense;
 
 pub use answer::Answer;
 pub use data::Data;

@@ -67,9 +67,11 @@ impl Shelf {
         let own = home.or_else(|| Some(config()?.join("ken/workflows")));
         let exe = std::env::current_exe().ok();
         let program = exe.as_deref().and_then(Path::parent);
-        let shipped = program.into_iter().flat_map(|folder| {
-            ["../share/ken/workflows", "../../share/workflows"].map(|path| folder.join(path))
-        });
+        let places = ["../share/ken/workflows", "../../share/workflows"];
+        let shipped = program
+            .into_iter()
+            .flat_map(|folder| places.map(|path| folder.join(path)))
+            .filter_map(|folder| fs::canonicalize(folder).ok());
         Shelf::new(own.into_iter().chain(shipped).collect(), protocols)
     }
 

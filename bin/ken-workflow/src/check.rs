@@ -1,0 +1,77 @@
+//! `ken-workflow check`: whether files are workflows.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ken_flow::{Protocols, load};
+use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use serde::Serialize;
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Files of workflows
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+impl Report for Check {
+    const NAME: &'static str = "ken-workflow check";
+    const ABOUT: &'static str = "Check files of workflows, and say what is wrong where";
+    const AFTER_HELP: &'static str = "Exit status: 0 all are workflows, 1 some are not, 2 an error.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let protocols = Protocols::shipped();
+        let files = self.files.iter().map(|file| Checked::of(file, &protocols));
+        Ok(reply.send(&Found {
+            files: files.collect(),
+        }))
+    }
+}
+
+#[derive(Serialize)]
+struct Found {
+    files: Vec<Checked>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    file: String,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+}
+
+impl Checked {
+    fn of(file: &Path, protocols: &Protocols) -> Checked {
+        let read = load(file, protocols);
+        Checked {
+            file: file.display().to_string(),
+            ok: read.is_ok(),
+            workflow: read.as_ref().ok().map(|workflow| workflow.name().to_owned()),
+            error: read.err(),
+        }
+    }
+}
+
+impl Answer for Found {
+    fn verdict(&self) -> Verdict {
+        match self.files.iter().all(|file| file.ok) {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for file in &self.files {
+            match (&file.workflow, &file.error) {
+                (Some(name), _) => writeln!(to, "{}: ok: {name}", file.file)?,
+                (None, Some(error)) => writeln!(to, "wrong: {error}")?,
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! `ken-workflow run`: one input, one outcome.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Request, Settings, Shelf, Status, load};
+use ken_tool::{Answer, Error, Filter, Reply, Sent, Verdict};
+use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
+
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The workflow: its name, or its file if that has a / or ends in .json
+    #[arg(value_name = "NAME|FILE")]
+    workflow: String,
+    /// The data, as JSON
+    #[arg(short, long, value_name = "JSON")]
+    json: Option<String>,
+    /// The most milliseconds that the whole may take
+    #[arg(short, long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    deadline: Option<u64>,
+    #[arg(skip)]
+    opened: OnceCell<Opened>,
+}
+
+/// What all input lines share.
+struct Opened {
+    workflow: Arc<Definition>,
+    engine: Engine,
+    /// Dropped after the engine, whose processes it watches.
+    runtime: Runtime,
+}
+
+impl Filter for Run {
+    const NAME: &'static str = "ken-workflow run";
+    const ABOUT: &'static str = "Run a workflow over one input: JSON data, or a text as its user_input";
+    const AFTER_HELP: &'static str =
+        "Exit status: 0 completed, 1 failed or aborted, 2 an error. See ken-workflow(1).";
+
+    fn inline(&self) -> Option<&str> {
+        self.json.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let data = data(input)?;
+        let opened = self.opened()?;
+        let request = Request {
+            deadline: self
+                .deadline
+                .map(|limit| Instant::now() + Duration::from_millis(limit)),
+            ..opened.engine.request()
+        };
+        let running = opened.engine.run(&opened.workflow, &data, request);
+        let mut outcome = opened.runtime.block_on(running)?;
+        if !reply.is_verbose() {
+            outcome.execution_time_ms = None; // equal input gives equal bytes
+        }
+        Ok(reply.send(&Told(&outcome)))
+    }
+}
+
+impl Run {
+    fn opened(&self) -> Result<&Opened, Error> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = Opened::open(&self.workflow)?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+}
+
+impl Opened {
+    fn open(workflow: &str) -> Result<Opened, Error> {
+        let settings = Settings::read(|name| std::env::var(name).ok())?;
+        let protocols = Protocols::shipped();
+        let workflow = if workflow.contains('/') || workflow.ends_with(".json") {
+            Arc::new(load(Path::new(workflow), &protocols)?)
+        } else {
+            Shelf::usual(protocols.clone()).find(workflow)?
+        };
+        let runtime = Builder::new_current_thread().enable_all().build();
+        Ok(Opened {
+            workflow,
+            engine: Engine::new(protocols, settings),
+            runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
+        })
+    }
+}
+
+/// Data as JSON, or a plain text as the text that the steps read.
+fn data(input: &str) -> Result<Data, Error> {
+    if input.trim_start().starts_with('{') {
+        return Data::read(input);
+    }
+    Data::from_value(&serde_json::json!({"user_input": input.trim_end_matches(['\n', '\r'])}))
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Told<'a>(&'a Outcome);
+
+impl Answer for Told<'_> {
+    fn verdict(&self) -> Verdict {
+        match self.0.status {
+            Status::Completed => Verdict::Positive,
+            Status::Failed | Status::Aborted => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        let outcome = self.0;
+        let status = serde_json::to_value(outcome.status).unwrap_or_default();
+        write!(
+            to,
+            "{}: {}",
+            outcome.workflow,
+            status.as_str().unwrap_or_default()
+        )?;
+        match (verbose, outcome.execution_time_ms) {
+            (true, Some(time)) => writeln!(to, " in {:.1} ms", time.as_secs_f64() * 1e3)?,
+            _ => writeln!(to)?,
+        }
+        let governance = &outcome.governance_summary;
+        for (step, quality) in &governance.quality_scores {
+            writeln!(to, "  {step}: quality {quality:.2}")?;
+        }
+        for warning in &governance.warnings {
+            writeln!(to, "  warning: {warning}")?;
+        }
+        for action in &governance.actions {
+            writeln!(to, "  action: {action}")?;
+        }
+        if let Some(error) = &outcome.error {
+            writeln!(to, "  error: {error}")?;
+        }
+        for (step, answer) in outcome.results.iter().filter(|_| verbose) {
+            writeln!(to, "{step} {}", answer.text())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! Commands without an input, and the front of a tool that consists of several.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::FromArgMatches;
+use clap::error::{Error as ClapError, ErrorKind};
+
+use crate::cli::{self, Bare};
+use crate::{Error, Reply, Sent, end};
+
+/// A command that looks at something and answers: `--format` and `--verbose` beside its own flags.
+pub trait Report: clap::Args {
+    /// Both words, as in `ken-workflow list`.
+    const NAME: &'static str;
+    /// One line for `--help`.
+    const ABOUT: &'static str;
+    /// What follows the flags in `--help`.
+    const AFTER_HELP: &'static str = "";
+
+    /// Answers once.
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error>;
+}
+
+/// Runs a report that is the first argument of a tool.
+pub fn report<R: Report>() -> ExitCode {
+    let words = std::env::args_os().skip(1);
+    let parsed = cli::parse::<Bare<R>>(cli::bare::<R>(), words);
+    end(R::NAME, parsed, |cli, output| {
+        let reply = Reply::new(output, &cli.shown);
+        Ok(cli.report.run(reply)?.verdict())
+    })
+}
+
+/// The front of a tool of several commands, for a command line that names none of them: `--help`, `--version`, or an error.
+/// Each command has its name and its line for `--help`.
+pub fn front(name: &'static str, about: &'static str, commands: &[(&'static str, &'static str)]) -> ExitCode {
+    let commands = commands
+        .iter()
+        .map(|(name, about)| clap::Command::new(*name).about(*about));
+    let command = cli::named(clap::Command::new(name), name, about)
+        .subcommands(commands)
+        .subcommand_required(true)
+        .disable_help_subcommand(true);
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = cli::parse::<Nothing>(command, words.into_iter());
+    end(name, parsed, |_, _| Err(Error::invalid("", "no command").into()))
+}
+
+/// What a front takes: clap prints or refuses.
+struct Nothing;
+
+impl FromArgMatches for Nothing {
+    fn from_arg_matches(_: &clap::ArgMatches) -> Result<Nothing, ClapError> {
+        Err(ClapError::raw(
+            ErrorKind::MissingSubcommand,
+            "a command is needed",
+        ))
+    }
+
+    fn update_from_arg_matches(&mut self, _: &clap::ArgMatches) -> Result<(), ClapError> {
+        Ok(())
+    }
+}
