@@ -41,6 +41,23 @@ fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
         .unwrap_or_else(|| panic!("{field} of {entry}"))
 }
 
+/// What comes before the flags, for an entry whose program has commands.
+fn arguments(entry: &Value) -> Vec<&str> {
+    let arguments = entry["arguments"].as_array();
+    arguments
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+/// The program of an entry with its command, as `--help` knows it.
+fn command(entry: &Value) -> String {
+    let command = arguments(entry).into_iter().take(1);
+    let words: Vec<&str> = [text(entry, "program")].into_iter().chain(command).collect();
+    words.join(" ")
+}
+
 fn launcher(entry: &Value) -> PathBuf {
     root().join("share").join(text(entry, "wrapper"))
 }
@@ -82,7 +99,9 @@ fn every_entry_runs_and_answers_what_it_promises() {
     for (name, entry) in entries() {
         let program = binary(text(&entry, "program"));
         let mut through = Command::new(launcher(&entry));
-        through.env("KEN_BIN_DIR", program.parent().unwrap());
+        through
+            .args(arguments(&entry))
+            .env("KEN_BIN_DIR", program.parent().unwrap());
         let output = run(&mut through, &entry["example"]["stdin"]);
         let answer: Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
@@ -97,7 +116,8 @@ fn every_entry_runs_and_answers_what_it_promises() {
             entry["output"]["exit_status"].get(&status).is_some(),
             "{name} ended with {status}"
         );
-        let direct = run(&mut Command::new(&program), &entry["example"]["stdin"]);
+        let mut direct = Command::new(&program);
+        let direct = run(direct.args(arguments(&entry)), &entry["example"]["stdin"]);
         assert_eq!(
             (direct.stdout, direct.status),
             (output.stdout, output.status),
@@ -109,7 +129,7 @@ fn every_entry_runs_and_answers_what_it_promises() {
 #[test]
 fn every_entry_names_the_flags_of_its_program() {
     for (name, entry) in entries() {
-        let known = help_flags(text(&entry, "program"));
+        let known = help_flags(&command(&entry));
         let named = entry["input"]["flags"].as_array().unwrap();
         for flag in named.iter().map(|flag| flag.as_str().unwrap()) {
             assert!(known.contains(flag), "{name}: {flag} is no flag of the program");

@@ -4,7 +4,7 @@
 
 use ken_tests::{Page, help_flags, root};
 
-const TOOLS: [&str; 4] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws"];
+const TOOLS: [&str; 5] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws", "ken-workflow"];
 
 const SECTIONS: [&str; 10] = [
     "NAME",
@@ -18,6 +18,12 @@ const SECTIONS: [&str; 10] = [
     "WHY IT WORKS SO",
     "SEE ALSO",
 ];
+
+/// The commands of the tools that have some; their flags are on one page.
+const COMMANDS: [(&str, &[&str]); 1] = [(
+    "ken-workflow",
+    &["ken-workflow run", "ken-workflow list", "ken-workflow check"],
+)];
 
 /// The page of each tool that this checkout has.
 fn pages() -> Vec<(&'static str, Page)> {
@@ -43,11 +49,20 @@ fn the_flags_of_page_and_program_are_the_same() {
     for (tool, page) in pages() {
         assert_eq!(
             page.flags(),
-            help_flags(tool),
+            flags_of(tool),
             "left: {}, right: {tool} --help",
             page.path.display()
         );
     }
+}
+
+fn flags_of(tool: &str) -> std::collections::BTreeSet<String> {
+    let commands = COMMANDS.iter().find(|(known, _)| *known == tool);
+    let commands = commands.map_or(&[][..], |(_, commands)| commands);
+    std::iter::once(&tool)
+        .chain(commands)
+        .flat_map(|name| help_flags(name))
+        .collect()
 }
 
 #[test]

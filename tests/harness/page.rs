@@ -117,9 +117,11 @@ impl Example {
     }
 }
 
-/// The flags that a program's `--help` shows, with their dashes.
+/// The flags that `--help` shows, with their dashes, of a program or, as in "ken-workflow run", of its command.
 pub fn help_flags(program: &str) -> BTreeSet<String> {
+    let (program, command) = program.split_once(' ').unwrap_or((program, ""));
     let output = Command::new(crate::binary(program))
+        .args(command.split_whitespace())
         .arg("--help")
         .output()
         .expect("--help");

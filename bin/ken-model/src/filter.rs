@@ -3,8 +3,9 @@
 use std::cell::OnceCell;
 use std::fmt;
 
-use ken_tool::{Answer, Error, Filter, Reply, Sent};
+use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
 use ken_types::event::{Block, ModelName, StopReason, Usage};
+use ken_types::ops::call;
 use ken_types::ops::model::Generate;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
@@ -12,7 +13,6 @@ use tokio::runtime::{Builder, Runtime};
 use crate::choice::{Choice, full_name};
 use crate::heard::Collector;
 use crate::provider::{Provider, generate};
-use crate::request;
 
 /// Who answers where `KEN_MODEL` does not say it.
 const DEFAULT: &str = "rules";
@@ -38,7 +38,7 @@ impl Filter for Ask {
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let engine = self.engine()?;
-        let answer = engine.answer(&request::read(input)?)?;
+        let answer = engine.answer(&call::read(input, MAX_DEPTH)?)?;
         Ok(reply.send(&answer))
     }
 }

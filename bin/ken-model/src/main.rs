@@ -6,7 +6,6 @@ mod heard;
 mod pieces;
 mod provider;
 mod question;
-mod request;
 mod rules;
 mod script;
 mod usage;

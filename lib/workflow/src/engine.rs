@@ -12,6 +12,7 @@ use crate::data::Data;
 use crate::definition::{Definition, Item, Step};
 use crate::governance;
 use crate::join::join_all;
+use crate::model::Part;
 use crate::observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
 use crate::outcome::{Outcome, Results, Status, Summary};
 use crate::pool::{Pool, ToolState};
@@ -24,8 +25,16 @@ use crate::template::Unfilled;
 /// thread that will end last, because the tools end with the thread that started them (PR_SET_PDEATHSIG).
 pub struct Engine {
     protocols: Protocols,
-    pools: Vec<Pool>,
+    tools: Vec<Tool>,
     settings: Settings,
+}
+
+/// What does the steps of one protocol.
+struct Tool {
+    protocol: Protocol,
+    pool: Pool,
+    /// ken-model as a part, where it may be one.
+    part: Option<Part>,
 }
 
 /// What one run is held to.
@@ -39,7 +48,7 @@ pub struct Request<'a> {
 impl Engine {
     pub fn new(protocols: Protocols, settings: Settings) -> Engine {
         Engine {
-            pools: protocols.iter().cloned().map(Pool::new).collect(),
+            tools: protocols.iter().map(Tool::new).collect(),
             protocols,
             settings,
         }
@@ -88,18 +97,34 @@ impl Engine {
 
     /// What the processes of each protocol's tool are doing.
     pub fn state(&self) -> Vec<ToolState> {
-        self.pools.iter().map(Pool::state).collect()
+        self.tools.iter().map(|tool| tool.pool.state()).collect()
     }
 
     /// Ends the processes that do nothing; they are started again when they are needed, with the environment and the
     /// files of then.
     pub fn rest(&self) {
-        self.pools.iter().for_each(Pool::rest);
+        self.tools.iter().for_each(|tool| tool.pool.rest());
     }
 
-    fn find(&self, protocol: &str) -> Option<(&Protocol, &Pool)> {
-        let place = self.protocols.iter().position(|known| known.name == protocol)?;
-        self.protocols.iter().nth(place).zip(self.pools.get(place))
+    fn find(&self, protocol: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.protocol.name == protocol)
+    }
+}
+
+impl Tool {
+    fn new(protocol: &Protocol) -> Tool {
+        Tool {
+            pool: Pool::new(protocol.clone()),
+            part: protocol.socket.clone().map(Part::new),
+            protocol: protocol.clone(),
+        }
+    }
+
+    async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
+        match &self.part {
+            Some(part) if part.is_there() => part.ask(line, time).await,
+            _ => self.pool.ask(line).await,
+        }
     }
 }
 
@@ -288,16 +313,16 @@ impl<'a> Run<'a> {
             id: step.id.clone(),
             turn: self.next_turn(number),
         };
-        let protocol = self.engine.find(&step.protocol);
-        let (protocol, pool) = protocol.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
-        let (input, known) = match line(step, protocol.kind, &scope) {
+        let tool = self.engine.find(&step.protocol);
+        let tool = tool.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
+        let (input, known) = match line(step, tool.protocol.kind, &scope) {
             Ok(line) => (Arc::from(line), self.request.observer.recorded(&name)),
             Err(error) => (Arc::from(""), Some(Err(named(step, error)))),
         };
         drop(scope);
         let result = match known {
             Some(known) => known,
-            None => self.observed(step, &name, pool, &input).await?,
+            None => self.observed(step, &name, tool, &input).await?,
         };
         let ended = result.as_ref().map(|_| ()).map_err(Error::clone);
         self.progress().keep(number, Made { input, result });
@@ -309,12 +334,12 @@ impl<'a> Run<'a> {
         &self,
         step: &Step,
         name: &StepName,
-        pool: &Pool,
+        tool: &Tool,
         input: &str,
     ) -> Result<Recorded, Error> {
         let begun = Instant::now();
         self.request.observer.begun(name).await?;
-        let result = self.ask(step, pool, input).await;
+        let result = self.ask(step, tool, input).await;
         let end = StepEnd {
             name,
             protocol: &step.protocol,
@@ -326,11 +351,11 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    async fn ask(&self, step: &Step, pool: &Pool, line: &str) -> Recorded {
+    async fn ask(&self, step: &Step, tool: &Tool, line: &str) -> Recorded {
         let limit = self.limit(step)?;
         let asked = async {
             let _place = self.places.acquire().await; // never closed
-            pool.ask(line).await
+            tool.ask(line, limit.time).await
         };
         let answer = match timeout(limit.time, asked).await {
             Ok(answered) => answered.map_err(|error| named(step, error))?,

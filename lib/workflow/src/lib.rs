@@ -30,6 +30,7 @@ mod engine;
 mod governance;
 mod input;
 mod join;
+mod model;
 mod node;
 mod observer;
 mod outcome;

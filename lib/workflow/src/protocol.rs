@@ -30,6 +30,8 @@ pub struct Protocol {
     pub promises: &'static [&'static str],
     /// The most processes of it.
     pub processes: usize,
+    /// Where ken-model listens, for [`Kind::Model`]; while this socket is there it is asked in place of the tool.
+    pub socket: Option<PathBuf>,
 }
 
 /// The table of the protocols that steps may name.
@@ -110,8 +112,20 @@ impl Protocol {
             environment: kind.environment(),
             promises: kind.promises(),
             processes: PROCESSES,
+            socket: (kind == Kind::Model).then(model_socket).flatten(),
         }
     }
+}
+
+/// `model.sock` in the run directory of the system that this program belongs to.
+fn model_socket() -> Option<PathBuf> {
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let run = set("KEN_RUN_DIR").or_else(|| Some(set("KEN_HOME")?.join("run")))?;
+    Some(run.join("model.sock"))
 }
 
 impl Kind {

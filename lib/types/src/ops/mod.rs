@@ -8,6 +8,7 @@
 //! ids (or the content does) and the store answers an id that it knows as it did the first time.
 
 pub mod cognitive;
+pub mod call;
 pub mod kend;
 pub mod model;
 pub mod runs;

@@ -1,15 +1,16 @@
 //! A model call as a person or a script writes it: the arguments of `model.generate`, without what can be left out.
 
-use ken_tool::MAX_DEPTH;
-use ken_types::event::Usage;
-use ken_types::ops::model::Generate;
-use ken_types::{Error, json};
 use serde_json::{Map, Value, json};
 
-/// Reads an input of the filter: a JSON object is a request, anything else is what a user says.
-pub(crate) fn read(input: &str) -> Result<Generate, Error> {
+use super::model::Generate;
+use crate::event::Usage;
+use crate::{Error, json};
+
+/// Reads a JSON object as a request, and anything else as what a user says. `invalid` names the wrong field; nesting may be
+/// `max_depth` deep.
+pub fn read(input: &str, max_depth: usize) -> Result<Generate, Error> {
     let mut request = match input.trim_start().starts_with('{') {
-        true => json::parse(input.as_bytes(), MAX_DEPTH)?,
+        true => json::parse(input.as_bytes(), max_depth)?,
         false => json!({"messages": [{"role": "user", "content": input.trim_end_matches(['\n', '\r'])}]}),
     };
     if let Value::Object(fields) = &mut request {
@@ -59,13 +60,13 @@ fn default(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ken_types::event::{Message, Purpose};
+    use crate::event::{Message, Purpose};
 
     #[test]
     fn what_is_left_out_is_filled_in() {
         let short = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},
             {"role":"toolResult","toolCallId":"c","toolName":"t","content":"d"}]}"#;
-        let request = read(short).unwrap();
+        let request = read(short, 64).unwrap();
         assert_eq!(request.purpose, Purpose::Agent);
         let texts: Vec<String> = request.messages.iter().map(Message::text).collect();
         assert_eq!(texts, ["a", "b", "d"]);
@@ -73,7 +74,7 @@ mod tests {
 
     #[test]
     fn plain_text_is_what_the_user_says() {
-        let request = read("Who are you?\n").unwrap();
+        let request = read("Who are you?\n", 64).unwrap();
         assert_eq!(
             request.messages.first().map(Message::text).as_deref(),
             Some("Who are you?")
@@ -88,7 +89,7 @@ mod tests {
             (r#"{"messages":[],"temprature":1}"#, "/temprature"),
             (r#"{"#, ""),
         ] {
-            let error = read(input).unwrap_err();
+            let error = read(input, 64).unwrap_err();
             assert!(
                 error.at.as_deref().unwrap_or_default().starts_with(at),
                 "{input}: {error:?}"

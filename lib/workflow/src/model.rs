@@ -1,0 +1,119 @@
+//! The language model as a part of the same system: `model.generate` on its socket.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ken_tool::MAX_DEPTH;
+use ken_types::event::{Block, ModelName, StopReason, Usage};
+use ken_types::ops::Nothing;
+use ken_types::ops::call;
+use ken_types::ops::model::{Delta, Generate, ModelGenerate, ModelInfo};
+use ken_types::{Code, Error};
+use ken_wire::Pool;
+use serde::Serialize;
+
+use crate::answer::Answer;
+
+/// A connection to ken-model, where it listens. It holds the keys, so that tools need none.
+pub(crate) struct Part {
+    socket: PathBuf,
+    pool: Pool,
+}
+
+impl Part {
+    pub(crate) fn new(socket: PathBuf) -> Part {
+        Part {
+            pool: Pool::new(&socket),
+            socket,
+        }
+    }
+
+    pub(crate) fn is_there(&self) -> bool {
+        self.socket.exists()
+    }
+
+    /// Asks what `ken-model --lines` would be asked, and answers as it would: the first model of the list that gives an
+    /// answer. Dropped, the call is cancelled.
+    pub(crate) async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
+        let until = Instant::now() + time;
+        let mut request = call::read(line, MAX_DEPTH)?;
+        let models = match request.model.take() {
+            Some(model) => vec![model],
+            None => self.pool.call::<ModelInfo>(&Nothing {}, time).await?.models,
+        };
+        let mut failed = Vec::new();
+        for model in models {
+            request.model = Some(model.clone());
+            let left = until.saturating_duration_since(Instant::now());
+            match self.generate(&request, left).await {
+                Ok(said) => return Said { failed, ..said }.answer(),
+                Err(error) => failed.push(Failed { model, error }),
+            }
+        }
+        Err(all_failed(failed))
+    }
+
+    async fn generate(&self, request: &Generate, time: Duration) -> Result<Said, Error> {
+        let mut items = self.pool.stream::<ModelGenerate>(request, time).await?;
+        let (mut text, mut tool_calls) = (String::new(), Vec::new());
+        while let Some(item) = items.next().await {
+            match item? {
+                Delta::Text { delta } => text.push_str(&delta),
+                Delta::ToolCall { id, name, arguments } => {
+                    tool_calls.push(Block::ToolCall { id, name, arguments })
+                }
+                Delta::Start { .. } | Delta::Think { .. } => {}
+            }
+        }
+        let end = items.reply().await?;
+        Ok(Said {
+            text,
+            tool_calls,
+            usage: end.usage,
+            model: end.model,
+            stop_reason: end.stop_reason,
+            failed: Vec::new(),
+        })
+    }
+}
+
+/// The answer of `ken-model --lines` (ken-model(8)); a test holds the two to each other.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Block>,
+    usage: Usage,
+    model: ModelName,
+    stop_reason: StopReason,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Failed {
+    model: String,
+    error: Error,
+}
+
+impl Said {
+    fn answer(&self) -> Result<Answer, Error> {
+        let line = serde_json::to_string(self).map_err(|error| Error::internal(error.to_string()))?;
+        Answer::read(line)
+    }
+}
+
+fn all_failed(mut failed: Vec<Failed>) -> Error {
+    let words: Vec<String> = failed
+        .iter()
+        .map(|failed| format!("{}: {}", failed.model, failed.error.message))
+        .collect();
+    match failed.pop() {
+        Some(last) => Error {
+            message: words.join("; "),
+            ..last.error
+        },
+        None => Error::new(Code::Unavailable, "no model is configured"),
+    }
+}
