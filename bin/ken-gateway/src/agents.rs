@@ -211,7 +211,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
 }
 
 /// `?wait=result`, once.
-fn waits(request: &Request) -> Result<bool, Failure> {
+pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
     match request.query()?.one("wait")? {
         None => Ok(false),
         Some("result") => Ok(true),

@@ -7,13 +7,18 @@ use serde_json::Value;
 
 /// A body as `T`; no body is `{}`. Whether unknown fields are refused is up to `T`.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    let malformed = |error| Failure::from(error).kind("invalid_json");
-    let value = json::parse(bytes, json::MAX_DEPTH).map_err(malformed)?;
+    let value = value(bytes)?;
     if !value.is_object() {
         return Err(Error::invalid("", format!("the body is {}, not an object", kind(&value))).into());
     }
     Ok(json::from_value(value)?)
+}
+
+/// A body as any JSON value; no body is `{}`.
+pub(crate) fn value(bytes: &[u8]) -> Result<Value, Failure> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    let malformed = |error| Failure::from(error).kind("invalid_json");
+    json::parse(bytes, json::MAX_DEPTH).map_err(malformed)
 }
 
 fn kind(value: &Value) -> &'static str {

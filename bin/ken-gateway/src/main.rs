@@ -3,6 +3,7 @@
 mod agents;
 mod body;
 mod chat;
+mod events;
 mod gateway;
 mod health;
 mod identity;
@@ -12,10 +13,12 @@ mod openapi;
 mod page;
 mod read;
 mod routes;
+mod runs;
 mod sessions;
 mod sse;
 mod tail;
 mod turn;
+mod workflows;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,7 +29,7 @@ fn main() -> ExitCode {
     let program = Program {
         name: "ken-gateway",
         version: env!("CARGO_PKG_VERSION"),
-        about: "Speaks HTTP for ken: sessions, chat, transcripts, live streams, knowledge",
+        about: "Speaks HTTP for ken: sessions, chat, transcripts, live streams, runs, knowledge",
         drain: Duration::from_secs(1),
     };
     run::<NoOptions, _, _>(program, async |start| gateway::start(program, start))

@@ -107,8 +107,8 @@ fn replayed(kept: KeptAnswer) -> Answer {
 struct Admitted {
     stream_url: String,
     offset: String,
-    #[serde(rename = "submissionId")]
-    _submission_id: String,
+    #[serde(rename = "submissionId", alias = "runId")]
+    _id: String,
 }
 
 async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {

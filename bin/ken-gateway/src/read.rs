@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ken_http::http::Method;
+use ken_http::http::{Method, StatusCode};
 use ken_http::{Failure, Query, Request, Response};
 use ken_types::id::random;
 use ken_types::limits::{LONG_POLL_MS, PAGE_EVENTS};
@@ -21,6 +21,62 @@ const GATHER_MS: u64 = 20;
 /// Cursors count intervals of so many seconds from 2024-10-09T00:00:00Z.
 const CURSOR_SECONDS: u64 = 20;
 const CURSOR_EPOCH: u64 = 1_728_432_000;
+
+/// A stream that a route serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// Its name in the store.
+    pub(crate) name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Agent,
+    Run,
+    System,
+}
+
+impl Subject {
+    pub(crate) fn agent(instance: &str) -> Subject {
+        Subject {
+            name: format!("agents/orchestrator/{instance}"),
+            kind: Kind::Agent,
+        }
+    }
+
+    pub(crate) fn run(run: &str) -> Subject {
+        Subject {
+            name: format!("runs/{run}"),
+            kind: Kind::Run,
+        }
+    }
+
+    /// The stream of changes.
+    pub(crate) fn system() -> Subject {
+        Subject {
+            name: "system".to_owned(),
+            kind: Kind::System,
+        }
+    }
+
+    fn missing(&self) -> Failure {
+        let kind = match self.kind {
+            Kind::Run => "run_not_found",
+            Kind::Agent | Kind::System => "stream_not_found",
+        };
+        Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
+    }
+}
+
+/// 410: before what is kept.
+fn gone(error: Error) -> Failure {
+    Failure::from(Error {
+        at: Some("?offset".to_owned()),
+        ..error
+    })
+    .status(StatusCode::GONE)
+}
 
 /// What a reader asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +96,20 @@ enum Mode {
 
 impl Reading {
     /// Checks in the order of the contract: two offsets, two tails, tail, live without offset, live, offset.
-    fn of(query: &Query) -> Result<Reading, Error> {
-        let offset = query.one("offset")?;
+    pub(crate) fn of(query: &Query) -> Result<Reading, Error> {
+        Reading::with_defaults(query, None, None)
+    }
+
+    /// Of the stream of changes: from now on, and always live.
+    pub(crate) fn of_changes(query: &Query) -> Result<Reading, Error> {
+        Reading::with_defaults(query, Some("now"), Some("sse"))
+    }
+
+    fn with_defaults(query: &Query, offset: Option<&str>, live: Option<&str>) -> Result<Reading, Error> {
+        let offset = query.one("offset")?.or(offset);
         let tail = query.one("tail")?;
         let tail = tail.map(|tail| parse_tail(tail, offset)).transpose()?;
-        let live = query.one("live")?;
+        let live = query.one("live")?.or(live);
         if live.is_some() && offset.is_none() {
             return Err(Error::invalid("?offset", "live needs an offset"));
         }
@@ -95,28 +160,46 @@ fn parse_tail(text: &str, offset: Option<&str>) -> Result<u64, Error> {
 
 /// GET and HEAD of an instance's stream.
 pub(crate) async fn stream(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let instance = instance(&request)?;
+    let subject = Subject::agent(&instance(&request)?);
+    read(gateway, &request, subject).await
+}
+
+/// GET and HEAD of any stream.
+pub(crate) async fn read(
+    gateway: Arc<Gateway>,
+    request: &Request,
+    subject: Subject,
+) -> Result<Response, Failure> {
     let reading = Reading::of(&request.query()?)?;
-    let name = format!("agents/orchestrator/{instance}");
+    read_as(gateway, request, subject, reading).await
+}
+
+/// As `read`, of what is known to be asked for.
+pub(crate) async fn read_as(
+    gateway: Arc<Gateway>,
+    request: &Request,
+    subject: Subject,
+    reading: Reading,
+) -> Result<Response, Failure> {
     if request.method() == Method::HEAD {
-        return head(&gateway, &name).await;
+        return head(&gateway, &subject).await;
     }
     match reading.mode {
-        Mode::CatchUp => catch_up(&gateway, &request, &name, &reading).await,
-        Mode::LongPoll => long_poll(&gateway, &request, &name, &reading).await,
-        Mode::Sse => sse::open(gateway, &request, name, reading).await,
+        Mode::CatchUp => catch_up(&gateway, request, &subject, &reading).await,
+        Mode::LongPoll => long_poll(&gateway, request, &subject, &reading).await,
+        Mode::Sse => sse::open(gateway, request, subject, reading).await,
     }
 }
 
 /// Reads one page. Without `wait_ms` it answers at once.
 pub(crate) async fn page(
     gateway: &Gateway,
-    stream: &str,
+    subject: &Subject,
     reading: &Reading,
     wait_ms: u64,
 ) -> Result<StreamPage, Failure> {
     let args = ReadStream {
-        stream: stream.to_owned(),
+        stream: subject.name.clone(),
         offset: reading.offset,
         limit: PAGE_EVENTS,
         tail: reading.tail,
@@ -126,9 +209,8 @@ pub(crate) async fn page(
     let time = CALL + std::time::Duration::from_millis(wait_ms);
     let page = gateway.store.call::<StreamsRead>(&args, time).await;
     page.map_err(|error| match error.code {
-        Code::NotFound => {
-            Failure::from(Error::not_found(format!("No stream {stream}."))).kind("stream_not_found")
-        }
+        Code::NotFound if error.at.as_deref() == Some("/offset") => gone(error),
+        Code::NotFound => subject.missing(),
         _ => error.into(),
     })
 }
@@ -152,29 +234,29 @@ pub(crate) fn array(page: &StreamPage) -> Vec<u8> {
     bytes
 }
 
-async fn head(gateway: &Gateway, stream: &str) -> Result<Response, Failure> {
+async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
     let end = Reading {
         offset: Offset::Now,
         tail: None,
         mode: Mode::CatchUp,
         cursor: None,
     };
-    let page = page(gateway, stream, &end, 0).await?;
+    let page = page(gateway, subject, &end, 0).await?;
     let response = place(Response::json_bytes(200, &b"[]"[..]), &page)?;
-    response.text_header("etag", &etag(stream, &page))
+    response.text_header("etag", &etag(&subject.name, &page))
 }
 
 async fn catch_up(
     gateway: &Gateway,
     request: &Request,
-    stream: &str,
+    subject: &Subject,
     reading: &Reading,
 ) -> Result<Response, Failure> {
-    let page = page(gateway, stream, reading, 0).await?;
+    let page = page(gateway, subject, reading, 0).await?;
     if reading.offset == Offset::Now {
         return place(Response::json_bytes(200, array(&page)), &page);
     }
-    let etag = etag(stream, &page);
+    let etag = etag(&subject.name, &page);
     let known = request
         .headers()
         .get_all("if-none-match")
@@ -190,14 +272,14 @@ async fn catch_up(
 async fn long_poll(
     gateway: &Gateway,
     request: &Request,
-    stream: &str,
+    subject: &Subject,
     reading: &Reading,
 ) -> Result<Response, Failure> {
     let _held = request.hold()?;
     let mut shutdown = request.shutdown();
     let page = tokio::select! {
-        page = page(gateway, stream, reading, LONG_POLL_MS) => page?,
-        () = shutdown.requested() => page(gateway, stream, reading, 0).await?,
+        page = page(gateway, subject, reading, LONG_POLL_MS) => page?,
+        () = shutdown.requested() => page(gateway, subject, reading, 0).await?,
     };
     let response = match page.entries.is_empty() {
         true => Response::empty(204),

@@ -7,7 +7,7 @@ use ken_http::{Area, Failure, Limiter, Media, Request, Response, Routes};
 use ken_types::Error;
 
 use crate::gateway::Gateway;
-use crate::{agents, chat, health, knowledge, openapi, read, sessions};
+use crate::{agents, chat, events, health, knowledge, openapi, read, runs, sessions, workflows};
 
 /// Bodies that may hold images.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -60,15 +60,20 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
         .on("GET    /agents/:name/:id", read::stream)
-        .on("POST   /agents/:name/:id/abort", agents::abort);
+        .on("POST   /agents/:name/:id/abort", agents::abort)
+        .on("POST   /workflows/:name", workflows::start)
+        .limited(chat_rate)
+        .on("GET    /runs", runs::list)
+        .on("GET    /runs/:runId", runs::read)
+        .on("POST   /runs/:runId/abort", runs::abort)
+        .on("GET    /api/events", events::follow);
     UNAVAILABLE.iter().fold(routes, |routes, (pattern, part)| {
         routes.on(pattern, move |_, request| unavailable(part, request))
     })
 }
 
 /// Routes whose part is not there yet, and its name. They are known, so that a client learns why.
-const UNAVAILABLE: [(&str, &str); 37] = [
-    ("GET    /api/events", "the system event stream"),
+const UNAVAILABLE: [(&str, &str); 32] = [
     ("GET    /api/schedules", "ken-scheduler"),
     ("POST   /api/schedules", "ken-scheduler"),
     ("GET    /api/schedules/:slug", "ken-scheduler"),
@@ -96,10 +101,6 @@ const UNAVAILABLE: [(&str, &str); 37] = [
     ("POST   /channels/messenger/webhook", "ken-messenger"),
     ("GET    /api/telemetry/runs", "telemetry"),
     ("GET    /api/telemetry/runs/:runId", "telemetry"),
-    ("POST   /workflows/:name", "ken-workflow"),
-    ("GET    /runs", "ken-workflow"),
-    ("GET    /runs/:runId", "ken-workflow"),
-    ("POST   /runs/:runId/abort", "ken-workflow"),
     ("PUT    /streams/*path", "the stream service"),
     ("POST   /streams/*path", "the stream service"),
     ("GET    /streams/*path", "the stream service"),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::Gateway;
-use crate::read::{Reading, array, next_cursor, page};
+use crate::read::{Reading, Subject, array, next_cursor, page};
 use crate::tail::Newest;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -24,17 +24,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) async fn open(
     gateway: Arc<Gateway>,
     request: &Request,
-    stream: String,
+    subject: Subject,
     reading: Reading,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let first = page(&gateway, &stream, &reading, 0).await?;
+    let first = page(&gateway, &subject, &reading, 0).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
     Ok(Response::events(|frames| {
         let reader = Reader {
             gateway,
-            stream,
+            subject,
             reading,
             frames,
             shutdown,
@@ -47,7 +47,7 @@ pub(crate) async fn open(
 
 struct Reader {
     gateway: Arc<Gateway>,
-    stream: String,
+    subject: Subject,
     reading: Reading,
     frames: Frames,
     shutdown: Shutdown,
@@ -86,7 +86,7 @@ impl Reader {
             return;
         }
         // Followed from where the backlog ended: nothing can lie between.
-        let tail = self.gateway.tails.follow(&self.stream, place.next);
+        let tail = self.gateway.tails.follow(&self.subject.name, place.next);
         let mut newest = tail.watch();
         while !place.closed && self.wait(&mut newest, place).await {
             let latest = newest.borrow_and_update().clone();
@@ -136,7 +136,7 @@ impl Reader {
         self.reading.offset = Offset::After(after);
         self.reading.tail = None;
         loop {
-            match page(&self.gateway, &self.stream, &self.reading, 0).await {
+            match page(&self.gateway, &self.subject, &self.reading, 0).await {
                 Ok(page) => return page,
                 // The store restarts; the reader only notices the delay.
                 Err(_) => sleep(PAUSE).await,

@@ -96,7 +96,7 @@ pub(crate) fn stream_url(gateway: &Gateway, request: &Request, instance: &str) -
 }
 
 /// Percent-encodes what cannot stand in a path segment (RFC 3986: `pchar`).
-fn encode_segment(text: &str) -> String {
+pub(crate) fn encode_segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -14,8 +14,12 @@ use ken_wire::Pool;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::patience::patiently;
+
+/// What an event has beside its message and attributes, at most.
+const ENVELOPE_BYTES: usize = 4 * 1024;
 
 /// What has been recorded of a run by earlier holders.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -89,6 +93,12 @@ pub struct Run {
     workflow: String,
     payload: Value,
     recorded: Recorded,
+    place: Mutex<Place>,
+}
+
+/// Where its next event goes. Held while one is being written: steps that run in parallel are recorded one by one.
+#[derive(Debug)]
+struct Place {
     next_index: u64,
     last: Timestamp,
 }
@@ -110,8 +120,10 @@ impl Run {
             workflow,
             payload: strict::parse(claim.text.as_bytes(), strict::MAX_DEPTH)?,
             recorded,
-            next_index: claim.next_event_index,
-            last: claim.last_timestamp.unwrap_or_default(),
+            place: Mutex::new(Place {
+                next_index: claim.next_event_index,
+                last: claim.last_timestamp.unwrap_or_default(),
+            }),
         })
     }
 
@@ -133,7 +145,7 @@ impl Run {
 
     /// Records that a step begins. Needed before one that must not be repeated; that one ends the run as interrupted
     /// if its holder is lost before it is done.
-    pub async fn begin(&mut self, step: &str, repeatable: bool) -> Result<(), Error> {
+    pub async fn begin(&self, step: &str, repeatable: bool) -> Result<(), Error> {
         let step = step.to_owned();
         self.mark(format!("step {step} started"), Mark::Started { step, repeatable })
             .await
@@ -141,29 +153,24 @@ impl Run {
 
     /// Records that a step is done. An output that is too long for an event is left out; such a step is made again
     /// after a crash.
-    pub async fn done(&mut self, step: &str, output: &Value) -> Result<(), Error> {
+    pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
         let mark = |output| Mark::Done {
             step: step.to_owned(),
             output,
         };
         let message = format!("step {step} done");
-        let whole = self.event("info", &message, mark(Some(output.clone())))?;
-        if whole.get().len() <= EVENT_BYTES {
-            return self.append(whole).await;
-        }
-        self.mark(message, mark(None)).await
+        let whole = mark(Some(output.clone()));
+        let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
+        self.mark(message, if fits { whole } else { mark(None) }).await
     }
 
     /// A line for whoever watches.
-    pub async fn log(&mut self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
-        let event = self.event(level, message, attributes)?;
-        match event.get().len() <= EVENT_BYTES {
-            true => self.append(event).await,
-            false => {
-                let short = self.event(level, "a line that was too long", json!({"bytes": message.len()}))?;
-                self.append(short).await
-            }
+    pub async fn log(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
+        let bytes = message.len() + attributes.to_string().len();
+        if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
+            return self.append(level, message, attributes).await;
         }
+        self.append(level, "a line that was too long", json!({"bytes": bytes})).await
     }
 
     /// Ends the run.
@@ -180,35 +187,34 @@ impl Run {
         patiently::<RunsEnd>(&self.store, &args).await.map(drop)
     }
 
-    async fn mark(&mut self, message: String, mark: Mark) -> Result<(), Error> {
-        let event = self.event("info", &message, mark)?;
-        self.append(event).await
+    async fn mark(&self, message: String, mark: Mark) -> Result<(), Error> {
+        let attributes = serde_json::to_value(mark).map_err(unwritten)?;
+        self.append("info", &message, attributes).await
     }
 
-    fn event(&self, level: &str, message: &str, attributes: impl Serialize) -> Result<Box<RawValue>, Error> {
-        let unwritten =
-            |error: serde_json::Error| Error::internal(format!("an event could not be written: {error}"));
+    async fn append(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
         let body = Body::Log {
             level: level.to_owned(),
             message: message.to_owned(),
-            attributes: Some(serde_json::to_value(attributes).map_err(unwritten)?),
+            attributes: Some(attributes),
         };
-        let at = Timestamp::now().max(self.last);
-        let event = RunEvent::new(body, self.next_index, at, self.id.clone());
-        to_raw_value(&event).map_err(unwritten)
-    }
-
-    async fn append(&mut self, event: Box<RawValue>) -> Result<(), Error> {
+        let mut place = self.place.lock().await;
+        let at = Timestamp::now().max(place.last);
+        let event = RunEvent::new(body, place.next_index, at, self.id.clone());
         let args = AppendEvents {
             lease: self.lease.clone(),
-            first_index: self.next_index,
-            events: vec![event],
+            first_index: place.next_index,
+            events: vec![to_raw_value(&event).map_err(unwritten)?],
         };
         patiently::<SubmissionsAppend>(&self.store, &args).await?;
-        self.next_index += 1;
-        self.last = self.last.max(Timestamp::now());
+        place.next_index += 1;
+        place.last = at;
         Ok(())
     }
+}
+
+fn unwritten(error: serde_json::Error) -> Error {
+    Error::internal(format!("an event could not be written: {error}"))
 }
 
 /// A result that cannot be kept is an error of its run.

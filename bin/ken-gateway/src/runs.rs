@@ -1,0 +1,79 @@
+//! Runs of workflows: their records, their streams, their end.
+
+use std::sync::Arc;
+
+use ken_http::{Failure, Query, Request, Response, typed};
+use ken_types::id::{Mint, RunId};
+use ken_types::limits::PAGE_RUNS;
+use ken_types::ops::runs::{ByRun, ListRuns, RunStatus, RunsAbort, RunsGet, RunsList};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::body;
+use crate::gateway::{CALL, Gateway};
+use crate::once::{Answer, once};
+use crate::page;
+use crate::read::{self, Subject};
+
+/// GET /runs
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let args = ListRuns {
+        status: status(&query)?,
+        workflow: query.one("workflowName")?.map(str::to_owned),
+        limit: page::limit(&query, PAGE_RUNS, 100)?,
+        cursor: page::cursor(&query, "cursor")?,
+    };
+    Response::json(200, &gateway.store.call::<RunsList>(&args, CALL).await?)
+}
+
+fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
+    let Some(text) = query.one("status")? else {
+        return Ok(None);
+    };
+    let message = || format!("status is {text:?}, it must be active, completed or errored");
+    let named = RunStatus::named(text);
+    named
+        .map(Some)
+        .ok_or_else(|| Error::invalid("?status", message()))
+}
+
+/// GET and HEAD /runs/:runId; with the key `meta`, whatever its value, the record.
+pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    if !request.query()?.has("meta") {
+        let subject = Subject::run(request.segment("runId"));
+        return read::read(gateway, &request, subject).await;
+    }
+    let by = by(&request);
+    let record = gateway.store.call::<RunsGet>(&by, CALL).await;
+    Response::json(200, &record.map_err(|error| missing(error, &by))?)
+}
+
+/// POST /runs/:runId/abort
+pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    // It has no fields, and unknown ones are ignored here.
+    body::read::<Value>(&bytes)?;
+    let by = by(&request);
+    let work = async |_: Mint| {
+        let aborted = gateway.store.call::<RunsAbort>(&by, CALL).await;
+        let aborted = aborted.map_err(|error| missing(error, &by))?;
+        Answer::json(200, &json!({"aborted": aborted.aborted}))
+    };
+    once(&gateway, &request, b"{}", typed, work).await
+}
+
+fn by(request: &Request) -> ByRun {
+    ByRun {
+        run_id: RunId(request.segment("runId").to_owned()),
+    }
+}
+
+fn missing(error: Error, by: &ByRun) -> Failure {
+    match error.code {
+        Code::NotFound => {
+            Failure::from(Error::not_found(format!("No run {}.", by.run_id))).kind("run_not_found")
+        }
+        _ => error.into(),
+    }
+}

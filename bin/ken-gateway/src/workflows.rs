@@ -1,0 +1,143 @@
+//! Starting a run of a workflow.
+
+use std::sync::Arc;
+
+use ken_http::http::StatusCode;
+use ken_http::http::header::{HeaderValue, LOCATION};
+use ken_http::{Failure, Request, Response, typed};
+use ken_types::event::Failure as Cause;
+use ken_types::id::{Mint, RunId, SubmissionId};
+use ken_types::ops::Nothing;
+use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck, WorkflowsList};
+use ken_types::ops::runs::{AdmitRun, ByRun, RunRecord, RunStatus, RunsAdmit, RunsGet};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::agents::waits;
+use crate::body;
+use crate::gateway::{CALL, Gateway, silence_is_absence};
+use crate::once::{Answer, once};
+use crate::turn::{Waited, encode_segment, wait};
+
+/// A workflow of the research worker, which is not there yet.
+const RESEARCH: &str = "research";
+/// The stream of a run is empty before its admission.
+const START: &str = "-1";
+
+/// POST /workflows/:name
+pub(crate) async fn start(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let waits = waits(&request)?;
+    let workflow = request.segment("name").to_owned();
+    check_name(&gateway, &workflow).await?;
+    let bytes = request.body().await?;
+    let payload = body::value(&bytes)?;
+    check_payload(&gateway, &workflow, &payload).await?;
+    let _held = if waits { Some(request.hold()?) } else { None };
+    let work = async |mut mint: Mint| {
+        let run = AdmitRun {
+            run_id: mint.run(),
+            workflow,
+            payload,
+        };
+        admitted(&gateway, &request, run, waits).await
+    };
+    once(&gateway, &request, &bytes, typed, work).await
+}
+
+fn unknown(workflow: &str) -> Failure {
+    Failure::from(Error::not_found(format!("No workflow {workflow}."))).kind("workflow_not_found")
+}
+
+/// Refuses what nobody could run.
+async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
+    if workflow == RESEARCH {
+        return Err(Error::unavailable("the research worker is not part of this system").into());
+    }
+    let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
+    let known = known.map_err(silence_is_absence)?.workflows;
+    match known.iter().any(|known| known.name == workflow) {
+        true => Ok(()),
+        false => Err(unknown(workflow)),
+    }
+}
+
+async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Result<(), Failure> {
+    let check = CheckWorkflow {
+        name: workflow.to_owned(),
+        payload: payload.clone(),
+    };
+    let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL).await;
+    checked.map(drop).map_err(|error| match error.code {
+        Code::NotFound => unknown(workflow),
+        _ => silence_is_absence(error).into(),
+    })
+}
+
+/// The absolute URL of a run's stream.
+fn stream_url(gateway: &Gateway, request: &Request, run: &RunId) -> String {
+    format!(
+        "{}/runs/{}",
+        gateway.base_url(request),
+        encode_segment(run.as_str())
+    )
+}
+
+async fn admitted(
+    gateway: &Gateway,
+    request: &Request,
+    run: AdmitRun,
+    waits: bool,
+) -> Result<Answer, Failure> {
+    gateway.store.call::<RunsAdmit>(&run, CALL).await?;
+    let url = stream_url(gateway, request, &run.run_id);
+    if !waits {
+        return accepted(&run.run_id, &url);
+    }
+    let id = SubmissionId(run.run_id.as_str().to_owned());
+    match wait(gateway, request.shutdown(), &id, None).await? {
+        Waited::Settled(_) => {
+            let by = ByRun { run_id: run.run_id };
+            ended(gateway.store.call::<RunsGet>(&by, CALL).await?, &url)
+        }
+        Waited::Running(_) | Waited::Stopping => Ok(accepted(&run.run_id, &url)?.not_kept()),
+    }
+}
+
+fn accepted(run: &RunId, url: &str) -> Result<Answer, Failure> {
+    let answer = Answer::json(202, &json!({"runId": run, "streamUrl": url, "offset": START}))?;
+    Ok(answer.header("location", url).header("stream-next-offset", START))
+}
+
+fn ended(record: RunRecord, url: &str) -> Result<Answer, Failure> {
+    if record.status == RunStatus::Completed {
+        let result = record.result.unwrap_or_default();
+        let body = json!({"result": result, "runId": record.run_id, "streamUrl": url, "offset": START});
+        return Answer::json(200, &body);
+    }
+    let location = HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is no header"))?;
+    Err(failure(record.error)
+        .with("runId", json!(record.run_id))
+        .header(LOCATION, location))
+}
+
+/// To a waiting caller every failure is a 500, told apart by its type.
+fn failure(cause: Option<Cause>) -> Failure {
+    let cause = cause.unwrap_or_else(|| Cause {
+        name: String::new(),
+        message: "the run failed".to_owned(),
+    });
+    let kind = match cause.name.as_str() {
+        "Aborted" => "submission_aborted",
+        "Timeout" => "submission_timeout",
+        "Interrupted" => "submission_interrupted",
+        "RetryExhausted" => "submission_retry_exhausted",
+        _ => "operation_failed",
+    };
+    // The cause is the run's own, which its stream and its record show as well: nothing is told here that was hidden.
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable,
+        cause.message,
+    )
+    .kind(kind)
+}

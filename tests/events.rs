@@ -1,0 +1,125 @@
+//! GET /api/events: the stream of changes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use ken_tests::{System, scripted};
+use serde_json::{Value, json};
+
+/// All that is kept, by long polls that have something to say.
+fn kept(system: &System) -> Vec<Value> {
+    let (mut events, mut offset) = (Vec::new(), "-1".to_owned());
+    loop {
+        let page = system
+            .get(&format!("/api/events?offset={offset}&live=long-poll"))
+            .expect(200);
+        events.extend(page.json().as_array().unwrap().iter().cloned());
+        if page.header("stream-up-to-date") == Some("true") {
+            return events;
+        }
+        offset = page.header("stream-next-offset").unwrap().to_owned();
+    }
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn what_changes_is_told_as_it_happens() {
+    let mut system = scripted();
+    let mut live = system.attach("/api/events");
+    let mut seen = Vec::new();
+    assert_eq!(live.until_control(&mut seen)["upToDate"], true);
+    assert!(seen.is_empty(), "without an offset it begins now");
+
+    let session = system.session();
+    system.say(&session, "hello").expect(200);
+    system.say(&session, "/rename Nightly").expect(200);
+    let entry = json!({"title": "Gate", "content": "The gate closes at ten."});
+    let entry = system
+        .post("/api/knowledge", &entry)
+        .expect(201)
+        .text("/record/id");
+    system.delete(&format!("/api/knowledge/{entry}")).expect(200);
+    let told = [
+        "session.created",
+        "submission.queued",
+        "submission.running",
+        "submission.settled",
+        "session.renamed",
+        "knowledge.added",
+        "knowledge.deleted",
+    ];
+    while seen.len() < told.len() {
+        live.until_control(&mut seen);
+    }
+    assert_eq!(kinds(&seen), told);
+    assert_eq!(
+        seen,
+        kept(&system),
+        "who follows and who comes later see the same"
+    );
+    for (index, event) in seen.iter().enumerate() {
+        assert_eq!((&event["v"], &event["eventIndex"]), (&json!(1), &json!(index)));
+    }
+    assert_eq!(
+        (&seen[0]["sessionId"], &seen[0]["connector"]),
+        (&json!(session), &json!("tui"))
+    );
+    assert_eq!(
+        (&seen[3]["sessionId"], &seen[3]["outcome"]),
+        (&json!(session), &json!("completed"))
+    );
+    assert_eq!((&seen[5]["id"], &seen[6]["id"]), (&json!(entry), &json!(entry)));
+    let text = serde_json::to_string(&seen).unwrap();
+    assert!(
+        !text.contains("hello") && !text.contains("Nightly") && !text.contains("Gate"),
+        "ids and states only"
+    );
+
+    modes(&system, told.len());
+    // A reader that was cut goes on where it was.
+    drop(live);
+    system.kill("store");
+    system.down();
+    system.up();
+    system.session();
+    let target = format!("/api/events?offset=0000000000000000_{:016}", told.len());
+    let seen = system.attach(&target).until_event("session.created");
+    assert_eq!(seen.len(), 1);
+}
+
+fn modes(system: &System, count: usize) {
+    let last = system
+        .get("/api/events?offset=-1&tail=2&live=long-poll")
+        .expect(200);
+    assert_eq!(
+        kinds(last.json().as_array().unwrap()),
+        ["knowledge.added", "knowledge.deleted"]
+    );
+    let end = format!("0000000000000000_{count:016}");
+    assert_eq!(last.header("stream-next-offset"), Some(end.as_str()));
+    let mut whole = Vec::new();
+    system
+        .attach("/api/events?offset=-1&live=sse")
+        .until_control(&mut whole);
+    assert_eq!(whole.len(), count);
+    for (query, at) in [
+        ("offset=bad", "?offset"),
+        ("live=x", "?live"),
+        ("tail=1", "?tail"),
+    ] {
+        system
+            .get(&format!("/api/events?{query}"))
+            .refused(400, "invalid", at);
+    }
+    system
+        .client()
+        .request("POST", "/api/events")
+        .json(&json!({}))
+        .send()
+        .expect(405);
+}

@@ -1,0 +1,546 @@
+//! /workflows and /runs over the real binaries. The workflow engine is stood in for by `doubles/runner.rs`, whose steps
+//! take a time of the test's choosing and leave a line for each time that they are made.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ken_tests::{Answer, Builder, System, binary, until};
+use serde_json::{Value, json};
+
+const STEPS: &str = "/workflows/steps";
+
+fn with_runner() -> System {
+    let runner = binary("examples/runner");
+    Builder::default()
+        .config(&format!(
+            "[part.cognitive]\ncommand = [\"{}\"]\nrequires = [\"store\"]\nsockets = {{ wire = {{ unix = \"cognitive.sock\" }} }}\n",
+            runner.display()
+        ))
+        .start()
+}
+
+/// Starts a run; its id.
+fn start(system: &System, payload: &Value) -> String {
+    let answer = system.post(STEPS, payload).expect(202);
+    answer.text("/runId")
+}
+
+fn record(system: &System, run: &str) -> Value {
+    system.get(&format!("/runs/{run}?meta")).expect(200).json()
+}
+
+/// The run's events, whole, and whether its stream is closed.
+fn events(system: &System, run: &str) -> (Vec<Value>, bool) {
+    let page = system.get(&format!("/runs/{run}")).expect(200);
+    let closed = page.header("stream-closed") == Some("true");
+    (page.json().as_array().unwrap().clone(), closed)
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect()
+}
+
+/// Waits for the end and checks what holds for every run that has ended: one end, last, in a closed stream, with the
+/// record that it tells of.
+#[track_caller]
+fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
+    until("the run ends", || record(system, run)["status"] != "active");
+    let (events, closed) = events(system, run);
+    let record = record(system, run);
+    assert!(closed, "{record}");
+    let ends = events.iter().filter(|event| event["type"] == "run_end").count();
+    let last = events.last().unwrap();
+    assert_eq!((ends, &last["type"]), (1, &json!("run_end")));
+    assert_eq!(
+        (&last["isError"], &last["durationMs"]),
+        (&record["isError"], &record["durationMs"])
+    );
+    assert_eq!(last.get("error"), record.get("error"));
+    for (index, event) in events.iter().enumerate() {
+        assert_eq!(
+            (&event["eventIndex"], &event["runId"]),
+            (&json!(index), &json!(run)),
+            "{event}"
+        );
+        assert!(event.get("submissionId").is_none() && event.get("instanceId").is_none());
+    }
+    (record, events)
+}
+
+/// How often each step of a run was made.
+fn made(file: &Path, run: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let own = text.lines().filter_map(|line| line.strip_prefix(run));
+    own.map(|step| step.trim().to_owned()).collect()
+}
+
+fn file(system: &System, name: &str) -> PathBuf {
+    system.home().join(name)
+}
+
+#[test]
+fn without_the_part_that_runs_them() {
+    let system = Builder::default()
+        .config("[part.cognitive]\nenabled = false\ncommand = [\"/bin/true\"]\n")
+        .start();
+    for workflow in ["steps", "research", "none"] {
+        let target = format!("/workflows/{workflow}");
+        system.post(&target, &json!({})).refused(503, "unavailable", "");
+    }
+    assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
+    for target in [
+        "/runs/run_none",
+        "/runs/run_none?meta",
+        "/runs/run_none?offset=-1&live=sse",
+    ] {
+        system.get(target).refused(404, "run_not_found", "");
+    }
+    system
+        .post("/runs/run_none/abort", &json!({}))
+        .refused(404, "run_not_found", "");
+    system
+        .get("/runs/run_none?live=sse")
+        .refused(400, "invalid_request", "?offset");
+}
+
+#[test]
+fn runs() {
+    let system = with_runner();
+    refused(&system);
+    waited_for(&system);
+    not_waited_for(&system);
+    failed(&system);
+    repeated(&system);
+    aborted(&system);
+    listed(&system);
+    in_turn(&system);
+}
+
+/// Nothing of these is accepted.
+fn refused(system: &System) {
+    system
+        .post("/workflows/none", &json!({}))
+        .refused(404, "workflow_not_found", "");
+    system
+        .post("/workflows/research", &json!({"text": "x"}))
+        .refused(503, "unavailable", "");
+    system
+        .post(STEPS, &json!({}))
+        .refused(400, "invalid_request", "/steps");
+    system
+        .post(STEPS, &json!({"steps": "x"}))
+        .refused(400, "invalid_request", "/steps");
+    system
+        .post(&format!("{STEPS}?wait=yes"), &json!({"steps": 1}))
+        .refused(400, "invalid_request", "?wait");
+    let mut client = system.client();
+    let bodies = client
+        .request("POST", STEPS)
+        .header("content-type", "application/json");
+    bodies
+        .body("{\"steps\":1")
+        .send()
+        .refused(400, "invalid_json", "");
+    let untyped = client.request("POST", STEPS).body("{\"steps\":1}");
+    untyped
+        .send()
+        .refused(415, "unsupported_media_type", "content-type");
+    // The name is looked at before the body.
+    client
+        .request("POST", "/workflows/none")
+        .body("{")
+        .send()
+        .refused(404, "workflow_not_found", "");
+    assert_eq!(
+        client.request("GET", STEPS).send().expect(405).header("allow"),
+        Some("POST")
+    );
+    assert_eq!(
+        client
+            .request("DELETE", "/runs/x")
+            .send()
+            .expect(405)
+            .header("allow"),
+        Some("GET, HEAD")
+    );
+    assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
+}
+
+fn waited_for(system: &System) {
+    let payload = json!({"steps": 3, "note": "é"});
+    let answer = system.post(&format!("{STEPS}?wait=result"), &payload).expect(200);
+    let run = answer.text("/runId");
+    let url = format!("{}/runs/{run}", system.url());
+    assert_eq!(
+        answer.json(),
+        json!({"result": {"made": 3, "known": 0}, "runId": run, "streamUrl": url, "offset": "-1"})
+    );
+    let (record, events) = ended(system, &run);
+    assert_eq!(
+        (
+            &record["status"],
+            &record["workflowName"],
+            &record["payload"],
+            &record["result"]
+        ),
+        (
+            &json!("completed"),
+            &json!("steps"),
+            &payload,
+            &json!({"made": 3, "known": 0})
+        )
+    );
+    let told = kinds(&events);
+    assert_eq!((told[0], told[7], told.len()), ("run_start", "run_end", 8));
+    assert!(told[1..7].iter().all(|kind| *kind == "log"), "{told:?}");
+    assert_eq!(
+        (&events[0]["payload"], &events[0]["startedAt"]),
+        (&payload, &record["startedAt"])
+    );
+    assert_eq!(events[7]["result"], record["result"]);
+    read(system, &run);
+}
+
+/// A run's stream is read as any other.
+fn read(system: &System, run: &str) {
+    let target = format!("/runs/{run}");
+    let head = system.client().request("HEAD", &target).send().expect(200);
+    assert_eq!(head.header("stream-closed"), Some("true"));
+    assert_eq!(
+        head.header("stream-next-offset"),
+        Some("0000000000000000_0000000000000008")
+    );
+    let tail = system.get(&format!("{target}?offset=-1&tail=1")).expect(200);
+    assert_eq!(kinds(tail.json().as_array().unwrap()), ["run_end"]);
+    let at_end = format!("{target}?offset=0_8&live=long-poll");
+    assert_eq!(
+        system.get(&at_end).expect(204).header("stream-closed"),
+        Some("true")
+    );
+    let mut live = system.attach(&format!("{target}?offset=-1&live=sse"));
+    let mut seen = Vec::new();
+    let control = live.until_control(&mut seen);
+    assert_eq!((seen.len(), &control["streamClosed"]), (8, &json!(true)));
+    assert!(live.frame().is_none(), "a closed stream ends with its last entry");
+    // The key decides, whatever else is asked for.
+    for query in [
+        "meta",
+        "meta=0",
+        "meta&offset=bad&live=x",
+        "offset=1&offset=2&meta=x&meta=y",
+    ] {
+        let answer = system.get(&format!("{target}?{query}")).expect(200);
+        assert_eq!(answer.json()["runId"], run, "{query}");
+    }
+}
+
+fn not_waited_for(system: &System) {
+    let answer = system.post(STEPS, &json!({"steps": 3, "ms": 20})).expect(202);
+    let run = answer.text("/runId");
+    let url = format!("{}/runs/{run}", system.url());
+    assert_eq!(
+        answer.json(),
+        json!({"runId": run, "streamUrl": url, "offset": "-1"})
+    );
+    assert_eq!(
+        (answer.header("location"), answer.header("stream-next-offset")),
+        (Some(url.as_str()), Some("-1"))
+    );
+    // Its stream is there from its admission on, and a reader sees it to its end.
+    let mut live = system.attach(&format!("/runs/{run}?offset=-1&live=sse"));
+    let mut seen = Vec::new();
+    while live.until_control(&mut seen)["streamClosed"] != true {}
+    let (_, whole) = ended(system, &run);
+    assert_eq!(seen, whole);
+}
+
+fn failed(system: &System) {
+    let answer = system.post(&format!("{STEPS}?wait=result"), &json!({"steps": 3, "fail": 2}));
+    let answer = answer.refused(500, "operation_failed", "");
+    let run = answer.text("/error/meta/runId");
+    let location = format!("{}/runs/{run}", system.url());
+    assert_eq!(answer.header("location"), Some(location.as_str()));
+    let (record, _) = ended(system, &run);
+    assert_eq!(
+        (&record["status"], &record["error"], record.get("result")),
+        (
+            &json!("errored"),
+            &json!({"name": "StepFailed", "message": "This step fails."}),
+            None
+        )
+    );
+}
+
+fn repeated(system: &System) {
+    let post = |key: &str, target: &str, payload: &Value| -> Answer {
+        let mut client = system.client();
+        let request = client
+            .request("POST", target)
+            .header("content-type", "application/json");
+        request
+            .header("idempotency-key", key)
+            .body(payload.to_string())
+            .send()
+    };
+    let payload = json!({"steps": 1});
+    let first = post("once", STEPS, &payload).expect(202);
+    let second = post("once", STEPS, &payload).expect(202);
+    assert_eq!(
+        (first.json(), first.header("location")),
+        (second.json(), second.header("location"))
+    );
+    assert_eq!(second.header("idempotency-replayed"), Some("true"));
+    post("once", STEPS, &json!({"steps": 2})).refused(409, "idempotency_conflict", "idempotency-key");
+    let waits = format!("{STEPS}?wait=result");
+    let failing = json!({"steps": 1, "fail": 1});
+    let first = post("fails", &waits, &failing).expect(500);
+    assert_eq!(post("fails", &waits, &failing).expect(500).json(), first.json());
+    // What was not accepted may be tried again under its key.
+    post("again", STEPS, &json!({})).expect(400);
+    post("again", STEPS, &payload).expect(202);
+}
+
+fn aborted(system: &System) {
+    let run = start(system, &json!({"steps": 1, "ms": 60_000}));
+    until("it runs", || events(system, &run).0.len() > 1);
+    let abort = |run: &str| {
+        system
+            .post(&format!("/runs/{run}/abort"), &json!({"reason": "ignored"}))
+            .expect(200)
+            .json()
+    };
+    let begun = Instant::now();
+    assert_eq!(abort(&run), json!({"aborted": true}));
+    let (record, _) = ended(system, &run);
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "the step is not waited for"
+    );
+    assert_eq!(
+        (&record["status"], &record["error"]["name"]),
+        (&json!("errored"), &json!("Aborted"))
+    );
+    assert_eq!(abort(&run), json!({"aborted": false}));
+    let waiting = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let payload = json!({"steps": 1, "ms": 60_000, "mark": "waited"});
+            system.post(&format!("{STEPS}?wait=result"), &payload)
+        });
+        let newest = || system.get("/runs?status=active").expect(200).json();
+        until("it is there", || newest().pointer("/runs/0/runId").is_some());
+        abort(newest().pointer("/runs/0/runId").unwrap().as_str().unwrap());
+        waiter.join().unwrap()
+    });
+    waiting.refused(500, "submission_aborted", "");
+}
+
+fn listed(system: &System) {
+    let list = |query: &str| system.get(&format!("/runs?{query}")).expect(200).json();
+    let whole = list("limit=1000");
+    let ids = |page: &Value| -> Vec<String> {
+        let runs = page["runs"].as_array().unwrap();
+        runs.iter()
+            .map(|run| run["runId"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let all = ids(&whole);
+    assert!(all.len() >= 8, "{whole}");
+    let mut sorted = all.clone();
+    sorted.sort();
+    sorted.reverse();
+    assert_eq!(all, sorted, "newest first");
+    for item in whole["runs"].as_array().unwrap() {
+        assert!(
+            ["payload", "result", "error"]
+                .iter()
+                .all(|name| item.get(name).is_none()),
+            "{item}"
+        );
+    }
+    let (mut paged, mut query) = (Vec::new(), "limit=3".to_owned());
+    loop {
+        let page = list(&query);
+        paged.extend(ids(&page));
+        start(system, &json!({"steps": 0}));
+        match page.get("nextCursor").and_then(Value::as_str) {
+            Some(cursor) => query = format!("limit=3&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, all, "what is new neither repeats nor hides others");
+    assert_eq!(ids(&list("status=errored&workflowName=steps")).len(), 4);
+    assert!(ids(&list("workflowName=other")).is_empty());
+    for (query, at) in [
+        ("status=done", "?status"),
+        ("limit=0", "?limit"),
+        ("limit=1001", "?limit"),
+        ("cursor=x", "?cursor"),
+        ("status=active&status=active", "?status"),
+    ] {
+        system
+            .get(&format!("/runs?{query}"))
+            .refused(400, "invalid_request", at);
+    }
+}
+
+/// 32 at a time, the others in the order in which they came.
+fn in_turn(system: &System) {
+    let file = file(system, "in-turn");
+    let payload = json!({"steps": 1, "ms": 60_000, "file": file});
+    let long: Vec<String> = (0..34).map(|_| start(system, &payload)).collect();
+    until("so many run", || {
+        long[..32].iter().all(|run| made(&file, run).len() == 1)
+    });
+    assert!(long[32..].iter().all(|run| made(&file, run).is_empty()));
+    for waiting in &long[32..] {
+        let record = record(system, waiting);
+        assert_eq!(
+            (&record["status"], record.get("endedAt")),
+            (&json!("active"), None)
+        );
+    }
+    let abort = |run: &str| {
+        let answer = system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200);
+        assert_eq!(answer.json(), json!({"aborted": true}));
+    };
+    // One that waits is ended at once; the place of one that ran goes to the next.
+    abort(&long[32]);
+    assert_eq!(record(system, &long[32])["status"], "errored");
+    abort(&long[0]);
+    until("the next one runs", || made(&file, &long[33]).len() == 1);
+    let rest: Vec<&String> = long[1..32].iter().chain(&long[33..]).collect();
+    rest.iter().for_each(|run| abort(run));
+    for run in &long {
+        let (record, events) = ended(system, run);
+        assert_eq!(record["error"]["name"], "Aborted");
+        assert_eq!(kinds(&events)[0], "run_start");
+    }
+}
+
+#[test]
+fn whoever_sees_the_stream_closed_sees_the_final_record() {
+    const POLLS: usize = 2_000;
+    let system = with_runner();
+    let mut client = system.client();
+    let (mut closed, mut polls) = (0, 0);
+    while polls < POLLS || closed < 20 {
+        let run = start(&system, &json!({"steps": 3, "ms": 3}));
+        loop {
+            polls += 1;
+            let head = client.request("HEAD", &format!("/runs/{run}")).send().expect(200);
+            let meta = client.get(&format!("/runs/{run}?meta")).expect(200).json();
+            if head.header("stream-closed") == Some("true") {
+                assert_eq!(
+                    (&meta["status"], meta["endedAt"].is_string()),
+                    (&json!("completed"), true),
+                    "{meta}"
+                );
+                closed += 1;
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_outlives_whoever_is_killed() {
+    let system = with_runner();
+    for part in ["cognitive", "store", "gateway", "cognitive"] {
+        let file = file(&system, "killed");
+        let payload = json!({"steps": 10, "ms": 40, "file": file});
+        let run = start(&system, &payload);
+        until("it is on its way", || made(&file, &run).len() >= 3);
+        system.kill(part);
+        // A call may meet the death of its connection; the next one waits for the restart.
+        until("the system answers again", || {
+            let mut client = system.client();
+            client
+                .request("GET", &format!("/runs/{run}?meta"))
+                .try_send()
+                .is_ok_and(|answer| answer.status == 200)
+        });
+        let (record, events) = ended(&system, &run);
+        assert_eq!(record["status"], "completed", "{part}: {record}");
+        let steps = made(&file, &run);
+        for step in 1..=10 {
+            let count = steps.iter().filter(|made| **made == format!("s{step}")).count();
+            assert!(
+                (1..=2).contains(&count),
+                "{part}: step {step} was made {count} times"
+            );
+        }
+        // Only the step that was open is made again, and only by another holder.
+        let resumed = kinds(&events)
+            .iter()
+            .filter(|kind| **kind == "run_resume")
+            .count();
+        let again = steps.len() - 10;
+        assert!(
+            again <= resumed,
+            "{part}: {again} steps were made again, {resumed} holders came back"
+        );
+        assert_eq!(resumed, usize::from(part == "cognitive"), "{part}");
+        assert_eq!(
+            record["result"]["made"].as_u64().unwrap() + record["result"]["known"].as_u64().unwrap(),
+            10
+        );
+    }
+}
+
+#[test]
+fn a_step_that_must_not_be_repeated_ends_its_run_and_a_run_that_nobody_can_take_waits() {
+    let system = with_runner();
+    let file = file(&system, "risky");
+    let risky = start(&system, &json!({"steps": 3, "ms": 300, "risky": 2, "file": file}));
+    until("the risky step is open", || made(&file, &risky).len() == 2);
+    system.kill("cognitive");
+    let (record, _) = ended(&system, &risky);
+    assert_eq!(
+        (&record["status"], &record["error"]["name"]),
+        (&json!("errored"), &json!("Interrupted"))
+    );
+    assert_eq!(made(&file, &risky), ["s1", "s2"]);
+
+    // Without its part it is in the queue, not with a holder that is not there.
+    let run = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
+    let queued = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
+    until("they run", || {
+        !made(&file, &run).is_empty() && !made(&file, &queued).is_empty()
+    });
+    system.kill("cognitive");
+    assert!(
+        system
+            .ken(&["stop", "cognitive", "--wait", "stopped"])
+            .status
+            .success()
+    );
+    until("nobody holds them", || {
+        system.call("store", "service.stats", &[])["leases_held"] == 0
+    });
+    for run in [&run, &queued] {
+        assert_eq!(record_of(&system, run), "active");
+    }
+    let abort = system
+        .post(&format!("/runs/{queued}/abort"), &json!({}))
+        .expect(200);
+    assert_eq!(abort.json(), json!({"aborted": true}));
+    assert_eq!(record_of(&system, &queued), "errored", "it needs nobody to end");
+    assert!(
+        system
+            .ken(&["start", "cognitive", "--wait", "ready"])
+            .status
+            .success()
+    );
+    let (record, events) = ended(&system, &run);
+    assert_eq!(record["status"], "completed");
+    assert!(kinds(&events).contains(&"run_resume"));
+}
+
+fn record_of(system: &System, run: &str) -> String {
+    record(system, run)["status"].as_str().unwrap().to_owned()
+}
