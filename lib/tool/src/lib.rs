@@ -5,7 +5,7 @@
 //!
 //! - exactly one input source: the tool's inline flag, `--file PATH`, `-`, or standard input;
 //! - `--format json|compact|summary` on standard output, nothing there when the tool fails;
-//! - `--lines`: one input line, one output line, flushed before the next read, until EOF;
+//! - `--lines`: one input line, one output line, flushed before the next read, until EOF; a [`Tag`] comes back;
 //! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
 //! - exit 0 done, 1 the answer is negative, 2 an error.
 //!
@@ -50,6 +50,7 @@ mod output;
 mod reply;
 mod report;
 mod start;
+mod tag;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -62,6 +63,7 @@ pub use failure::{Failure, line as error_line};
 pub use output::Output;
 pub use reply::{Answer, Reply, Sent, Verdict};
 pub use report::{Report, front, report};
+pub use tag::Tag;
 
 use cli::{Cli, Parsed};
 

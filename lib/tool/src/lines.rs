@@ -6,7 +6,8 @@ use crate::cli::{Cli, Format};
 use crate::failure::{self, Failure};
 use crate::input::{self, Source};
 use crate::output::Output;
-use crate::{Error, Filter, MAX_INPUT, Reply, Verdict};
+use crate::reply;
+use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};
 
 /// As much input as is taken in at once; answers wait for each other only within it.
 const BUFFER: usize = 64 * 1024;
@@ -42,16 +43,20 @@ pub(crate) fn answer_each<F: Filter>(
 }
 
 fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) {
+    let tag = Tag::of(line);
+    if tag.is_some() {
+        line.truncate(line.len() - Tag::BYTES);
+    }
     let result = input::text(std::mem::take(line)).and_then(|text| {
         input::check_blank(&text, cli.filter.need())?;
-        let sent = cli
-            .filter
-            .run(&text, Reply::compact(output, cli.common.shown.verbose));
+        let reply = Reply::to_line(output, cli.common.shown.verbose, tag);
+        let sent = cli.filter.run(&text, reply);
         *line = text.into_bytes(); // its memory serves the next line
         sent
     });
     if let Err(error) = result {
-        output.text(&failure::line(&error));
+        output.text(failure::line(&error).trim_end());
+        output.write(|writer| reply::end_line(writer, tag));
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::Serializer;
 
+use crate::Tag;
 use crate::cli::{Format, Shown};
 use crate::layout::Layout;
 use crate::output::Output;
@@ -44,6 +45,7 @@ pub struct Reply<'a> {
     output: &'a mut Output,
     format: Format,
     verbose: bool,
+    tag: Option<Tag>,
 }
 
 /// That an answer was sent: only [`Reply::send`] makes one, so [`crate::Filter::run`] sends exactly one.
@@ -62,15 +64,17 @@ impl<'a> Reply<'a> {
             output,
             format: shown.format,
             verbose: shown.verbose,
+            tag: None,
         }
     }
 
-    /// In one line.
-    pub(crate) fn compact(output: &'a mut Output, verbose: bool) -> Reply<'a> {
+    /// In one line, to a line with this tag.
+    pub(crate) fn to_line(output: &'a mut Output, verbose: bool, tag: Option<Tag>) -> Reply<'a> {
         Reply {
             output,
             format: Format::Compact,
             verbose,
+            tag,
         }
     }
 
@@ -86,6 +90,7 @@ impl<'a> Reply<'a> {
             output,
             format,
             verbose,
+            tag,
         } = self;
         match format {
             Format::Summary => {
@@ -103,9 +108,14 @@ impl<'a> Reply<'a> {
             }),
             Format::Compact => output.write(|writer| {
                 serde_json::to_writer(&mut *writer, answer)?;
-                writer.write_all(b"\n")
+                end_line(writer, tag)
             }),
         }
         Sent(answer.verdict())
     }
+}
+
+pub(crate) fn end_line(writer: &mut impl Write, tag: Option<Tag>) -> io::Result<()> {
+    writer.write_all(tag.as_ref().map_or(&[], Tag::as_bytes))?;
+    writer.write_all(b"\n")
 }

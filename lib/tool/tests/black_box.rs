@@ -248,6 +248,23 @@ fn lines_answers_line_by_line_and_survives_bad_ones() {
 }
 
 #[test]
+fn lines_gives_a_tag_back_with_answers_and_errors() {
+    let tag = "\t  \t   \t\t  \t";
+    let outcome = run_with(
+        &["--lines"],
+        format!("a yes{tag}\nboom{tag}\nno{tag} \n").as_bytes(),
+    );
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines[0], format!(r#"{{"words":2,"yes":true}}{tag}"#));
+    assert!(
+        lines[1].starts_with("{\"error\"") && lines[1].ends_with(&format!("}}{tag}")),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[2].ends_with('}'), "a tag is the end of a line");
+}
+
+#[test]
 fn lines_reads_even_if_the_flags_say_it_all() {
     let outcome = run_with(&["--lines", "--words", "yes"], b"a\n\nb c\n");
     let words: Vec<&str> = outcome.stdout.lines().collect();

@@ -31,7 +31,7 @@ pub const ENVIRONMENT: [&str; 12] = [
 /// How long a process that nobody needs is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Processes are started when a line finds none idle, and kept; those that were not needed for a minute are ended when
+/// Processes are started when a line finds none idle, and kept if their tool knows tags; those that were not needed for a minute are ended when
 /// another one comes back.
 pub(crate) struct Pool {
     protocol: Protocol,
@@ -95,10 +95,10 @@ impl Pool {
             Ok(answer) => Ok((answer, is_clean)),
             Err(error) => Err(Fault::NotJson(error)),
         });
-        if let Ok((_, true)) = asked {
-            self.give_back(process);
-        } else {
-            self.counts.crashed.fetch_add(1, Ordering::Relaxed);
+        match asked {
+            Ok((_, true)) => self.give_back(process),
+            Ok((_, false)) => drop(process),
+            Err(_) => _ = self.counts.crashed.fetch_add(1, Ordering::Relaxed),
         }
         asked.map(|(answer, _)| answer)
     }
@@ -184,9 +184,7 @@ impl Pool {
                 said: Some(said),
             } => Error::unavailable(format!("{program} {how}: {}", message_of(&said))),
             Fault::Ended { how, said: None } => Error::unavailable(format!("{program} {how} without a word")),
-            Fault::Unasked => {
-                Error::unavailable(format!("{program} wrote a line before it had read its input"))
-            }
+            Fault::Unasked => Error::unavailable(format!("{program} wrote a line that nobody asked for")),
             Fault::TooLong => Error::new(
                 Code::TooLarge,
                 format!("the answer of {program} is longer than {MAX_ANSWER} bytes"),

@@ -1,8 +1,9 @@
 //! A tool that is kept as a co-process.
 //!
-//! One line is in it at a time. A process is given the next line only when it has written nothing since its last answer,
-//! and its answer counts only when it has read the whole line by then; so what it writes late, twice or unasked is never
-//! taken for the answer to another request.
+//! One line is in it at a time, and every line has a tag of its own ([`ken_tool::Tag`]), which a tool of ken puts at the end
+//! of its answer. An answer with another tag is none. A tool that does not know tags cannot tell whether an answer is a late or
+//! a second one to an earlier line: its process is given one line in its life. So nothing that a tool writes late, twice or
+//! unasked is ever taken for the answer to another request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,6 +13,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ken_tool::Tag;
 use ken_types::Error;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,7 +52,7 @@ pub(crate) enum Fault {
         how: String,
         said: Option<String>,
     },
-    /// It wrote before it had read the line.
+    /// It wrote an answer to no line, or to another one.
     Unasked,
     TooLong,
     NotText,
@@ -63,8 +65,10 @@ pub(crate) struct Process {
     input: Sender,
     output: Receiver,
     errors: Errors,
-    /// Bytes of the answer that was read last.
+    /// Bytes of the answer that is being read.
     buffer: Vec<u8>,
+    /// Lines that it was given.
+    lines: u64,
 }
 
 impl Process {
@@ -80,6 +84,7 @@ impl Process {
             output: Receiver::from_owned_fd(output)?,
             errors: Errors::of(Receiver::from_owned_fd(errors)?),
             buffer: Vec::new(),
+            lines: 0,
         })
     }
 
@@ -96,27 +101,41 @@ impl Process {
     /// Sends a line, without its line feed, and waits for the answer. After an error, and when this is not waited for to
     /// the end, the process cannot be used again.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<Asked, Fault> {
-        let mut bytes = Vec::with_capacity(line.len() + 1);
-        bytes.extend_from_slice(line.as_bytes());
-        bytes.push(b'\n');
+        self.lines += 1;
+        let tag = Tag::new(self.lines);
+        let bytes = [line.as_bytes(), tag.as_bytes(), b"\n"].concat();
         if self.input.write_all(&bytes).await.is_err() {
             return Err(self.ended().await);
         }
-        let end = match self.read_line().await {
-            Ok(Some(end)) => end,
-            Ok(None) => return Err(Fault::TooLong),
-            Err(_) => return Err(self.ended().await),
-        };
-        if rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0) {
-            return Err(Fault::Unasked);
+        match self.read_line().await {
+            Ok(Some(end)) => self.answer(tag, end),
+            Ok(None) => Err(Fault::TooLong),
+            Err(_) => Err(self.ended().await),
         }
-        let is_clean = self.buffer.len() == end + 1;
+    }
+
+    /// The line that ends at `end` of the buffer, as the answer to the line with this tag.
+    fn answer(&mut self, tag: Tag, end: usize) -> Result<Asked, Fault> {
+        let is_last = self.buffer.len() == end + 1;
         let mut line = std::mem::take(&mut self.buffer);
         line.truncate(end);
-        match String::from_utf8(line) {
-            Ok(text) => Ok(Asked { text, is_clean }),
-            Err(_) => Err(Fault::NotText),
+        let found = Tag::of(&line);
+        let is_asked = match found {
+            Some(found) => found == tag,
+            // Only the first line may do without; and the answer to what was not read is none.
+            None => {
+                self.lines == 1 && !rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0)
+            }
+        };
+        if !is_asked {
+            return Err(Fault::Unasked);
         }
+        line.truncate(end - found.map_or(0, |_| Tag::BYTES));
+        let text = String::from_utf8(line).map_err(|_| Fault::NotText)?;
+        Ok(Asked {
+            text,
+            is_clean: is_last && found.is_some(),
+        })
     }
 
     /// Where the line ends in the buffer; nothing when it is too long.
@@ -165,7 +184,7 @@ impl Drop for Process {
 /// The answer to a line.
 pub(crate) struct Asked {
     pub(crate) text: String,
-    /// Whether nothing came after it; if something did, the process is not to be used again.
+    /// Whether it had its tag and nothing came after it; else the process is not to be used again.
     pub(crate) is_clean: bool,
 }
 

@@ -2,82 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+#[allow(unreachable_pub)]
+mod bench;
+
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ken_flow::{Data, Definition, Engine, Kind, Outcome, Protocol, Protocols, Settings, Status};
+use bench::{Bench, ECHO, failed, is_running, on_runtime, run, until_gone, value};
+use ken_flow::{
+    Data, Engine, Event, Kind, Observer, Pending, Recorded, Request, Settings, Status, StepEnd, StepName,
+};
 use ken_types::{Code, Error};
-use serde_json::{Value, json};
-
-/// A tool's folder, and the protocols that its scripts do.
-struct Bench {
-    folder: tempfile::TempDir,
-    protocols: Protocols,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        Bench {
-            folder: tempfile::tempdir().unwrap(),
-            protocols: Protocols::shipped(),
-        }
-    }
-
-    /// A protocol `name` whose tool is this shell script.
-    fn tool(mut self, name: &str, script: &str) -> Bench {
-        let path = self.path(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        self.protocols = self.protocols.with(Protocol::new(name, Kind::Other, path, ""));
-        self
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn engine(&self) -> Engine {
-        Engine::new(self.protocols.clone(), Settings::default())
-    }
-
-    fn workflow(&self, steps: Value) -> Definition {
-        let text = json!({"name": "test", "steps": steps}).to_string();
-        Definition::parse(&text, Path::new("test.json"), &self.protocols).unwrap()
-    }
-}
-
-/// Answers each line with what it was given.
-const ECHO: &str = r#"while IFS= read -r line; do printf '{"got":%s}\n' "$line"; done"#;
-
-fn on_runtime<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(future)
-}
-
-async fn run(engine: &Engine, workflow: &Definition, data: Value) -> Outcome {
-    engine
-        .run(workflow, &Data::from_value(&data).unwrap(), engine.request())
-        .await
-        .unwrap()
-}
-
-fn value(outcome: &Outcome) -> Value {
-    serde_json::to_value(outcome).unwrap()
-}
-
-#[track_caller]
-fn failed(outcome: &Outcome) -> &Error {
-    assert_eq!(outcome.status, Status::Failed, "{outcome:?}");
-    outcome.error.as_ref().unwrap()
-}
+use serde_json::json;
 
 #[test]
-fn a_step_is_a_line_to_a_tool_and_a_line_back() {
+fn a_step_is_a_line_to_a_tool_and_a_line_back_and_the_process_is_kept() {
     let bench = Bench::new().tool("ECHO", ECHO);
     on_runtime(async {
         let engine = bench.engine();
@@ -88,16 +27,16 @@ fn a_step_is_a_line_to_a_tool_and_a_line_back() {
             value(&outcome)["results"],
             json!({"ECHO": {"got": {"a": [1, "x\ny"]}}})
         );
-        assert_eq!(engine.state().last().unwrap().started, 1);
         run(&engine, &workflow, json!({})).await;
-        assert_eq!(engine.state().last().unwrap().started, 1, "the process is kept");
+        let state = engine.state().pop().unwrap();
+        assert_eq!((state.started, state.idle, state.at_work), (1, 1, 0));
     });
+    assert!(until_gone(&bench.script("ECHO")), "a process is left");
 }
 
 #[test]
-fn a_tool_over_its_time_is_killed_and_named_and_the_next_request_works() {
-    let script =
-        r#"while IFS= read -r line; do case "$line" in *slow*) sleep 100;; esac; echo '{"ok":true}'; done"#;
+fn a_tool_over_its_time_is_killed_with_what_it_started_and_the_next_request_works() {
+    let script = r#"while IFS= read -r line; do case "$line" in *slow*) sleep 1000.0417;; esac; echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("SLEEPER", script);
     on_runtime(async {
         let engine = bench.engine();
@@ -106,29 +45,571 @@ fn a_tool_over_its_time_is_killed_and_named_and_the_next_request_works() {
         let error = failed(&outcome);
         assert_eq!(error.code, Code::Deadline);
         assert_eq!(error.message, "step nap: no answer within 150 ms");
-        assert_eq!(engine.state().last().unwrap().idle, 0);
+        assert!(until_gone("1000.0417"), "the sleep is left");
         let outcome = run(&engine, &workflow, json!({})).await;
         assert_eq!(outcome.status, Status::Completed);
     });
-    assert!(ends(&bench.path("SLEEPER")), "a process is left");
 }
 
-/// Whether all processes whose command line names this path end soon, `sleep` below them too.
-fn ends(path: &Path) -> bool {
-    let until = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < until {
-        if !is_running(path) {
-            return true;
+#[test]
+fn the_deadline_of_a_request_ends_its_step() {
+    let bench = Bench::new().tool("SLEEPER", "read -r line; sleep 1000.0418");
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
+        let request = Request {
+            deadline: Some(Instant::now() + Duration::from_millis(100)),
+            ..engine.request()
+        };
+        let outcome = engine
+            .run(&workflow, &Data::read("{}").unwrap(), request)
+            .await
+            .unwrap();
+        assert_eq!(
+            failed(&outcome).message,
+            "step SLEEPER: the time of the request was over"
+        );
+        assert!(until_gone("1000.0418"));
+    });
+}
+
+#[test]
+fn a_run_that_is_dropped_takes_its_tool_along() {
+    let bench = Bench::new().tool("SLEEPER", "read -r line; sleep 1000.0419");
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
+        let data = Data::read("{}").unwrap();
+        let running = engine.run(&workflow, &data, engine.request());
+        let dropped = tokio::time::timeout(Duration::from_secs(20), async {
+            tokio::select! {
+                _ = running => panic!("it sleeps"),
+                () = async { while !is_running("1000.0419") { tokio::time::sleep(Duration::from_millis(5)).await } } => {}
+            }
+        });
+        dropped.await.unwrap();
+        assert!(until_gone("1000.0419"), "the tool is left");
+        let state = engine.state().pop().unwrap();
+        assert_eq!((state.idle, state.at_work), (0, 0));
+    });
+}
+
+#[test]
+fn a_tool_that_crashes_is_asked_again_once_and_then_its_last_words_are_the_error() {
+    let script = r#"echo "$$" >> "$0.pids"; while IFS= read -r line; do
+        case "$line" in *bad*) echo noise >&2; echo '{"error":{"code":"internal","message":"out of luck","at":""}}' >&2; exit 3;; esac
+        echo '{"ok":true}'; done"#;
+    let bench = Bench::new().tool("CRASHER", script);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "CRASHER"}]));
+        let outcome = run(&engine, &workflow, json!({"bad": 1})).await;
+        let error = failed(&outcome);
+        assert_eq!(error.code, Code::Unavailable);
+        assert!(
+            error.message.ends_with("sh ended with status 3: out of luck"),
+            "{error}"
+        );
+        assert_eq!(bench.pids("CRASHER"), 2, "asked twice");
+        let outcome = run(&engine, &workflow, json!({})).await;
+        assert_eq!(outcome.status, Status::Completed);
+    });
+}
+
+#[test]
+fn a_crash_that_does_not_come_again_is_not_seen() {
+    let script = r#"while IFS= read -r line; do
+        if [ ! -e "$0.once" ]; then : > "$0.once"; exit 1; fi; echo '{"ok":true}'; done"#;
+    let bench = Bench::new().tool("ONCE", script);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "ONCE"}]));
+        assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
+        assert_eq!(engine.state().pop().unwrap().crashed, 1);
+    });
+}
+
+#[test]
+fn a_process_that_died_idle_is_replaced_without_a_word() {
+    let bench = Bench::new().tool("ONE", r#"IFS= read -r line; echo '{"ok":true}'"#);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "ONE"}]));
+        for _ in 0..3 {
+            assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
+            assert!(until_gone(&bench.script("ONE")));
         }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    false
+    });
 }
 
-fn is_running(path: &Path) -> bool {
-    let name = path.to_str().unwrap();
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
-        .any(|line| String::from_utf8_lossy(&line).contains(name))
+/// Answers with the number of its request, and with the line's tag or none; `after` is what it does behind the answer.
+fn counter(tag: &str, after: &str) -> String {
+    let tag = tag.replace("TAG", r#"${line#"${line%????????????}"}"#);
+    format!(
+        r#"while IFS= read -r line; do n=${{line##*:}}; n=${{n%%\}}*}}; printf '{{"n":%s}}%s\n' "$n" "{tag}"; {after}; done"#
+    )
+}
+
+#[test]
+fn what_a_tool_writes_twice_or_late_reaches_nobody() {
+    for tag in ["TAG", ""] {
+        for after in [
+            r#"printf '{"n":-1}\n'"#,               // at once
+            r#"printf '{"n":-1}\t          \t\n'"#, // with some tag
+            r#"sleep 0.02; printf '{"n":-1}\n'"#,   // when the next line is there already
+            r#"printf '{"n":-'; sleep 0.02; printf '1}\n'"#,
+        ] {
+            let bench = Bench::new().tool("DOUBLE", &counter(tag, after));
+            on_runtime(async {
+                let engine = bench.engine();
+                let workflow = bench.workflow(json!([{"step": "DOUBLE"}]));
+                for n in 0..20 {
+                    let outcome = run(&engine, &workflow, json!({"n": n})).await;
+                    let result = &value(&outcome)["results"]["DOUBLE"];
+                    assert_eq!(*result, json!({"n": n}), "{tag} {after}: {outcome:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_tool_that_knows_no_tags_has_one_line_in_its_life() {
+    let bench = Bench::new()
+        .tool("TAGS", &counter("TAG", ":"))
+        .tool("NONE", &counter("", ":"));
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "TAGS"}, {"step": "NONE"}]));
+        for n in 0..5 {
+            run(&engine, &workflow, json!({"n": n})).await;
+        }
+        let started: Vec<u64> = engine.state().iter().map(|tool| tool.started).collect();
+        assert!(started.ends_with(&[1, 5]), "{started:?}");
+    });
+}
+
+#[test]
+fn answers_that_are_none() {
+    let bench = Bench::new()
+        .tool("GARBAGE", "read -r line; echo 'no json at all'")
+        .tool("BYTES", r"read -r line; printf '\377\376\n'")
+        .tool("HUGE", "read -r line; yes '\"' | tr -d '\\n'")
+        .tool("SILENT", "read -r line; exit 0")
+        .tool("CLOSED", "exec >&-; sleep 1000.0420")
+        .tool(
+            "ERROR",
+            r#"while read -r line; do echo '{"error":{"code":"invalid","message":"no rules","at":"/rules"}}'; done"#,
+        );
+    on_runtime(async {
+        let engine = bench.engine();
+        for (tool, code, words) in [
+            ("GARBAGE", Code::Internal, "is no JSON"),
+            ("BYTES", Code::Internal, "is not UTF-8"),
+            ("HUGE", Code::TooLarge, "is longer than"),
+            ("SILENT", Code::Unavailable, "ended with status 0 without a word"),
+            ("CLOSED", Code::Unavailable, "closed its output"),
+            ("ERROR", Code::Invalid, "no rules"),
+        ] {
+            let workflow = bench.workflow(json!([{"step": tool}]));
+            let outcome = run(&engine, &workflow, json!({})).await;
+            let error = failed(&outcome);
+            assert_eq!(error.code, code, "{tool}: {error}");
+            assert!(
+                error.message.starts_with(&format!("step {tool}: ")) && error.message.contains(words),
+                "{tool}: {error}"
+            );
+            assert_eq!(value(&outcome)["governance_summary"]["quality_scores"][tool], 0.0);
+        }
+        let error = run(&engine, &bench.workflow(json!([{"step": "ERROR"}])), json!({})).await;
+        assert_eq!(failed(&error).at.as_deref(), Some("/rules"));
+        let idle: usize = engine.state().iter().map(|tool| tool.idle).sum();
+        assert_eq!(idle, 0, "none of these is used again");
+        assert!(until_gone("1000.0420") && until_gone(&bench.script("HUGE")));
+    });
+}
+
+#[test]
+fn a_flood_on_standard_error_stops_nobody() {
+    let script = r#"while IFS= read -r line; do yes flood | head -c 3000000 >&2; echo '{"ok":true}'; done"#;
+    let bench = Bench::new().tool("FLOOD", script);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "FLOOD"}]));
+        for _ in 0..2 {
+            assert_eq!(run(&engine, &workflow, json!({})).await.status, Status::Completed);
+        }
+    });
+}
+
+#[test]
+fn a_line_longer_than_a_pipe_gets_through() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "ECHO"}]));
+        let data = json!({"a": "long ".repeat(40_000)});
+        let outcome = run(&engine, &workflow, data.clone()).await;
+        assert_eq!(value(&outcome)["results"]["ECHO"]["got"], data);
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let bench = Bench::new().protocol("LOST", Kind::Other, "/nowhere/ken-lost", &[]);
+    on_runtime(async {
+        let engine = bench.engine();
+        assert!(!engine.state().pop().unwrap().is_there);
+        let outcome = run(&engine, &bench.workflow(json!([{"step": "LOST"}])), json!({})).await;
+        let error = failed(&outcome);
+        assert_eq!(error.code, Code::Unavailable);
+        assert!(error.message.contains("/nowhere/ken-lost"), "{error}");
+    });
+}
+
+#[test]
+fn tools_are_given_the_variables_of_the_list_and_no_others() {
+    let script = r#"read -r line; printf '{"path":%s,"secret":"%s"}\n' "${#PATH}" "$CARGO_MANIFEST_DIR""#;
+    let bench = Bench::new().tool("ENV", script);
+    on_runtime(async {
+        let engine = bench.engine();
+        let outcome = run(&engine, &bench.workflow(json!([{"step": "ENV"}])), json!({})).await;
+        let result = &value(&outcome)["results"]["ENV"];
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        assert_eq!(result["secret"], "");
+        assert!(result["path"].as_u64().unwrap() > 0);
+    });
+}
+
+#[test]
+fn parallel_steps_overlap_as_far_as_they_may() {
+    // Waits for others to be at work, for so many tries, and says how many there were.
+    let script = r#"read -r line; want=${line##*want\":}; want=${want%%[!0-9]*}; tries=${line##*tries\":}; tries=${tries%%[!0-9]*}
+        mkdir -p "$0.at"; : > "$0.at/$$"; seen=1
+        while [ "$tries" -gt 0 ] && [ ! -e "$0.all" ]; do
+            [ "$(ls "$0.at" | wc -l)" -ge "$want" ] && : > "$0.all"; tries=$((tries-1)); sleep 0.02; done
+        [ -e "$0.all" ] && seen=$want; rm "$0.at/$$"; echo "{\"seen\":$seen}""#;
+    let steps: Vec<_> = (0..4)
+        .map(|n| json!({"step": "WORK", "id": format!("w{n}")}))
+        .collect();
+    for (most, want, tries) in [(1, 2, 3), (4, 4, 500)] {
+        let bench = Bench::new().tool("WORK", script);
+        let workflow = bench.workflow(json!([{ "parallel": steps }]));
+        let settings = Settings {
+            max_parallel: most,
+            ..Settings::default()
+        };
+        let data = Data::from_value(&json!({"tries": tries, "want": want})).unwrap();
+        on_runtime(async {
+            let engine = bench.engine();
+            let request = Request {
+                settings: &settings,
+                ..engine.request()
+            };
+            let outcome = engine.run(&workflow, &data, request).await.unwrap();
+            let seen: Vec<&str> = outcome
+                .results
+                .iter()
+                .filter_map(|(_, answer)| answer.field("seen"))
+                .collect();
+            assert_eq!(seen.len(), 4, "{outcome:?}");
+            let expected = if most == 1 { "1" } else { "4" };
+            assert!(seen.iter().all(|seen| *seen == expected), "{seen:?}");
+        });
+    }
+}
+
+#[test]
+fn conditions_templates_and_loops() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([
+            {"step": "ECHO", "id": "first", "input": {"n": "{{/data/n}}", "words": "n is {{/data/n}}, list\n{{/data/list}}", "gone": "{{/data/none|}}", "all": ["{{/data/none|}}", true]}},
+            {"step": "ECHO", "id": "skipped", "when": {"exists": "/data/none"}},
+            {"loop": 3, "steps": [
+                {"step": "ECHO", "id": "again", "input": {"last": "{{/results/again/got|/results/first/got/n}}"},
+                 "when": {"all": [{"compare": ["/results/first/got/n", ">", 4]}, {"not": {"equals": ["/data/n", 6]}}]}}
+            ]},
+            {"step": "ECHO", "id": "unfilled", "input": "{{/results/skipped}}"},
+            {"step": "ECHO", "id": "after"}
+        ]));
+        let outcome = run(&engine, &workflow, json!({"n": 5.0, "list": ["a", "b"]})).await;
+        let results = &value(&outcome)["results"];
+        assert_eq!(
+            results["first"]["got"],
+            json!({"n": 5.0, "words": "n is 5.0, list\n- a\n- b", "all": [true]})
+        );
+        assert_eq!(results["again"]["got"], json!({"last": {"last": {"last": 5.0}}}));
+        assert_eq!(results.get("skipped"), None);
+        assert_eq!(
+            failed(&outcome).message,
+            "step unfilled: nothing is at {{/results/skipped}}"
+        );
+        assert_eq!(
+            results.get("after"),
+            None,
+            "what follows a failed step does not run"
+        );
+        let six = run(&engine, &workflow, json!({"n": 6, "list": []})).await;
+        assert_eq!(value(&six)["results"].get("again"), None);
+    });
+}
+
+#[test]
+fn planted_results_are_refused() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "ECHO", "id": "mine"}]));
+        for name in ["mine", "ECHO", "results", "governance", "governance_summary"] {
+            let data = Data::from_value(&json!({ name: {} })).unwrap();
+            let error = engine.run(&workflow, &data, engine.request()).await.unwrap_err();
+            assert_eq!((error.code, error.at), (Code::Invalid, Some(format!("/{name}"))));
+        }
+        assert_eq!(engine.state().pop().unwrap().started, 0);
+    });
+}
+
+/// Writes down what it is told, and supplies what it was given.
+#[derive(Default)]
+struct Scribe {
+    told: Mutex<Vec<String>>,
+    supplies: Vec<(StepName, Recorded)>,
+    refuses: Option<&'static str>,
+}
+
+impl Scribe {
+    fn note(&self, line: String) -> Result<(), Error> {
+        let is_refused = self.refuses.is_some_and(|start| line.starts_with(start));
+        self.told.lock().unwrap().push(line);
+        if is_refused {
+            Err(Error::unavailable("the disk is full"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+impl Observer for Scribe {
+    fn recorded(&self, name: &StepName) -> Option<Recorded> {
+        let found = self.supplies.iter().find(|(known, _)| known == name);
+        found.map(|(_, result)| result.clone())
+    }
+
+    fn begun<'a>(&'a self, name: &'a StepName) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move { self.note(format!("begun {} {}", name.id, name.turn)) })
+    }
+
+    fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.note(format!(
+                "ended {} {} {}",
+                step.name.id,
+                step.name.turn,
+                step.result.is_ok()
+            ))
+        })
+    }
+
+    fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move { self.note(event.name().to_owned()) })
+    }
+}
+
+async fn watched(
+    engine: &Engine,
+    workflow: &ken_flow::Definition,
+    settings: &Settings,
+    scribe: &Scribe,
+) -> ken_flow::Outcome {
+    let request = Request {
+        deadline: None,
+        settings,
+        observer: scribe,
+    };
+    let data = Data::read(r#"{"x":1}"#).unwrap();
+    engine.run(workflow, &data, request).await.unwrap()
+}
+
+#[test]
+fn an_observer_is_told_each_step_and_what_it_recorded_is_not_asked_again() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([
+            {"step": "ECHO", "id": "a"},
+            {"loop": 2, "steps": [{"step": "ECHO", "id": "b", "input": {"n": "{{/results/a/got}}"}}]}
+        ]));
+        let scribe = Scribe::default();
+        let whole = watched(&engine, &workflow, engine.settings(), &scribe).await;
+        let told = [
+            "begun a 1",
+            "ended a 1 true",
+            "begun b 1",
+            "ended b 1 true",
+            "begun b 2",
+            "ended b 2 true",
+        ];
+        assert_eq!(scribe.told(), told);
+        // After a crash the first two are there.
+        let name = |id: &str, turn| StepName {
+            id: id.to_owned(),
+            turn,
+        };
+        let scribe = Scribe {
+            supplies: vec![
+                (name("a", 1), ken_flow::recorded(r#"{"got":{"x":1}}"#.to_owned())),
+                (name("b", 1), ken_flow::recorded("{}".to_owned())),
+            ],
+            ..Scribe::default()
+        };
+        let resumed = watched(&engine, &workflow, engine.settings(), &scribe).await;
+        assert_eq!(scribe.told(), ["begun b 2", "ended b 2 true"]);
+        assert_eq!(value(&resumed)["results"], value(&whole)["results"]);
+    });
+}
+
+#[test]
+fn what_the_observer_cannot_write_down_does_not_happen() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "ECHO", "id": "a"}, {"step": "ECHO", "id": "b"}]));
+        let scribe = Scribe {
+            refuses: Some("begun b"),
+            ..Scribe::default()
+        };
+        let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
+        assert_eq!(failed(&outcome).message, "the disk is full");
+        assert_eq!(scribe.told(), ["begun a 1", "ended a 1 true", "begun b 1"]);
+    });
+}
+
+/// Says that it is so and, unless it is told what is wrong with that, that it is not.
+const STUBBORN: &str = r#"while IFS= read -r line; do case "$line" in
+    *issues*learns*|*learns*issues*) echo '{"facts":["it is so"],"conclusions":["all is well"],"validation":{"is_valid":true,"confidence_score":1.0}}';;
+    *) echo '{"facts":["it is so"],"conclusions":["it is not so"],"validation":{"is_valid":true,"confidence_score":1.0}}';; esac; done"#;
+
+fn governed(requires_coherence: bool) -> Settings {
+    let mut settings = Settings::default();
+    settings.governance.requires_coherence = requires_coherence;
+    settings
+}
+
+#[test]
+fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
+    let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
+    on_runtime(async {
+        let engine = bench.engine();
+        let learns =
+            bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
+        let scribe = Scribe::default();
+        let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
+        assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
+        assert_eq!(outcome.governance_summary.is_coherent, Some(true));
+        assert_eq!(outcome.governance_summary.actions, ["retried with 1 issue found"]);
+
+        let stubborn = bench.workflow(json!([{"step": "REP"}]));
+        let scribe = Scribe::default();
+        let outcome = watched(&engine, &stubborn, &governed(true), &scribe).await;
+        assert_eq!(outcome.status, Status::Aborted);
+        let error = outcome.error.as_ref().unwrap();
+        assert!(
+            error
+                .message
+                .contains("REP says \"it is so\", but REP says \"it is not so\""),
+            "{error}"
+        );
+        assert!(outcome.results.get("REP").is_some(), "partial results are kept");
+        let events: Vec<String> = scribe
+            .told()
+            .into_iter()
+            .filter(|line| !line.contains(' ') && !line.contains("quality"))
+            .collect();
+        assert_eq!(
+            events,
+            [
+                "governance_incoherence_detected",
+                "recovery_decision",
+                "governance_incoherence_detected",
+                "recovery_decision",
+                "governance_abort"
+            ]
+        );
+    });
+}
+
+#[test]
+fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing() {
+    let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([{"step": "REP"}]));
+        let outcome = watched(&engine, &workflow, &governed(false), &Scribe::default()).await;
+        assert_eq!(outcome.status, Status::Completed);
+        let summary = &outcome.governance_summary;
+        assert_eq!(summary.is_coherent, Some(false));
+        assert_eq!(
+            (summary.warnings.len(), summary.actions.len()),
+            (2, 0),
+            "{summary:?}"
+        );
+        let mut off = governed(true);
+        off.governance.is_enabled = false;
+        let outcome = watched(&engine, &workflow, &off, &Scribe::default()).await;
+        assert_eq!(
+            value(&outcome)["governance_summary"],
+            json!({"quality_scores": {}, "is_coherent": null, "coherence": null, "warnings": [], "actions": []})
+        );
+    });
+}
+
+#[test]
+fn low_quality_is_an_event() {
+    let bench = Bench::new().tool_of("ESL", Kind::Esl, "read -r line; echo '{}'");
+    on_runtime(async {
+        let engine = bench.engine();
+        let scribe = Scribe::default();
+        let workflow = bench.workflow(json!([{"step": "ESL", "input": {"user_input": "x"}}]));
+        let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
+        assert_eq!(
+            outcome.governance_summary.quality_scores,
+            [("ESL".to_owned(), 0.0)]
+        );
+        assert_eq!(scribe.told().last().unwrap(), "governance_low_quality");
+    });
+}
+
+#[test]
+fn side_by_side_every_request_gets_its_own_answer() {
+    let bench = Bench::new().tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = std::sync::Arc::new(bench.engine());
+        let workflow = std::sync::Arc::new(bench.workflow(json!([
+            {"step": "ECHO", "id": "a"},
+            {"parallel": [{"step": "ECHO", "id": "b"}, {"step": "ECHO", "id": "c", "input": "{{/results/a}}"}]}
+        ])));
+        let client = |n: usize| {
+            let (engine, workflow) = (engine.clone(), workflow.clone());
+            tokio::spawn(async move {
+                for round in 0..10 {
+                    let data = json!({"client": n, "round": round, "text": "x".repeat(n * 2_000)});
+                    let outcome = value(&run(&engine, &workflow, data.clone()).await);
+                    let got = json!({"got": data});
+                    assert_eq!(outcome["results"], json!({"a": got, "b": got, "c": {"got": got}}));
+                }
+            })
+        };
+        let clients: Vec<_> = (0..32).map(client).collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        let state = engine.state().pop().unwrap();
+        assert!(state.idle <= 16 && state.at_work == 0, "{state:?}");
+    });
 }

@@ -1,0 +1,62 @@
+//! How a co-process tells to which line an answer belongs.
+
+/// Twelve blanks at the end of a line, which mean nothing to a reader of JSON: a tab, ten tabs or spaces, a tab. With
+/// `--lines` a tool ends its answer with the tag that its line ended with. So whoever keeps a tool for many askers knows an
+/// answer that is late, double or unasked for what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag([u8; Tag::BYTES]);
+
+impl Tag {
+    /// The bytes of a tag.
+    pub const BYTES: usize = 12;
+
+    /// A tag that differs from those of the 1023 numbers before and after.
+    pub fn new(number: u64) -> Tag {
+        let mut bytes = [b'\t'; Tag::BYTES];
+        let inner = bytes.iter_mut().skip(1).take(Tag::BYTES - 2);
+        for (place, byte) in inner.enumerate() {
+            if number >> place & 1 == 0 {
+                *byte = b' ';
+            }
+        }
+        Tag(bytes)
+    }
+
+    /// The tag at the end of a line, which is without its line feed.
+    pub fn of(line: &[u8]) -> Option<Tag> {
+        let tag = *line.last_chunk::<{ Tag::BYTES }>()?;
+        let is_blank = tag.iter().all(|byte| matches!(byte, b' ' | b'\t'));
+        (is_blank && tag.first() == Some(&b'\t') && tag.last() == Some(&b'\t')).then_some(Tag(tag))
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_tag_is_found_at_the_end_and_differs_from_its_neighbours() {
+        let tags = (0..1024).map(|number| Tag::new(number).0);
+        assert_eq!(tags.collect::<BTreeSet<_>>().len(), 1024);
+        for number in [0, 1, 511, 1023, u64::MAX] {
+            let tag = Tag::new(number);
+            let line = [b"{}", tag.as_bytes()].concat();
+            assert_eq!(Tag::of(&line), Some(tag));
+        }
+        for line in [
+            &b"{}"[..],
+            b"",
+            b"{}            ",
+            b"{}\t\t\t\t\t\t\t\t\t\t\t",
+            b"\t           }",
+        ] {
+            assert_eq!(Tag::of(line), None);
+        }
+    }
+}

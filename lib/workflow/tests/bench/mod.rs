@@ -1,0 +1,111 @@
+//! Tools as shell scripts, and the engine over them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ken_flow::{Data, Definition, Engine, Kind, Outcome, Protocol, Protocols, Settings, Status};
+use ken_types::Error;
+use serde_json::{Value, json};
+
+/// A folder of scripts, and the protocols that they do.
+pub struct Bench {
+    folder: tempfile::TempDir,
+    protocols: Protocols,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        Bench {
+            folder: tempfile::tempdir().unwrap(),
+            protocols: Protocols::shipped(),
+        }
+    }
+
+    /// A protocol that a script does.
+    pub fn tool(self, name: &str, script: &str) -> Bench {
+        self.tool_of(name, Kind::Other, script)
+    }
+
+    pub fn tool_of(self, name: &str, kind: Kind, script: &str) -> Bench {
+        let path = self.script(name);
+        fs::write(&path, script).unwrap();
+        self.protocol(name, kind, "/bin/sh", &[&path])
+    }
+
+    pub fn protocol(mut self, name: &str, kind: Kind, program: &str, args: &[&str]) -> Bench {
+        let mut protocol = Protocol::new(name, kind, program, "");
+        protocol.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.protocols = self.protocols.with(protocol);
+        self
+    }
+
+    /// The file of a tool's script.
+    pub fn script(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// How many processes of a tool have written down that they began.
+    pub fn pids(&self, name: &str) -> usize {
+        let lines = fs::read_to_string(self.path(&format!("{name}.pids"))).unwrap();
+        lines.lines().count()
+    }
+
+    pub fn engine(&self) -> Engine {
+        Engine::new(self.protocols.clone(), Settings::default())
+    }
+
+    pub fn workflow(&self, steps: Value) -> Definition {
+        let text = json!({"name": "test", "steps": steps}).to_string();
+        Definition::parse(&text, Path::new("test.json"), &self.protocols).unwrap()
+    }
+}
+
+/// Answers each line with what it was given, and with its tag: the last twelve characters.
+pub const ECHO: &str = r#"exec sed -u 's/^\(.*\)\(.\{12\}\)$/{"got":\1}\2/'"#;
+
+pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(future)
+}
+
+pub async fn run(engine: &Engine, workflow: &Definition, data: Value) -> Outcome {
+    let data = Data::from_value(&data).unwrap();
+    engine.run(workflow, &data, engine.request()).await.unwrap()
+}
+
+pub fn value(outcome: &Outcome) -> Value {
+    serde_json::to_value(outcome).unwrap()
+}
+
+#[track_caller]
+pub fn failed(outcome: &Outcome) -> &Error {
+    assert_eq!(outcome.status, Status::Failed, "{outcome:?}");
+    outcome.error.as_ref().unwrap()
+}
+
+/// Whether all processes whose command line has this word end soon.
+pub fn until_gone(word: &str) -> bool {
+    let until = Instant::now() + Duration::from_secs(10);
+    while is_running(word) {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+pub fn is_running(word: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
+        .any(|line| String::from_utf8_lossy(&line).contains(word))
+}

@@ -1,0 +1,456 @@
+//! The format of workflows: what is one, what is none and where, and the folders that hold them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ken_flow::{Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols, Shelf};
+use ken_types::{Code, Error};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn parse(document: &Value) -> Result<Definition, Error> {
+    Definition::parse(
+        &document.to_string(),
+        Path::new("some/file.json"),
+        &Protocols::shipped(),
+    )
+}
+
+fn steps(items: Value) -> Value {
+    json!({"name": "w", "steps": items})
+}
+
+/// The error of these items: its place and its words.
+#[track_caller]
+fn refused(document: &Value) -> (String, String) {
+    let error = parse(document).map(|_| document).unwrap_err();
+    assert_eq!(error.code, Code::Invalid, "{error}");
+    assert!(error.message.starts_with("some/file.json: "), "{error}");
+    (error.at.unwrap(), error.message)
+}
+
+#[test]
+fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
+    let nested = |depth: usize| {
+        (0..depth).fold(
+            json!([{"step": "ESL"}]),
+            |items, _| json!([{ "parallel": items }]),
+        )
+    };
+    let many: Vec<Value> = (0..=MAX_ITEMS)
+        .map(|n| json!({"step": "ESL", "id": format!("s{n}")}))
+        .collect();
+    for (items, at, words) in [
+        (json!({}), "/steps", "must be a list"),
+        (json!([]), "/steps", "there is no item"),
+        (json!(["ESL"]), "/steps/0", "must be an object, not text"),
+        (
+            json!([{"step": "ESL"}, {"stp": "ESL"}]),
+            "/steps/1",
+            "unknown item {stp}",
+        ),
+        (json!([{"step": "XYZ"}]), "/steps/0/step", "unknown step `XYZ`"),
+        (json!([{"step": 5}]), "/steps/0/step", "must be text, not 5"),
+        (
+            json!([{"step": "ESL", "timeout": 5}]),
+            "/steps/0/timeout",
+            "unknown field `timeout`",
+        ),
+        (
+            json!([{"step": "ESL", "timeout_ms": 0}]),
+            "/steps/0/timeout_ms",
+            "from 1 to 600000, not 0",
+        ),
+        (
+            json!([{"step": "ESL", "timeout_ms": 1.5}]),
+            "/steps/0/timeout_ms",
+            "whole number",
+        ),
+        (json!([{"step": "ESL", "id": "a/b"}]), "/steps/0/id", "is no name"),
+        (
+            json!([{"step": "ESL"}, {"step": "ESL"}]),
+            "/steps/1/step",
+            "two steps `ESL`",
+        ),
+        (
+            json!([{"step": "ESL"}, {"step": "REP", "id": "ESL"}]),
+            "/steps/1/id",
+            "two steps `ESL`",
+        ),
+        (
+            json!([{"parallel": [{"step": "ESL"}], "id": "x"}]),
+            "/steps/0/id",
+            "unknown field",
+        ),
+        (
+            json!([{"parallel": [{"step": "ESL"}, {"loop": 2}]}]),
+            "/steps/0/parallel/1/steps",
+            "missing field `steps`",
+        ),
+        (
+            json!([{"loop": 101, "steps": [{"step": "ESL"}]}]),
+            "/steps/0/loop",
+            "from 1 to 100",
+        ),
+        (
+            json!([{"loop": 100, "steps": [{"loop": 100, "steps": [{"step": "ESL"}]}]}]),
+            "",
+            "would make 10000 steps",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"exists": "/dta/x"}}]),
+            "/steps/0/when/exists",
+            "`/dta/x` is no place",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"exists": "/results/REP"}}]),
+            "/steps/0/when/exists",
+            "there is no step `REP`",
+        ),
+        (
+            json!([{"step": "ESL", "when": {}}]),
+            "/steps/0/when",
+            "a condition is one of",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"not": {"eval": "1"}}}]),
+            "/steps/0/when/not/eval",
+            "unknown field `eval`",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"compare": ["/data/n", "~", 1]}}]),
+            "/steps/0/when/compare/1",
+            "unknown order",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"compare": ["/data/n", "<", "1"]}}]),
+            "/steps/0/when/compare/2",
+            "a number",
+        ),
+        (
+            json!([{"step": "ESL", "when": {"all": [{"equals": ["/data/n"]}]}}]),
+            "/steps/0/when/all/0/equals",
+            "two parts",
+        ),
+        (
+            json!([{"step": "ESL", "input": {"a": ["{{/data/x"]}}]),
+            "/steps/0/input/a/0",
+            "has no end",
+        ),
+        (
+            json!([{"step": "ESL", "input": "{{/data/x||/data/y}}"}]),
+            "/steps/0/input",
+            "only the last place",
+        ),
+        (
+            json!([{"step": "ESL", "input": {"a": "x {{/results/none}}"}}]),
+            "/steps/0/input/a",
+            "there is no step `none`",
+        ),
+        (
+            nested(MAX_NESTING + 1),
+            &("/steps".to_owned() + &"/0/parallel".repeat(MAX_NESTING + 1)),
+            "nested deeper",
+        ),
+        (json!(many), &format!("/steps/{MAX_ITEMS}"), "more than 64 items"),
+    ] {
+        let (found, message) = refused(&steps(items.clone()));
+        assert_eq!(found, at, "{items}: {message}");
+        assert!(message.contains(words), "{items}: {message}");
+    }
+    assert!(parse(&steps(nested(MAX_NESTING))).is_ok());
+}
+
+#[test]
+fn the_outer_fields_are_checked() {
+    for (document, at) in [
+        (json!([]), ""),
+        (json!({"steps": [{"step": "ESL"}]}), "/name"),
+        (json!({"name": "w"}), "/steps"),
+        (json!({"name": "../w", "steps": [{"step": "ESL"}]}), "/name"),
+        (
+            json!({"name": "w", "version": 1, "steps": [{"step": "ESL"}]}),
+            "/version",
+        ),
+        (
+            json!({"name": "w", "public": "yes", "steps": [{"step": "ESL"}]}),
+            "/public",
+        ),
+        (
+            json!({"name": "w", "schema": {"properties": {"a": {"oneOf": []}}}, "steps": [{"step": "ESL"}]}),
+            "/schema/properties/a/oneOf",
+        ),
+        (
+            json!({"name": "w", "schema": {"type": "text"}, "steps": [{"step": "ESL"}]}),
+            "/schema/type",
+        ),
+    ] {
+        assert_eq!(refused(&document).0, at, "{document}");
+    }
+    for text in ["", "{", r#"{"name":"w","name":"w","steps":[{"step":"ESL"}]}"#] {
+        let error = Definition::parse(text, Path::new("f"), &Protocols::shipped()).unwrap_err();
+        assert_eq!(error.code, Code::Invalid, "{text}");
+    }
+}
+
+#[test]
+fn a_schema_says_what_the_data_may_be() {
+    let document = json!({"name": "w", "steps": [{"step": "ESL"}], "schema": {
+        "type": "object", "required": ["text"], "additionalProperties": false,
+        "properties": {
+            "text": {"type": "string", "minLength": 1, "maxLength": 5},
+            "depth": {"enum": ["basic", "deep"]},
+            "n": {"type": ["integer", "null"], "minimum": 0, "maximum": 9},
+            "list": {"type": "array", "maxItems": 2, "items": {"type": "boolean"}}
+        }
+    }});
+    let workflow = parse(&document).unwrap();
+    for (data, at) in [
+        (json!({"text": "é is 1"}), Some("/text")),
+        (
+            json!({"text": "éèàü!", "n": 9.0, "list": [true], "depth": "deep"}),
+            None,
+        ),
+        (json!({"text": "a", "n": null}), None),
+        (json!({}), Some("/text")),
+        (json!({"text": ""}), Some("/text")),
+        (json!({"text": 5}), Some("/text")),
+        (json!({"text": "a", "n": 1.5}), Some("/n")),
+        (json!({"text": "a", "n": 10}), Some("/n")),
+        (json!({"text": "a", "depth": "odd"}), Some("/depth")),
+        (json!({"text": "a", "list": [true, 1]}), Some("/list/1")),
+        (json!({"text": "a", "list": [true, true, true]}), Some("/list")),
+        (json!({"text": "a", "other": 1}), Some("/other")),
+    ] {
+        let checked = workflow.check(&Data::from_value(&data).unwrap());
+        assert_eq!(checked.err().and_then(|error| error.at).as_deref(), at, "{data}");
+    }
+}
+
+#[test]
+fn a_workflow_of_names_alone() {
+    let protocols = Protocols::shipped();
+    let made = Definition::of_protocols(&["REP", "ESL", "REP"], Mode::Sequential, &protocols).unwrap();
+    let ids: Vec<&str> = made.steps().iter().map(|step| step.id.as_str()).collect();
+    assert_eq!(ids, ["REP", "ESL", "REP-2"]);
+    let error = Definition::of_protocols(&["REP", "RAP"], Mode::Parallel, &protocols).unwrap_err();
+    assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("/1")));
+    assert!(Definition::of_protocols(&[], Mode::Parallel, &protocols).is_err());
+}
+
+/// Items that are right, as deep as they may be nested.
+fn items() -> impl Strategy<Value = Value> {
+    let step = prop_oneof![
+        Just(json!({"step": "ESL"})),
+        Just(json!({"step": "REP", "timeout_ms": 5})),
+        Just(json!({"step": "VVP", "when": {"exists": "/data/rules"}})),
+        Just(json!({"step": "LAWS", "input": {"text": "{{/data/text|}}", "context": {"a": [1, "b"]}}})),
+    ];
+    let item = step.prop_recursive(4, 24, 3, |inner| {
+        let list = prop::collection::vec(inner, 1..3);
+        prop_oneof![
+            list.clone().prop_map(|items| json!({ "parallel": items })),
+            (1..4u64, list).prop_map(|(rounds, items)| json!({"loop": rounds, "steps": items})),
+        ]
+    });
+    prop::collection::vec(item, 1..4).prop_map(|items| {
+        let mut items = json!(items);
+        number(&mut items, &mut 0);
+        items
+    })
+}
+
+/// Gives each step an id of its own.
+fn number(value: &mut Value, next: &mut usize) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| number(item, next)),
+        Value::Object(fields) if fields.contains_key("step") => {
+            *next += 1;
+            fields.insert("id".to_owned(), json!(format!("s{next}")));
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|field| number(field, next)),
+        _ => {}
+    }
+}
+
+/// The pointers of all items.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                places(item, &format!("{at}/{place}"), found);
+            }
+        }
+        Value::Object(fields)
+            if ["step", "parallel", "loop"]
+                .iter()
+                .any(|name| fields.contains_key(*name)) =>
+        {
+            found.push(at.to_owned());
+            for name in ["parallel", "steps"] {
+                places(
+                    fields.get(name).unwrap_or(&Value::Null),
+                    &format!("{at}/{name}"),
+                    found,
+                );
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Any JSON at all, with the words of the format strewn in.
+fn anything() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "name",
+        "steps",
+        "step",
+        "parallel",
+        "loop",
+        "when",
+        "input",
+        "id",
+        "ESL",
+        "/data/x",
+        "{{/data/x}}",
+        "exists",
+        "schema",
+        "w",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-2i64..200).prop_map(Value::from),
+        word.clone().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((word.clone(), inner), 0..4).prop_map(|fields| Value::Object(
+                fields
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect()
+            )),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_is_right_is_taken_and_one_unknown_field_is_found(items in items(), pick in any::<prop::sample::Index>()) {
+        let document = steps(items);
+        let workflow = parse(&document).unwrap();
+        prop_assert!(!workflow.steps().is_empty());
+        let mut found = Vec::new();
+        places(&document["steps"], "/steps", &mut found);
+        let at = pick.get(&found);
+        let mut wrong = document.clone();
+        wrong.pointer_mut(at).unwrap()["surprise"] = json!(1);
+        prop_assert_eq!(refused(&wrong).0, format!("{at}/surprise"));
+    }
+
+    #[test]
+    fn no_document_is_too_much(value in anything()) {
+        for document in [value.clone(), steps(value.clone()), steps(json!([value]))] {
+            if let Err(error) = parse(&document) {
+                prop_assert_eq!(error.code, Code::Invalid);
+                let at = error.at.unwrap();
+                let parent = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+                prop_assert!(document.pointer(&at).or(document.pointer(parent)).is_some(), "{} in {}", at, document);
+            }
+        }
+    }
+}
+
+fn write(folder: &Path, name: &str, steps: &Value) {
+    let text = json!({"name": name, "steps": steps}).to_string();
+    fs::write(folder.join(format!("{name}.json")), text).unwrap();
+}
+
+fn shelf(folders: &[&Path]) -> Shelf {
+    Shelf::new(
+        folders.iter().map(|folder| folder.to_path_buf()).collect(),
+        Protocols::shipped(),
+    )
+}
+
+#[test]
+fn a_wrong_file_does_not_take_the_others_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "good", &json!([{"step": "ESL"}]));
+    write(folder.path(), "bad", &json!([{"step": "XYZ"}]));
+    fs::write(
+        folder.path().join("other.json"),
+        r#"{"name":"renamed","steps":[{"step":"ESL"}]}"#,
+    )
+    .unwrap();
+    fs::write(folder.path().join("notes.txt"), "not looked at").unwrap();
+    let shelf = shelf(&[folder.path(), Path::new("/nowhere")]);
+    let all = shelf.list();
+    let names: Vec<(&str, bool)> = all
+        .iter()
+        .map(|(name, found)| (name.as_str(), found.is_ok()))
+        .collect();
+    assert_eq!(names, [("bad", false), ("good", true), ("other", false)]);
+    assert_eq!(shelf.find("good").unwrap().name(), "good");
+    let error = shelf.find("bad").unwrap_err();
+    assert!(error.message.contains("bad.json: unknown step `XYZ`"), "{error}");
+    assert_eq!(error.at.as_deref(), Some("/steps/0/step"));
+    assert!(
+        shelf
+            .find("other")
+            .unwrap_err()
+            .message
+            .contains("is named `renamed`")
+    );
+    for name in ["none", "", "../good", "good.json", "/etc/passwd"] {
+        assert_eq!(shelf.find(name).unwrap_err().code, Code::NotFound, "{name}");
+    }
+}
+
+#[test]
+fn a_changed_file_is_seen_at_once_and_the_users_comes_first() {
+    let (own, shipped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let shelf = shelf(&[own.path(), shipped.path()]);
+    let first = || {
+        shelf
+            .find("w")
+            .map(|workflow| workflow.steps()[0].protocol.clone())
+    };
+    assert_eq!(first().unwrap_err().code, Code::NotFound);
+    write(shipped.path(), "w", &json!([{"step": "ESL"}]));
+    assert_eq!(first().unwrap(), "ESL");
+    // Of the same length, and within the same tick of any clock.
+    for step in ["REP", "VVP", "ESL", "REP"] {
+        write(own.path(), "w", &json!([{"step": step}]));
+        assert_eq!(first().unwrap(), step);
+    }
+    fs::remove_file(own.path().join("w.json")).unwrap();
+    assert_eq!(first().unwrap(), "ESL");
+}
+
+#[test]
+fn what_is_shipped_is_right() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../share/workflows");
+    let all = shelf(&[&folder]).list();
+    let names: Vec<&str> = all.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "StandardReasoningWorkflow",
+            "analyze_only",
+            "full_governance",
+            "full_reasoning",
+            "governed_response",
+            "writing_team"
+        ]
+    );
+    for (name, found) in &all {
+        assert!(!found.as_ref().unwrap().description().is_empty(), "{name}");
+    }
+}
