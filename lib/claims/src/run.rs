@@ -170,7 +170,8 @@ impl Run {
         if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
             return self.append(level, message, attributes).await;
         }
-        self.append(level, "a line that was too long", json!({"bytes": bytes})).await
+        self.append(level, "a line that was too long", json!({"bytes": bytes}))
+            .await
     }
 
     /// Ends the run.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ken_types::{Code, Error};
@@ -125,12 +125,8 @@ impl Shelf {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => return Some(Err(unreadable(path, &error))),
         };
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = read
-            .get(path)
-            .filter(|kept| kept.version.is_settled && kept.version == version)
-        {
-            return Some(kept.workflow.clone());
+        if let Some(workflow) = self.kept(path, &version) {
+            return Some(workflow);
         }
         let workflow = load(path, &self.protocols)
             .and_then(|workflow| named_as_its_file(workflow, path))
@@ -139,8 +135,19 @@ impl Shelf {
             version,
             workflow: workflow.clone(),
         };
-        read.insert(path.to_owned(), kept);
+        self.lock().insert(path.to_owned(), kept);
         Some(workflow)
+    }
+
+    /// What was read of this version of a file.
+    fn kept(&self, path: &Path, version: &Version) -> Option<Result<Arc<Definition>, Error>> {
+        let read = self.lock();
+        let kept = read.get(path)?;
+        (kept.version.is_settled && kept.version == *version).then(|| kept.workflow.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Kept>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
