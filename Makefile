@@ -1,4 +1,4 @@
-# make: build · run · test · bench · install. Everything a fresh machine needs beyond a Rust toolchain is
+# make: build · run · test · torture · bench · install. Everything a fresh machine needs beyond a Rust toolchain is
 # fetched by cargo from the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test lint bench install clean toolchain
+.PHONY: all build tools run test torture lint bench install clean toolchain
 all: build
 
 toolchain:
@@ -39,6 +39,14 @@ run: toolchain
 test: toolchain
 	$(CARGO) build --workspace --bins --locked
 	$(CARGO) test --workspace --locked
+
+# The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store.
+# node and npm are needed; the suite comes from the npm registry.
+torture: toolchain
+	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
+	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
+	cd tests/conformance && npm ci --no-audit --no-fund --silent
+	node tests/conformance/torture.js target/release
 
 # Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
 bench: build

@@ -70,11 +70,18 @@ pub(crate) fn spawn_floor() -> Samples {
 
 /// The proportional set size of a process, in KiB.
 pub(crate) fn pss_kib(pid: i32) -> u64 {
+    memory_kib(pid, "Pss:")
+}
+
+/// The memory that a process shares with no other, in KiB.
+#[allow(dead_code, reason = "not every bench asks")]
+pub(crate) fn private_kib(pid: i32) -> u64 {
+    memory_kib(pid, "Private_Clean:") + memory_kib(pid, "Private_Dirty:")
+}
+
+fn memory_kib(pid: i32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
-        .expect("Pss");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
     line.trim()
         .trim_end_matches(" kB")
         .trim()

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use ken_types::event::{Body, Event, Outcome};
 use ken_types::id::{Mint, random};
-use ken_types::limits::PAGE_EVENTS;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
 use ken_types::{Error, Offset, Timestamp};
 use tokio::sync::watch;
@@ -78,10 +77,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             let page = ReadStream {
                 stream: claim.stream.clone(),
                 offset,
-                limit: PAGE_EVENTS,
-                tail: None,
-                wait_ms: 0,
-                gather_ms: 0,
+                ..ReadStream::default()
             };
             let page = self.store.recorded(page).await?;
             for event in events(&page.entries)? {

@@ -132,8 +132,8 @@ impl Store for MemoryStore {
             start,
             next,
             end,
-            closed: false,
             entries,
+            ..StreamPage::default()
         })
     }
 }

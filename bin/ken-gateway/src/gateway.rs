@@ -14,6 +14,7 @@ use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
 use crate::routes;
+use crate::slots::Slots;
 use crate::tail::Tails;
 
 /// How long a call to another part may take. It is less than a client's patience and more than a part's restart.
@@ -29,6 +30,7 @@ pub(crate) struct Gateway {
     pub(crate) kend: Pool,
     pub(crate) ingress: Ingress,
     pub(crate) tails: Tails,
+    pub(crate) slots: Slots,
     /// How long a chat event waits for its answer before 202.
     pub(crate) wait: Duration,
     /// Without a slash at its end; empty when none is configured.
@@ -98,6 +100,7 @@ pub(crate) fn start(
     let gateway = Arc::new(Gateway {
         ingress: Ingress::new(store.clone()),
         tails: Tails::new(store.clone()),
+        slots: Slots::new()?,
         store: Store(store),
         model: pool("model"),
         agent: pool("agent"),

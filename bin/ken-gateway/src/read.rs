@@ -1,14 +1,17 @@
-//! GET /agents/:name/:id: reading a stream, in its three modes. The same reader serves every kind of stream.
+//! Reading a stream, in its three modes. The same reader serves every kind of stream: those of agents, those of runs,
+//! and those of other programs below /streams.
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ken_http::http::{Method, StatusCode};
+use bytes::Bytes;
+use ken_http::http::{HeaderValue, Method, StatusCode};
 use ken_http::{Failure, Query, Request, Response};
 use ken_types::id::random;
-use ken_types::limits::{LONG_POLL_MS, PAGE_EVENTS};
+use ken_types::limits::LONG_POLL_MS;
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
+use ken_types::ops::streams::{Lifetime, media_type};
 use ken_types::{Code, Error, Offset};
 use sha2::{Digest, Sha256};
 
@@ -23,18 +26,22 @@ const CURSOR_SECONDS: u64 = 20;
 const CURSOR_EPOCH: u64 = 1_728_432_000;
 
 /// A stream that a route serves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Subject {
     /// Its name in the store.
     pub(crate) name: String,
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+/// Where streams of different kinds differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
     Agent,
     Run,
+    /// The stream of changes.
     System,
+    /// Below /streams.
+    Public,
 }
 
 impl Subject {
@@ -63,19 +70,52 @@ impl Subject {
     fn missing(&self) -> Failure {
         let kind = match self.kind {
             Kind::Run => "run_not_found",
-            Kind::Agent | Kind::System => "stream_not_found",
+            Kind::Agent | Kind::System | Kind::Public => "stream_not_found",
         };
         Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
     }
+
+    /// 410: deleted while forks live.
+    pub(crate) fn gone(error: Error) -> Failure {
+        Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
+    }
+
+    /// 410: before what is kept.
+    fn too_old(error: Error) -> Failure {
+        Subject::gone(error).at("?offset")
+    }
 }
 
-/// 410: before what is kept.
-fn gone(error: Error) -> Failure {
-    Failure::from(Error {
-        at: Some("?offset".to_owned()),
-        ..error
-    })
-    .status(StatusCode::GONE)
+impl Kind {
+    /// After so many entries: an empty stream below /streams answers the all-zero form, any other one `-1`.
+    pub(crate) fn place(self, entries: u64) -> Offset {
+        match self {
+            Kind::Agent | Kind::Run | Kind::System => Offset::end(entries),
+            Kind::Public => Offset::After(entries),
+        }
+    }
+}
+
+/// What the entries of a stream are, and so how they are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// JSON values; as an array.
+    Json,
+    /// As lines, where there are lines.
+    Text,
+    /// As base64, where there is only text.
+    Bytes,
+}
+
+impl Form {
+    pub(crate) fn of(page: &StreamPage) -> Form {
+        match &page.public {
+            None => Form::Json,
+            Some(public) if public.bytes.is_none() => Form::Json,
+            Some(public) if media_type(&public.content_type).starts_with("text/") => Form::Text,
+            Some(_) => Form::Bytes,
+        }
+    }
 }
 
 /// What a reader asks for.
@@ -158,6 +198,23 @@ fn parse_tail(text: &str, offset: Option<&str>) -> Result<u64, Error> {
     Ok(text.parse().unwrap_or(u64::MAX))
 }
 
+impl Reading {
+    /// The first read of this reader.
+    pub(crate) fn first(&self, subject: &Subject) -> ReadStream {
+        ReadStream {
+            stream: subject.name.clone(),
+            offset: self.offset,
+            tail: self.tail,
+            touch: true,
+            ..ReadStream::default()
+        }
+    }
+
+    pub(crate) fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+}
+
 /// GET and HEAD of an instance's stream.
 pub(crate) async fn stream(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let subject = Subject::agent(&instance(&request)?);
@@ -191,32 +248,32 @@ pub(crate) async fn read_as(
     }
 }
 
-/// Reads one page. Without `wait_ms` it answers at once.
+/// Reads one page.
 pub(crate) async fn page(
     gateway: &Gateway,
     subject: &Subject,
-    reading: &Reading,
-    wait_ms: u64,
+    args: &ReadStream,
 ) -> Result<StreamPage, Failure> {
-    let args = ReadStream {
-        stream: subject.name.clone(),
-        offset: reading.offset,
-        limit: PAGE_EVENTS,
-        tail: reading.tail,
-        wait_ms,
-        gather_ms: if wait_ms > 0 { GATHER_MS } else { 0 },
-    };
-    let time = CALL + std::time::Duration::from_millis(wait_ms);
-    let page = gateway.store.call::<StreamsRead>(&args, time).await;
+    let time = CALL + Duration::from_millis(args.wait_ms);
+    let page = gateway.store.call::<StreamsRead>(args, time).await;
     page.map_err(|error| match error.code {
-        Code::NotFound if error.at.as_deref() == Some("/offset") => gone(error),
+        Code::NotFound if error.at.as_deref() == Some("/offset") => Subject::too_old(error),
         Code::NotFound => subject.missing(),
+        Code::Conflict => Subject::gone(error),
         _ => error.into(),
     })
 }
 
-/// The entries as one JSON array.
-pub(crate) fn array(page: &StreamPage) -> Vec<u8> {
+/// The entries as one JSON array, or their bytes joined.
+pub(crate) fn body(page: &mut StreamPage) -> Bytes {
+    let bytes = page.public.as_mut().and_then(|public| public.bytes.take());
+    match bytes {
+        Some(bytes) => bytes.0.into(),
+        None => array(page).into(),
+    }
+}
+
+fn array(page: &StreamPage) -> Vec<u8> {
     let length = page
         .entries
         .iter()
@@ -234,16 +291,38 @@ pub(crate) fn array(page: &StreamPage) -> Vec<u8> {
     bytes
 }
 
-async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
-    let end = Reading {
-        offset: Offset::Now,
-        tail: None,
-        mode: Mode::CatchUp,
-        cursor: None,
+/// 200 with a page as its body.
+fn found(mut page: StreamPage) -> Result<Response, Failure> {
+    let bytes = body(&mut page);
+    let content_type = match page.public {
+        None => HeaderValue::from_static("application/json"),
+        Some(public) => header_value(&public.content_type)?,
     };
-    let page = page(gateway, subject, &end, 0).await?;
-    let response = place(Response::json_bytes(200, &b"[]"[..]), &page)?;
-    response.text_header("etag", &etag(&subject.name, &page))
+    Ok(Response::bytes(200, content_type, bytes))
+}
+
+/// The value of a header that came in one.
+pub(crate) fn header_value(text: &str) -> Result<HeaderValue, Failure> {
+    HeaderValue::from_str(text)
+        .map_err(|_| Error::internal("a content type that cannot stand in a header").into())
+}
+
+async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
+    let end = ReadStream {
+        stream: subject.name.clone(),
+        offset: Offset::Now,
+        ..ReadStream::default()
+    };
+    let page = page(gateway, subject, &end).await?;
+    let place = Place::of(subject, &page);
+    let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
+    let etag = etag(subject, &page);
+    let response = place.put(found(page)?)?.text_header("etag", &etag)?;
+    match lifetime {
+        None => Ok(response),
+        Some(Lifetime::Ttl(seconds)) => response.text_header("stream-ttl", &seconds.to_string()),
+        Some(Lifetime::ExpiresAt(at)) => response.text_header("stream-expires-at", &at.to_string()),
+    }
 }
 
 async fn catch_up(
@@ -252,11 +331,12 @@ async fn catch_up(
     subject: &Subject,
     reading: &Reading,
 ) -> Result<Response, Failure> {
-    let page = page(gateway, subject, reading, 0).await?;
+    let page = page(gateway, subject, &reading.first(subject)).await?;
+    let place = Place::of(subject, &page);
     if reading.offset == Offset::Now {
-        return place(Response::json_bytes(200, array(&page)), &page);
+        return place.put(found(page)?);
     }
-    let etag = etag(&subject.name, &page);
+    let etag = etag(subject, &page);
     let known = request
         .headers()
         .get_all("if-none-match")
@@ -264,9 +344,9 @@ async fn catch_up(
         .any(|given| names(given.as_bytes(), &etag));
     let response = match known {
         true => Response::empty(304),
-        false => Response::json_bytes(200, array(&page)),
+        false => found(page)?,
     };
-    place(response, &page)?.text_header("etag", &etag)
+    place.put(response)?.text_header("etag", &etag)
 }
 
 async fn long_poll(
@@ -277,41 +357,57 @@ async fn long_poll(
 ) -> Result<Response, Failure> {
     let _held = request.hold()?;
     let mut shutdown = request.shutdown();
+    let first = reading.first(subject);
+    let waiting = ReadStream {
+        wait_ms: LONG_POLL_MS,
+        gather_ms: GATHER_MS,
+        ..first.clone()
+    };
     let page = tokio::select! {
-        page = page(gateway, subject, reading, LONG_POLL_MS) => page?,
-        () = shutdown.requested() => page(gateway, subject, reading, 0).await?,
+        page = page(gateway, subject, &waiting) => page?,
+        () = shutdown.requested() => page(gateway, subject, &first).await?,
     };
-    let response = match page.entries.is_empty() {
+    let place = Place::of(subject, &page);
+    let response = match page.is_empty() {
         true => Response::empty(204),
-        false => Response::json_bytes(200, array(&page)),
+        false => found(page)?,
     };
-    place(response, &page)?.text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
+    place
+        .put(response)?
+        .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
 /// Where to read on, and whether that is the end.
-fn place(response: Response, page: &StreamPage) -> Result<Response, Failure> {
-    let at_end = page.next == page.end;
-    let response = response.text_header("stream-next-offset", &next_offset(page))?;
-    let response = if at_end {
-        response.text_header("stream-up-to-date", "true")?
-    } else {
-        response
-    };
-    if at_end && page.closed {
-        response.text_header("stream-closed", "true")
-    } else {
+struct Place {
+    next: Offset,
+    at_end: bool,
+    closed: bool,
+}
+
+impl Place {
+    fn of(subject: &Subject, page: &StreamPage) -> Place {
+        Place {
+            next: subject.kind.place(page.next),
+            at_end: page.at_end(),
+            closed: page.closed && page.at_end(),
+        }
+    }
+
+    fn put(&self, response: Response) -> Result<Response, Failure> {
+        let mut response = response.text_header("stream-next-offset", &self.next.to_string())?;
+        if self.at_end {
+            response = response.text_header("stream-up-to-date", "true")?;
+        }
+        if self.closed {
+            response = response.text_header("stream-closed", "true")?;
+        }
         Ok(response)
     }
 }
 
-/// An empty agent's stream answers `-1`.
-fn next_offset(page: &StreamPage) -> String {
-    Offset::end(page.next).to_string()
-}
-
-/// Strong: entries never change, so name, start, end and closure say it all.
-fn etag(stream: &str, page: &StreamPage) -> String {
-    let digest = Sha256::digest(stream.as_bytes());
+/// Strong: entries never change, so stream, start, end and closure say it all.
+fn etag(subject: &Subject, page: &StreamPage) -> String {
+    let digest = Sha256::digest(subject.name.as_bytes());
     let mut tag = String::from("\"");
     for byte in digest.iter().take(8) {
         _ = write!(tag, "{byte:02x}");
@@ -321,7 +417,7 @@ fn etag(stream: &str, page: &StreamPage) -> String {
     } else {
         "open"
     };
-    _ = write!(tag, "-{}-{}-{state}\"", page.start, page.next);
+    _ = write!(tag, "-{}-{}-{}-{state}\"", page.id, page.start, page.next);
     tag
 }
 
@@ -344,12 +440,6 @@ pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
             Ok(seen.saturating_add(1 + u64::from(byte) * 180 / 256))
         }
         _ => Ok(interval),
-    }
-}
-
-impl Reading {
-    pub(crate) fn cursor(&self) -> Option<u64> {
-        self.cursor
     }
 }
 
@@ -401,20 +491,31 @@ mod tests {
     #[test]
     fn tags() {
         let page = StreamPage {
-            start: 0,
             next: 2,
             end: 2,
-            closed: false,
-            entries: Vec::new(),
+            id: 1,
+            ..StreamPage::default()
         };
-        let tag = etag("a", &page);
-        assert_ne!(tag, etag("b", &page));
+        let subject = Subject::agent("a");
+        let tag = etag(&subject, &page);
+        assert_ne!(tag, etag(&Subject::agent("b"), &page));
+        let (closed, later) = (true, 2);
         assert_ne!(
             tag,
             etag(
-                "a",
+                &subject,
                 &StreamPage {
-                    closed: true,
+                    closed,
+                    ..page.clone()
+                }
+            )
+        );
+        assert_ne!(
+            tag,
+            etag(
+                &subject,
+                &StreamPage {
+                    id: later,
                     ..page.clone()
                 }
             )

@@ -7,7 +7,7 @@ use ken_http::{Area, Failure, Limiter, Media, Request, Response, Routes};
 use ken_types::Error;
 
 use crate::gateway::Gateway;
-use crate::{agents, chat, events, health, knowledge, openapi, read, runs, sessions, workflows};
+use crate::{agents, chat, events, health, knowledge, openapi, read, runs, sessions, streams, workflows};
 
 /// Bodies that may hold images.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -36,6 +36,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .guarded()
                 .media(Media::Any)
                 .typed_errors()
+                .for_pages(streams::FOR_PAGES)
                 .limited(api_rate),
         )
         .area(Area::below("channels").media(Media::Any));
@@ -66,14 +67,19 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /runs", runs::list)
         .on("GET    /runs/:runId", runs::read)
         .on("POST   /runs/:runId/abort", runs::abort)
-        .on("GET    /api/events", events::follow);
+        .on("GET    /api/events", events::follow)
+        .on("PUT    /streams/*path", streams::create)
+        .on("POST   /streams/*path", streams::append)
+        .on("GET    /streams/*path", streams::read)
+        .on("DELETE /streams/*path", streams::delete)
+        .on("OPTIONS /streams/*path", streams::options);
     UNAVAILABLE.iter().fold(routes, |routes, (pattern, part)| {
         routes.on(pattern, move |_, request| unavailable(part, request))
     })
 }
 
 /// Routes whose part is not there yet, and its name. They are known, so that a client learns why.
-const UNAVAILABLE: [(&str, &str); 32] = [
+const UNAVAILABLE: [(&str, &str); 27] = [
     ("GET    /api/schedules", "ken-scheduler"),
     ("POST   /api/schedules", "ken-scheduler"),
     ("GET    /api/schedules/:slug", "ken-scheduler"),
@@ -101,11 +107,6 @@ const UNAVAILABLE: [(&str, &str); 32] = [
     ("POST   /channels/messenger/webhook", "ken-messenger"),
     ("GET    /api/telemetry/runs", "telemetry"),
     ("GET    /api/telemetry/runs/:runId", "telemetry"),
-    ("PUT    /streams/*path", "the stream service"),
-    ("POST   /streams/*path", "the stream service"),
-    ("GET    /streams/*path", "the stream service"),
-    ("DELETE /streams/*path", "the stream service"),
-    ("OPTIONS /streams/*path", "the stream service"),
 ];
 
 async fn unavailable(part: &'static str, _: Request) -> Result<Response, Failure> {

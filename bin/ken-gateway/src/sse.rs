@@ -4,16 +4,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ken_http::http::StatusCode;
 use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
 use ken_types::Offset;
-use ken_types::ops::store::StreamPage;
+use ken_types::ops::store::{ReadStream, StreamPage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::Gateway;
-use crate::read::{Reading, Subject, array, next_cursor, page};
-use crate::tail::Newest;
+use crate::read::{Form, Kind, Reading, Subject, body, next_cursor, page};
+use crate::tail::{Followed, Newest, Piece};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
@@ -28,27 +31,37 @@ pub(crate) async fn open(
     reading: Reading,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let first = page(&gateway, &subject, &reading, 0).await?;
+    let first = page(&gateway, &subject, &reading.first(&subject)).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
-    Ok(Response::events(|frames| {
+    let form = Form::of(&first);
+    let response = Response::events(|frames| {
         let reader = Reader {
             gateway,
             subject,
-            reading,
+            id: first.id,
+            form,
+            cursor: reading.cursor(),
             frames,
             shutdown,
             half_closed,
             _held: held,
         };
         reader.run(first)
-    }))
+    });
+    match form {
+        Form::Json | Form::Text => Ok(response),
+        Form::Bytes => response.text_header("stream-sse-data-encoding", "base64"),
+    }
 }
 
 struct Reader {
     gateway: Arc<Gateway>,
     subject: Subject,
-    reading: Reading,
+    id: u64,
+    form: Form,
+    /// What the client had seen.
+    cursor: Option<u64>,
     frames: Frames,
     shutdown: Shutdown,
     /// Until it has been seen once.
@@ -62,111 +75,138 @@ const COMMENT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
 /// Where a reader is, and whether there is more.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    next: u64,
-    at_end: bool,
-    closed: bool,
+pub(crate) struct Place {
+    pub(crate) next: u64,
+    pub(crate) at_end: bool,
+    pub(crate) closed: bool,
 }
 
 impl Place {
-    fn after(page: &StreamPage) -> Place {
-        let at_end = page.next == page.end;
+    pub(crate) fn after(page: &StreamPage) -> Place {
         Place {
             next: page.next,
-            at_end,
-            closed: at_end && page.closed,
+            at_end: page.at_end(),
+            closed: page.at_end() && page.closed,
         }
+    }
+
+    pub(crate) fn control(self, kind: Kind, cursor: u64) -> Bytes {
+        let offset = kind.place(self.next);
+        if self.closed {
+            let text = format!(
+                "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
+            );
+            return text.into();
+        }
+        let up_to_date = if self.at_end { ",\"upToDate\":true" } else { "" };
+        let data = format!("{{\"streamNextOffset\":\"{offset}\",\"streamCursor\":\"{cursor}\"{up_to_date}}}");
+        format!("event: control\ndata:{data}\n\n").into()
     }
 }
 
+/// The stream is there no more.
+struct Gone;
+
 impl Reader {
     async fn run(mut self, first: StreamPage) {
-        let mut place = self.backlog(first).await;
+        // A stream that goes ends its readers: they learn the rest when they come back.
+        _ = self.follow(first).await;
+    }
+
+    async fn follow(&mut self, first: StreamPage) -> Result<(), Gone> {
+        let mut place = self.backlog(first).await?;
         if place.closed {
-            return;
+            return Ok(());
         }
         // Followed from where the backlog ended: nothing can lie between.
-        let tail = self.gateway.tails.follow(&self.subject.name, place.next);
+        let tail = self.gateway.tails.follow(Followed {
+            subject: self.subject.clone(),
+            id: self.id,
+            form: self.form,
+            end: place.next,
+        });
         let mut newest = tail.watch();
         while !place.closed && self.wait(&mut newest, place).await {
-            let latest = newest.borrow_and_update().clone();
-            place = match latest.start == place.next && !latest.frame.is_empty() {
-                true => {
-                    self.send(
-                        latest.frame,
-                        Place {
-                            next: latest.end,
-                            at_end: true,
-                            closed: latest.closed,
-                        },
-                    )
-                    .await
-                }
-                false => self.catch_up(place).await,
+            let since = newest.borrow_and_update().since(place.next);
+            place = match since {
+                Some(pieces) => self.pass_on(&pieces, place).await,
+                None => self.catch_up(place).await?,
             };
         }
+        Ok(())
     }
 
     /// Sends pages until the end of the stream.
-    async fn backlog(&mut self, first: StreamPage) -> Place {
+    async fn backlog(&mut self, first: StreamPage) -> Result<Place, Gone> {
         let mut page = first;
         loop {
             let place = Place::after(&page);
-            let frame = if page.entries.is_empty() {
-                Bytes::new()
-            } else {
-                data_frame(&page)
-            };
-            self.send(frame, place).await;
+            let data = data_frame(page, self.form);
+            self.send(data, place).await;
             if place.at_end {
-                return place;
+                return Ok(place);
             }
-            page = self.read(place.next).await;
+            page = self.read(place.next).await?;
         }
     }
 
     /// A reader that was too slow for the shared tail reads by itself; also one whose tail was ahead of it.
-    async fn catch_up(&mut self, place: Place) -> Place {
-        let page = self.read(place.next).await;
-        let silent = page.entries.is_empty() && !page.closed;
-        if silent { place } else { self.backlog(page).await }
+    async fn catch_up(&mut self, place: Place) -> Result<Place, Gone> {
+        let page = self.read(place.next).await?;
+        let silent = page.is_empty() && !page.closed;
+        if silent {
+            Ok(place)
+        } else {
+            self.backlog(page).await
+        }
     }
 
-    async fn read(&mut self, after: u64) -> StreamPage {
-        self.reading.offset = Offset::After(after);
-        self.reading.tail = None;
+    async fn read(&mut self, after: u64) -> Result<StreamPage, Gone> {
+        let args = ReadStream {
+            stream: self.subject.name.clone(),
+            offset: Offset::After(after),
+            id: Some(self.id),
+            ..ReadStream::default()
+        };
         loop {
-            match page(&self.gateway, &self.subject, &self.reading, 0).await {
-                Ok(page) => return page,
+            match page(&self.gateway, &self.subject, &args).await {
+                Ok(page) => return Ok(page),
+                Err(error) if matches!(error.status_code(), StatusCode::NOT_FOUND | StatusCode::GONE) => {
+                    return Err(Gone);
+                }
                 // The store restarts; the reader only notices the delay.
                 Err(_) => sleep(PAUSE).await,
             }
         }
     }
 
+    /// What all readers of the stream get, as far as possible in the bytes that they share.
+    async fn pass_on(&mut self, pieces: &[Piece], from: Place) -> Place {
+        let shared: Option<Vec<&Bytes>> = pieces.iter().map(|piece| piece.frames(self.cursor)).collect();
+        match shared.as_deref() {
+            Some([frames]) => self.frames.send((*frames).clone()).await,
+            Some(several) => {
+                let several: Vec<&[u8]> = several.iter().map(|frames| frames.as_ref()).collect();
+                self.frames.send(several.concat()).await;
+            }
+            None => {
+                for piece in pieces {
+                    self.send(piece.data.clone(), piece.place).await;
+                }
+            }
+        }
+        pieces.last().map_or(from, |piece| piece.place)
+    }
+
     /// A control frame follows every data frame, and stands alone where there is no data.
-    async fn send(&mut self, data: Bytes, place: Place) -> Place {
-        let control = self.control(place);
+    async fn send(&mut self, data: Bytes, place: Place) {
+        let cursor = next_cursor(self.cursor).unwrap_or_default();
+        let control = place.control(self.subject.kind, cursor);
         let frame = match data.is_empty() {
             true => control,
             false => Bytes::from([data.as_ref(), control.as_ref()].concat()),
         };
         self.frames.send(frame).await;
-        place
-    }
-
-    fn control(&self, place: Place) -> Bytes {
-        let offset = Offset::end(place.next);
-        if place.closed {
-            let text = format!(
-                "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
-            );
-            return text.into();
-        }
-        let cursor = next_cursor(self.reading.cursor()).unwrap_or_default();
-        let up_to_date = if place.at_end { ",\"upToDate\":true" } else { "" };
-        let data = format!("{{\"streamNextOffset\":\"{offset}\",\"streamCursor\":\"{cursor}\"{up_to_date}}}");
-        format!("event: control\ndata:{data}\n\n").into()
     }
 
     /// Waits for what is beyond `place`, and shows meanwhile that the connection lives. False at the end.
@@ -203,7 +243,7 @@ impl Reader {
 /// Returns true when there is something beyond `place`, false when the stream is followed no more.
 async fn more(newest: &mut watch::Receiver<Newest>, place: Place) -> bool {
     newest
-        .wait_for(|newest| newest.end > place.next || newest.closed)
+        .wait_for(|newest| newest.place.next > place.next || newest.place.closed)
         .await
         .is_ok()
 }
@@ -215,10 +255,62 @@ async fn half_closed(seen: &mut Option<HalfClosed>) {
     }
 }
 
-/// One page as an event. JSON text holds no line ends, so it is one line.
-pub(crate) fn data_frame(page: &StreamPage) -> Bytes {
-    let mut frame = b"event: data\ndata:".to_vec();
-    frame.extend_from_slice(&array(page));
-    frame.extend_from_slice(b"\n\n");
+/// One page as an event; nothing of an empty one.
+pub(crate) fn data_frame(mut page: StreamPage, form: Form) -> Bytes {
+    if page.is_empty() {
+        return Bytes::new();
+    }
+    let body = body(&mut page);
+    let mut frame = b"event: data\n".to_vec();
+    match form {
+        // JSON text holds no line ends, so it is one line.
+        Form::Json => push_line(&mut frame, &body),
+        Form::Bytes => push_line(&mut frame, STANDARD.encode(&body).as_bytes()),
+        Form::Text => lines(&body).for_each(|line| push_line(&mut frame, line)),
+    }
+    frame.push(b'\n');
     frame.into()
+}
+
+fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
+    frame.extend_from_slice(b"data:");
+    frame.extend_from_slice(line);
+    frame.push(b'\n');
+}
+
+/// Split at CR, LF and CRLF: each of them ends a line of the format, so none may stand in one.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+            rest = None;
+            return Some(text);
+        };
+        let (line, ended) = text.split_at_checked(end)?;
+        rest = ended.strip_prefix(b"\r\n").or_else(|| ended.get(1..));
+        Some(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_end_splits_and_nothing_is_lost() {
+        for (text, expected) in [
+            ("", vec![""]),
+            ("a", vec!["a"]),
+            ("a\nb\rc\r\nd", vec!["a", "b", "c", "d"]),
+            ("\n\r\n\r", vec!["", "", "", ""]),
+        ] {
+            let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
+            assert_eq!(
+                found,
+                expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(),
+                "{text:?}"
+            );
+        }
+    }
 }

@@ -495,10 +495,7 @@ fn stream_end(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
             let args = ReadStream {
                 stream: stream.clone(),
                 offset: Offset::After(entries - 10),
-                limit: 100,
-                tail: None,
-                wait_ms: 0,
-                gather_ms: 0,
+                ..ReadStream::default()
             };
             let start = Instant::now();
             let page = runtime.block_on(store.read_stream(args)).unwrap();
@@ -570,10 +567,8 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
             let args = ReadStream {
                 stream: "agents/orchestrator/tui-w".into(),
                 offset: Offset::After(index),
-                limit: 100,
-                tail: None,
                 wait_ms: 10_000,
-                gather_ms: 0,
+                ..ReadStream::default()
             };
             let append = AppendEvents {
                 lease: lease.clone(),

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use ken_types::id::SubmissionId;
+use ken_types::ops::Nothing;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
+use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Creation, DeleteStream, Payload};
 use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -45,6 +47,10 @@ pub enum Effect {
     LeaseOver(Lease),
     /// There is background work ([`Writes::background`]).
     Background,
+    /// There will be background work then.
+    Expires(Timestamp),
+    /// A stream was closed or deleted.
+    Changed(String),
 }
 
 /// Entries as they were added to a stream.
@@ -52,7 +58,16 @@ pub enum Effect {
 pub struct NewEntries {
     pub stream: String,
     pub first: u64,
-    pub entries: Vec<Box<RawValue>>,
+    pub payload: Payload,
+}
+
+/// What background work is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    Nothing,
+    More,
+    /// Not before then.
+    At(Timestamp),
 }
 
 /// A lease that a restarted store knows from its database; nobody has come for it yet.
@@ -113,9 +128,15 @@ pub trait Writes: Send {
     fn begin_key(&mut self, args: &BeginKey, now: Timestamp) -> Result<KeyState, Error>;
     fn finish_key(&mut self, args: &FinishKey) -> Result<(), Error>;
 
-    /// One slice of what can wait: a piece of the index, some keys and system events that are too old. True when there
-    /// is more.
-    fn background(&mut self, change: &mut Change) -> Result<bool, Error>;
+    fn create_stream(&mut self, args: &CreateStream, change: &mut Change) -> Result<Creation, Error>;
+    fn append_stream(&mut self, args: AppendStream, change: &mut Change) -> Result<Appending, Error>;
+    fn delete_stream(&mut self, args: &DeleteStream, change: &mut Change) -> Result<Nothing, Error>;
+    /// The time to live of a stream below `streams/` starts again.
+    fn touch_stream(&mut self, id: u64, change: &mut Change) -> Result<(), Error>;
+
+    /// One slice of what can wait: a piece of the index, keys and system events that are too old, streams whose
+    /// time is over and what deleted ones have left.
+    fn background(&mut self, change: &mut Change) -> Result<Left, Error>;
 }
 
 /// The reads. Each sees one state of the database.
@@ -126,7 +147,7 @@ pub trait Reads: Send {
     fn history(&mut self, args: &ReadHistory) -> Result<History, Error>;
     fn get_run(&mut self, args: &ByRun) -> Result<RunRecord, Error>;
     fn list_runs(&mut self, args: &ListRuns) -> Result<RunPage, Error>;
-    fn read_stream(&mut self, args: &ReadStream) -> Result<StreamPage, Error>;
+    fn read_stream(&mut self, args: &ReadStream, now: Timestamp) -> Result<StreamPage, Error>;
     fn get_knowledge(&mut self, args: &ById) -> Result<KnowledgeRecord, Error>;
     fn list_knowledge(&mut self, args: &ListKnowledge) -> Result<KnowledgePage, Error>;
     fn search_knowledge(&mut self, args: &Search) -> Result<Found<KnowledgeRecord>, Error>;

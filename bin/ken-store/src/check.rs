@@ -2,10 +2,11 @@
 
 use ken_types::Error;
 use ken_types::limits::{
-    EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS,
-    KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS,
+    APPEND_BYTES, EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS,
+    KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, STREAM_PATH_BYTES,
 };
 use ken_types::ops::store::PutKnowledge;
+use ken_types::ops::streams::{AppendStream, Payload, is_json};
 use serde_json::value::RawValue;
 
 /// How every event begins.
@@ -41,6 +42,52 @@ pub(crate) fn name(name: &str, at: &str) -> Result<String, Error> {
     }
     let message = format!("a name has 1 to {NAME_CHARACTERS} characters, none of them control characters");
     Err(Error::invalid(at, message))
+}
+
+/// The name of a stream below `streams/`.
+pub(crate) fn stream(name: &str) -> Result<(), Error> {
+    let path = name.strip_prefix("streams/").unwrap_or_default();
+    if (1..=STREAM_PATH_BYTES).contains(&path.len()) && !path.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!(
+        "a stream is streams/ and a path of 1 to {STREAM_PATH_BYTES} bytes, without control characters"
+    );
+    Err(Error::invalid("/stream", message))
+}
+
+pub(crate) fn append(args: &AppendStream) -> Result<(), Error> {
+    stream(&args.stream)?;
+    let wrong = |at: &str, message: &str| Err(Error::invalid(at, message));
+    let bytes = match &args.payload {
+        None if !args.close => return wrong("/payload", "there is nothing to append"),
+        None => 0,
+        Some(payload) if payload.is_empty() => return wrong("/payload", "the append is empty"),
+        Some(payload) => {
+            if matches!(payload, Payload::Messages(_)) != is_json(&args.content_type) {
+                return wrong("/payload", "messages are for JSON, bytes for every other type");
+            }
+            length(payload)
+        }
+    };
+    if bytes > APPEND_BYTES {
+        let message = format!("an append has at most {APPEND_BYTES} bytes, this one {bytes}");
+        return Err(Error::too_large(message).at("/payload"));
+    }
+    match &args.producer {
+        Some(producer) if producer.id.is_empty() => wrong("/producer/id", "the producer has no name"),
+        Some(producer) if producer.epoch.max(producer.seq) >= 1 << 53 => {
+            wrong("/producer", "epoch and seq are below 2^53")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn length(payload: &Payload) -> usize {
+    match payload {
+        Payload::Bytes(bytes) => bytes.0.len(),
+        Payload::Messages(messages) => messages.iter().map(|message| message.get().len()).sum(),
+    }
 }
 
 pub(crate) fn instance(instance: &str) -> Result<(), Error> {

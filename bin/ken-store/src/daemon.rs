@@ -13,6 +13,7 @@ use ken_store::sqlite::Sqlite;
 use ken_types::Error;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
+use ken_types::ops::streams::{StreamsAppend, StreamsCreate, StreamsDelete};
 use ken_wire::{ConnectionId, Daemon, Table};
 use serde_json::{Map, Value};
 
@@ -105,6 +106,9 @@ fn table() -> Table<Part> {
         RunsGet => get_run,
         RunsList => list_runs,
         StreamsRead => read_stream,
+        StreamsCreate => create_stream,
+        StreamsAppend => append_stream,
+        StreamsDelete => delete_stream,
         KnowledgePut => put_knowledge,
         KnowledgeGet => get_knowledge,
         KnowledgeDelete => delete_knowledge,

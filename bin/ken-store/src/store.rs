@@ -10,6 +10,9 @@ use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS, PAGE_RUNS};
 use ken_types::ops::Nothing;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
+use ken_types::ops::streams::{
+    AppendStream, Appending, CreateStream, Creation, DeleteStream, Lifetime, Payload, PublicPage,
+};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -37,6 +40,7 @@ pub struct Store {
     writer: Writer,
     readers: Readers,
     watch: Arc<Watch>,
+    clock: Arc<dyn Clock>,
 }
 
 impl std::fmt::Debug for Store {
@@ -50,11 +54,12 @@ impl Store {
     pub fn start(mut backend: impl Backend + 'static, clock: Arc<dyn Clock>) -> Result<Store, Error> {
         let watch = Arc::new(Watch::default());
         let readers = Readers::start(&mut backend, READERS)?;
-        let writer = Writer::start(Box::new(backend), clock, watch.clone())?;
+        let writer = Writer::start(Box::new(backend), clock.clone(), watch.clone())?;
         Ok(Store {
             writer,
             readers,
             watch,
+            clock,
         })
     }
 
@@ -244,36 +249,80 @@ impl Store {
     /// A page; waits for its first entry if there is none, then gathers more for a moment.
     pub async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
         check_read(&args)?;
-        let now = args.clone();
         if args.wait_ms == 0 {
-            return self.read(now, |reads, args| reads.read_stream(args)).await;
+            return self.used_page(args).await;
         }
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Stream(args.stream.clone()))?;
-        let mut page = self.read(now, |reads, args| reads.read_stream(args)).await?;
-        if !page.entries.is_empty() {
+        let mut page = self.used_page(args.clone()).await?;
+        if !page.is_empty() {
             return Ok(page);
         }
         let limit = args.limit.min(PAGE_EVENTS) as usize;
         let from = ReadStream {
             offset: Offset::After(page.next),
             tail: None,
+            id: Some(page.id),
             ..args
         };
-        while page.entries.is_empty() && !page.closed {
+        while page.is_empty() && !page.closed {
             let Ok(news) = timeout_at(until, waiting.news()).await else {
                 return Ok(page);
             };
             page = match news {
-                News::Entries(new) if new.first == page.next && args.gather_ms == 0 => told(&new, limit),
+                News::Entries(new) if new.first == page.next && args.gather_ms == 0 => {
+                    told(&new, limit, page)
+                }
                 _ => {
                     sleep(Duration::from_millis(args.gather_ms)).await;
-                    self.read(from.clone(), |reads, args| reads.read_stream(args))
-                        .await?
+                    self.page(from.clone()).await?
                 }
             };
         }
         Ok(page)
+    }
+
+    async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
+        let now = self.clock.now();
+        self.read(args, move |reads, args| reads.read_stream(args, now))
+            .await
+    }
+
+    /// A page for somebody whose reading keeps the stream alive, if that is asked for.
+    async fn used_page(&self, args: ReadStream) -> Result<StreamPage, Error> {
+        let touch = args.touch;
+        let page = self.page(args).await?;
+        let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
+        if touch && matches!(lifetime, Some(Lifetime::Ttl(_))) {
+            let id = page.id;
+            self.writer
+                .write(move |writes, change| writes.touch_stream(id, change))
+                .await?;
+        }
+        Ok(page)
+    }
+
+    pub async fn create_stream(&self, args: CreateStream) -> Result<Creation, Error> {
+        check::stream(&args.stream)?;
+        if let Some(fork) = &args.fork {
+            check::stream(&fork.from)?;
+        }
+        self.writer
+            .write(move |writes, change| writes.create_stream(&args, change))
+            .await
+    }
+
+    pub async fn append_stream(&self, args: AppendStream) -> Result<Appending, Error> {
+        check::append(&args)?;
+        self.writer
+            .write(move |writes, change| writes.append_stream(args, change))
+            .await
+    }
+
+    pub async fn delete_stream(&self, args: DeleteStream) -> Result<Nothing, Error> {
+        self.writer
+            .write(move |writes, change| writes.delete_stream(&args, change))
+            .await
     }
 
     pub async fn put_knowledge(&self, args: PutKnowledge) -> Result<KnowledgeRecord, Error> {
@@ -383,22 +432,40 @@ fn check_read(args: &ReadStream) -> Result<(), Error> {
     }
 }
 
-/// A page of what was just written, for a reader that stood at the end.
-fn told(new: &NewEntries, limit: usize) -> StreamPage {
-    let mut entries: Vec<Box<RawValue>> = Vec::new();
+/// A page of what was just written, for a reader that stood at the end with the empty page `last`.
+fn told(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
+    let mut page = StreamPage {
+        start: new.first,
+        ..last
+    };
+    match &new.payload {
+        Payload::Bytes(bytes) => {
+            page.end = new.first + 1;
+            page.next = page.end;
+            page.public = page.public.map(|public| PublicPage {
+                bytes: Some(bytes.clone()),
+                ..public
+            });
+        }
+        Payload::Messages(messages) => {
+            page.end = new.first + messages.len() as u64;
+            page.entries = first_page(messages, limit);
+            page.next = new.first + page.entries.len() as u64;
+        }
+    }
+    page
+}
+
+/// As many as fit into a page, and at least one.
+fn first_page(messages: &[Box<RawValue>], limit: usize) -> Vec<Box<RawValue>> {
+    let mut page: Vec<Box<RawValue>> = Vec::new();
     let mut bytes = 0;
-    for entry in new.entries.iter().take(limit) {
-        bytes += entry.get().len();
-        if !entries.is_empty() && bytes > PAGE_BYTES {
+    for message in messages.iter().take(limit) {
+        bytes += message.get().len();
+        if !page.is_empty() && bytes > PAGE_BYTES {
             break;
         }
-        entries.push(entry.clone());
+        page.push(message.clone());
     }
-    StreamPage {
-        start: new.first,
-        next: new.first + entries.len() as u64,
-        end: new.first + new.entries.len() as u64,
-        closed: false,
-        entries,
-    }
+    page
 }

@@ -134,12 +134,13 @@ impl Drop for Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ken_types::ops::streams::Payload;
 
     fn entries(first: u64) -> News {
         News::Entries(Arc::new(NewEntries {
             stream: "s".into(),
             first,
-            entries: Vec::new(),
+            payload: Payload::Messages(Vec::new()),
         }))
     }
 

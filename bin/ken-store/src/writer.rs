@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ken_types::Error;
 use ken_types::ops::store::{Claims, Lease, Work};
+use ken_types::{Error, Timestamp};
 use tokio::sync::oneshot;
 
 use crate::ConnectionId;
-use crate::backend::{Backend, Change, Effect, Writes};
+use crate::backend::{Backend, Change, Effect, Left, Writes};
 use crate::clock::Clock;
 use crate::leases::{Due, Leases};
 use crate::queue::Queue;
@@ -464,7 +464,7 @@ impl Loop {
         for (lease, left) in batch.time_left.drain(..) {
             self.leases.set_time_left(&lease, left, now);
         }
-        self.spread(std::mem::take(&mut batch.change.effects));
+        self.spread(std::mem::take(&mut batch.change.effects), batch.change.now);
         // Renewed on a connection that has ended since: to be let go at the next look.
         for connection in batch.gone.drain(..) {
             self.leases.let_go_of(connection);
@@ -479,8 +479,8 @@ impl Loop {
         }
     }
 
-    /// What the waiters and the table of leases learn.
-    fn spread(&mut self, effects: Vec<Effect>) {
+    /// What the waiters and the table of leases learn of a change of this time.
+    fn spread(&mut self, effects: Vec<Effect>, at: Timestamp) {
         let now = self.clock.elapsed_ms();
         for effect in effects {
             match effect {
@@ -497,6 +497,11 @@ impl Loop {
                 Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
                 Effect::LeaseOver(lease) => self.leases.over(&lease),
                 Effect::Background => self.background_at = now,
+                Effect::Expires(then) => {
+                    let wait = then.millis().saturating_sub(at.millis());
+                    self.background_at = self.background_at.min(now.saturating_add(wait));
+                }
+                Effect::Changed(stream) => self.watch.spread(&Topic::Stream(stream), &News::Missed),
             }
         }
     }
@@ -554,27 +559,30 @@ impl Loop {
             now: self.clock.now(),
             effects: Vec::new(),
         };
-        let done = self.do_slice(&mut change);
-        let pause = match done {
-            Ok(more) => {
-                self.spread(change.effects);
-                if more { SLICE_PAUSE_MS } else { ROUND_MS }
-            }
+        let pause = match self.do_slice(&mut change) {
+            Ok(Left::More) => SLICE_PAUSE_MS,
+            Ok(Left::At(then)) => then
+                .millis()
+                .saturating_sub(change.now.millis())
+                .clamp(1, ROUND_MS),
+            Ok(Left::Nothing) => ROUND_MS,
             Err(error) => {
                 self.writes.rollback();
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
+                change.effects.clear();
                 ROUND_MS
             }
         };
+        self.spread(change.effects, change.now);
         self.background_at = self.clock.elapsed_ms() + pause;
     }
 
-    fn do_slice(&mut self, change: &mut Change) -> Result<bool, Error> {
+    fn do_slice(&mut self, change: &mut Change) -> Result<Left, Error> {
         self.writes.begin()?;
-        let more = self.writes.background(change)?;
+        let left = self.writes.background(change)?;
         self.writes.record(change)?;
         self.writes.commit()?;
-        Ok(more)
+        Ok(left)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use ken_types::event::{Body, Failure, RunEvent};
 use ken_types::id::RunId;
-use ken_types::limits::{EVENT_BYTES, PAGE_EVENTS, RUN_BYTES};
+use ken_types::limits::{EVENT_BYTES, RUN_BYTES};
 use ken_types::ops::runs::{EndRun, RunsEnd};
 use ken_types::ops::store::{AppendEvents, Claim, Lease, ReadStream, StreamsRead, SubmissionsAppend};
 use ken_types::{Error, Offset, Timestamp, json as strict};
@@ -234,11 +234,7 @@ fn fitting(result: Value) -> (Value, Option<Failure>) {
 async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> Result<(), Error> {
     let mut args = ReadStream {
         stream: stream.to_owned(),
-        offset: Offset::Start,
-        limit: PAGE_EVENTS,
-        tail: None,
-        wait_ms: 0,
-        gather_ms: 0,
+        ..ReadStream::default()
     };
     loop {
         let page = patiently::<StreamsRead>(store, &args).await?;

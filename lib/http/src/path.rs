@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ken_types::Error;
 
 /// One segment, decoded once. `None`: the escapes are malformed or the result is not UTF-8.
-pub(crate) fn decode(segment: &str) -> Option<Cow<'_, str>> {
+pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
     // Here and below by bytes: for a few characters, the searches of `str` take longer to begin than to end.
     if !segment.bytes().any(|byte| byte == b'%') {
         return Some(Cow::Borrowed(segment));

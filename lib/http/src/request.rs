@@ -195,6 +195,9 @@ impl Request {
             if first.is_empty() && all.is_empty() {
                 first = data;
             } else {
+                // At most what the limit allows: it was compared with what is announced.
+                let announced = usize::try_from(self.body.size_hint().lower()).unwrap_or_default();
+                all.reserve(first.len() + data.len() + announced);
                 all.extend_from_slice(&std::mem::take(&mut first));
                 all.extend_from_slice(&data);
             }

@@ -64,7 +64,11 @@ pub struct Area {
     pub(crate) envelope: Envelope,
     body_limit: u64,
     limiter: Option<Arc<Limiter>>,
+    pub(crate) for_pages: Option<PageHeaders>,
 }
+
+/// Names in lower case, with their values.
+pub type PageHeaders = &'static [(&'static str, &'static str)];
 
 /// What a request body may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +91,15 @@ impl Area {
             envelope: plain,
             body_limit: 1 << 20,
             limiter: None,
+            for_pages: None,
         }
+    }
+
+    /// Pages of other origins may call: `OPTIONS` is answered to anyone, and every answer carries these headers. Who
+    /// needs the secret without this needs it with it.
+    pub fn for_pages(mut self, headers: PageHeaders) -> Area {
+        self.for_pages = Some(headers);
+        self
     }
 
     /// Callers from elsewhere need the secret.

@@ -16,7 +16,7 @@ use crate::failure::{Envelope, Failure, plain};
 use crate::head::is_request_id;
 use crate::rate::{Key, Limiter, Quota};
 use crate::request::{Request, Response};
-use crate::routes::{Area, Work};
+use crate::routes::{Area, PageHeaders, Work};
 use crate::server::Listener;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -49,6 +49,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
             listener: self.listener.clone(),
             connection: self.connection.clone(),
             envelope: plain,
+            for_pages: None,
             quota: None,
             work: Err(None),
         };
@@ -63,6 +64,7 @@ pub(crate) struct Answer<S> {
     connection: Arc<Connection>,
     id: HeaderValue,
     envelope: Envelope,
+    for_pages: Option<PageHeaders>,
     quota: Option<Quota>,
     /// The function at work, or why there is none.
     work: Result<Work, Option<Failure>>,
@@ -85,6 +87,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         let routes = &self.listener.routes;
         let area = routes.area_of(head.uri.path());
         answer.envelope = area.envelope;
+        answer.for_pages = area.for_pages;
         let caller = answer.admit(area, &head)?;
         let found = routes.find(&head.method, head.uri.path());
         let limiter = match &found {
@@ -115,7 +118,8 @@ impl<S> Answer<S> {
         if is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
             return Ok(Caller::Local);
         }
-        if !area.guarded {
+        let asks_first = area.for_pages.is_some() && head.method == http::Method::OPTIONS;
+        if !area.guarded || asks_first {
             return Ok(Caller::Anyone);
         }
         match self.listener.access.admit(&head.headers) {
@@ -176,6 +180,9 @@ impl<S> Answer<S> {
             header::X_CONTENT_TYPE_OPTIONS,
             HeaderValue::from_static("nosniff"),
         );
+        for (name, value) in self.for_pages.into_iter().flatten() {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
         let policy = headers.entry(RESOURCE_POLICY);
         policy.or_insert(HeaderValue::from_static("same-origin"));
         if must_close {

@@ -7,11 +7,13 @@ pub mod event;
 pub mod id;
 pub mod json;
 pub mod limits;
+pub mod octets;
 pub mod offset;
 pub mod ops;
 pub mod places;
 pub mod time;
 
 pub use error::{Code, Error};
+pub use octets::Octets;
 pub use offset::Offset;
 pub use time::Timestamp;

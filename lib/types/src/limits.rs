@@ -37,6 +37,10 @@ pub const LEASE_RENEW_MS: u64 = 10_000;
 /// A page of a stream: at most so many events and bytes, and at least one event.
 pub const PAGE_EVENTS: u32 = 100;
 pub const PAGE_BYTES: usize = 1024 * 1024;
+/// One append to a stream below `streams/`, in bytes; its path, in bytes and segments.
+pub const APPEND_BYTES: usize = 1024 * 1024;
+pub const STREAM_PATH_BYTES: usize = 512;
+pub const STREAM_PATH_SEGMENTS: usize = 8;
 /// The longest that one long poll waits.
 pub const LONG_POLL_MS: u64 = 30_000;
 

@@ -19,6 +19,28 @@ impl Timestamp {
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 
+    /// Any instant of RFC 3339: seconds with or without a fraction, of which milliseconds count, and any offset.
+    pub fn from_rfc3339(text: &str) -> Result<Timestamp, NotATimestamp> {
+        let (local, rest) = text.split_at_checked(19).ok_or(NotATimestamp)?;
+        let digits = rest.strip_prefix('.').unwrap_or_default();
+        let digits = digits
+            .split(|byte: char| !byte.is_ascii_digit())
+            .next()
+            .unwrap_or_default();
+        let fraction = if rest.starts_with('.') {
+            digits.len() + 1
+        } else {
+            0
+        };
+        if fraction == 1 {
+            return Err(NotATimestamp);
+        }
+        let zone = rest.get(fraction..).unwrap_or_default();
+        let ms: String = digits.chars().chain("000".chars()).take(3).collect();
+        let local = format!("{}.{ms}Z", local.to_ascii_uppercase()).parse::<Timestamp>()?;
+        Ok(local.plus_millis(-zone_minutes(zone)? * 60_000))
+    }
+
     pub const fn from_millis(ms: i64) -> Timestamp {
         Timestamp(ms)
     }
@@ -31,6 +53,25 @@ impl Timestamp {
     pub const fn plus_millis(self, ms: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(ms))
     }
+}
+
+/// `Z` or `+hh:mm`, in minutes east.
+fn zone_minutes(zone: &str) -> Result<i64, NotATimestamp> {
+    if zone.eq_ignore_ascii_case("z") {
+        return Ok(0);
+    }
+    let (sign, digits) = match zone.split_at_checked(1) {
+        Some(("+", digits)) => (1, digits),
+        Some(("-", digits)) => (-1, digits),
+        _ => return Err(NotATimestamp),
+    };
+    let number = |text: &str, below: i64| -> Result<i64, NotATimestamp> {
+        let plain = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| plain && *number < below);
+        number.ok_or(NotATimestamp)
+    };
+    let (hours, minutes) = digits.split_once(':').ok_or(NotATimestamp)?;
+    Ok(sign * (number(hours, 24)? * 60 + number(minutes, 60)?))
 }
 
 /// Year, month and day of a day number since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
@@ -147,6 +188,31 @@ mod tests {
             "2027-13-01T00:00:00.000Z",
         ] {
             assert_eq!(text.parse::<Timestamp>(), Err(NotATimestamp), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_offset_and_fraction_are_read() {
+        for (text, same) in [
+            ("2027-02-03T04:05:06Z", "2027-02-03T04:05:06.000Z"),
+            ("2027-02-03t04:05:06.7z", "2027-02-03T04:05:06.700Z"),
+            ("2027-02-03T04:05:06.789999+05:30", "2027-02-02T22:35:06.789Z"),
+            ("2027-02-03T04:05:06-00:00", "2027-02-03T04:05:06.000Z"),
+        ] {
+            let instant = Timestamp::from_rfc3339(text).map(|instant| instant.to_string());
+            assert_eq!(instant.as_deref(), Ok(same), "{text}");
+        }
+        for text in [
+            "",
+            "tomorrow",
+            "2027-02-03T04:05:06",
+            "2027-02-03T04:05:06.Z",
+            "2027-02-30T04:05:06Z",
+            "2027-02-03T04:05:06+5:30",
+            "2027-02-03T04:05:06+24:00",
+            "2027-02-03T04:05:06Zx",
+        ] {
+            assert_eq!(Timestamp::from_rfc3339(text), Err(NotATimestamp), "{text}");
         }
     }
 

@@ -9,8 +9,11 @@ use tokio::time::{Instant, timeout_at};
 
 /// From the first byte of a line to its LF.
 const LINE_TIME: Duration = Duration::from_secs(10);
-/// What one read asks for, and what is kept of a buffer that a long line has grown.
+/// What one read asks for at least.
 const CHUNK: usize = 16 * 1024;
+/// What is kept of a buffer that a long line has grown: lines of this length come again and again where streams are
+/// appended to, and giving memory back and asking for it anew takes longer than reading into it.
+const KEPT: usize = 256 * 1024;
 
 /// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
 #[derive(Debug)]
@@ -85,17 +88,14 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
-        if self.buffer.is_empty() && self.buffer.capacity() > 4 * CHUNK {
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
             self.buffer = Vec::new();
         }
     }
 
     fn find_end(&mut self) -> Option<usize> {
         let fresh = self.buffer.get(self.searched..).unwrap_or_default();
-        let found = fresh
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map(|at| at + self.searched);
+        let found = memchr::memchr(b'\n', fresh).map(|at| at + self.searched);
         self.searched = self.buffer.len();
         found.filter(|end| *end < self.line_bytes)
     }

@@ -5,7 +5,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: [&str; 2] = [FIRST, RUNS];
+pub(crate) const STEPS: [&str; 3] = [FIRST, RUNS, PUBLIC_STREAMS];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
@@ -197,4 +197,50 @@ CREATE TABLE keys (
   answer TEXT
 ) STRICT;
 CREATE INDEX keys_by_time ON keys (at);
+";
+
+const PUBLIC_STREAMS: &str = "
+-- The streams below streams/. Their ids are never used again, since an id tells a stream from a later one of its name.
+-- A name that is NULL is that of a stream which is being deleted. source and base: the entries before base are those of
+-- the source; forks counts who refers so to this one, and gone says that it is kept for them alone. asked is the fork as
+-- it was asked for. There is no foreign key, because checking one would read all streams whenever one is deleted.
+CREATE TABLE public_streams (
+  stream       INTEGER PRIMARY KEY AUTOINCREMENT,
+  name         TEXT UNIQUE,
+  content_type TEXT NOT NULL,
+  entries      INTEGER NOT NULL DEFAULT 0,
+  closed       INTEGER NOT NULL DEFAULT 0,
+  ttl          INTEGER,
+  expires_at   INTEGER,
+  last_seq     TEXT,
+  source       INTEGER,
+  base         INTEGER NOT NULL DEFAULT 0,
+  asked        TEXT,
+  forks        INTEGER NOT NULL DEFAULT 0,
+  gone         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX public_by_end ON public_streams (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX public_removed ON public_streams (stream) WHERE name IS NULL;
+
+-- As entries, for any bytes.
+CREATE TABLE appends (
+  place INTEGER PRIMARY KEY,
+  body  BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE producers (
+  stream INTEGER NOT NULL,
+  id     TEXT NOT NULL,
+  epoch  INTEGER NOT NULL,
+  seq    INTEGER NOT NULL,
+  PRIMARY KEY (stream, id)
+) STRICT, WITHOUT ROWID;
+
+-- The last call of each slot, see calls.rs.
+CREATE TABLE calls (
+  slot   TEXT PRIMARY KEY,
+  number INTEGER NOT NULL,
+  answer TEXT NOT NULL,
+  at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 ";

@@ -1,14 +1,18 @@
 //! The SQLite backend: one file, WAL, one writer, read-only readers.
 
 mod accept;
+mod appends;
+mod calls;
 mod claims;
 mod fault;
+mod forks;
 mod history;
 mod keys;
 mod knowledge;
 mod memory;
 mod migrations;
 mod open;
+mod public;
 mod realm;
 mod reindex;
 mod runs;
@@ -25,15 +29,17 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ken_types::id::SubmissionId;
+use ken_types::ops::Nothing;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
+use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Creation, DeleteStream};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::ConnectionId;
-use crate::backend::{Backend, Change, OldLease, Reads, Writes};
+use crate::backend::{Backend, Change, Left, OldLease, Reads, Writes};
 use fault::{Done, Fault};
 
 /// A database file, locked for this process.
@@ -273,11 +279,34 @@ impl Writes for SqliteWriter {
         by!(self, keys::finish, args)
     }
 
-    fn background(&mut self, change: &mut Change) -> Result<bool, Error> {
+    fn create_stream(&mut self, args: &CreateStream, change: &mut Change) -> Result<Creation, Error> {
+        by!(self, public::create, args, change)
+    }
+
+    fn append_stream(&mut self, args: AppendStream, change: &mut Change) -> Result<Appending, Error> {
+        by!(self, appends::append, args, change)
+    }
+
+    fn delete_stream(&mut self, args: &DeleteStream, change: &mut Change) -> Result<Nothing, Error> {
+        by!(self, public::delete, args, change)
+    }
+
+    fn touch_stream(&mut self, id: u64, change: &mut Change) -> Result<(), Error> {
+        by!(self, public::touch, id.cast_signed(), change)
+    }
+
+    fn background(&mut self, change: &mut Change) -> Result<Left, Error> {
         let indexing = by!(self, reindex::slice, change)?;
         let pruning = by!(self, keys::prune, change.now)?;
         let forgetting = by!(self, system::prune, change.now)?;
-        Ok(indexing || pruning || forgetting)
+        let sweeping = by!(self, public::sweep, change)?;
+        let cleaning = by!(self, public::clean)?;
+        if indexing || pruning || forgetting || sweeping || cleaning {
+            return Ok(Left::More);
+        }
+        by!(self, calls::prune, change.now)?;
+        let next = by!(self, public::next_end)?;
+        Ok(next.map_or(Left::Nothing, Left::At))
     }
 }
 
@@ -327,10 +356,10 @@ impl Reads for SqliteReader {
         self.read(|connection| runs::list(connection, args))
     }
 
-    fn read_stream(&mut self, args: &ReadStream) -> Result<StreamPage, Error> {
+    fn read_stream(&mut self, args: &ReadStream, now: Timestamp) -> Result<StreamPage, Error> {
         self.read(|connection| match args.stream.as_str() {
             system::SYSTEM => system::read(connection, args),
-            _ => streams::read(connection, args),
+            _ => streams::read(connection, args, now),
         })
     }
 

@@ -5,18 +5,23 @@ use std::sync::Arc;
 use ken_types::id::RunId;
 use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
 use ken_types::ops::store::{ReadStream, StreamPage};
-use ken_types::{Error, Offset, Timestamp};
+use ken_types::ops::streams::{Payload, PublicPage};
+use ken_types::{Error, Octets, Offset, Timestamp};
 use rusqlite::{Connection, params};
 use serde_json::value::RawValue;
 
 use super::fault::{Done, Fault};
-use super::{count, first, run};
+use super::public::{self, PUBLIC, Public};
+use super::{count, first, forks, run};
 use crate::backend::{Change, Effect, NewEntries};
 
 /// What stands before an instance in the name of its stream.
 pub(super) const AGENT: &str = "agents/orchestrator/";
 /// A stream holds fewer entries than this, and there are fewer streams than half of it.
-const MOST: u64 = 1 << 32;
+pub(super) const MOST: u64 = (1 << 32) - 1;
+/// The tables of entries: JSON of agents and runs, bytes of the streams below `streams/`. They have the same form.
+const ENTRIES: &str = "SELECT body FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place";
+pub(super) const APPENDS: &str = "SELECT body FROM appends WHERE place >= ?1 AND place < ?2 ORDER BY place";
 
 /// A stream as it stands in this transaction.
 #[derive(Debug, Clone)]
@@ -101,8 +106,8 @@ pub(super) fn close(connection: &Connection, stream: &mut Stream) -> Done<()> {
 }
 
 /// The key of an entry.
-fn place(stream: i64, number: u64) -> i64 {
-    (stream << 32) | number.min(MOST - 1).cast_signed()
+pub(super) fn place(stream: i64, number: u64) -> i64 {
+    (stream << 32) | number.min(MOST).cast_signed()
 }
 
 /// Adds entries at the end.
@@ -131,7 +136,7 @@ pub(super) fn append(
     change.effects.push(Effect::Appended(Arc::new(NewEntries {
         stream: stream.name.clone(),
         first: stream.entries,
-        entries: entries.to_vec(),
+        payload: Payload::Messages(entries.to_vec()),
     })));
     stream.entries = end;
     Ok(())
@@ -145,16 +150,34 @@ pub(super) fn scan(
     to: u64,
     mut see: impl FnMut(&str) -> Done<bool>,
 ) -> Done<()> {
-    let sql = "SELECT body FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place";
+    scan_table(connection, ENTRIES, stream, from, to, &mut |body| {
+        see(text(body)?)
+    })
+    .map(drop)
+}
+
+fn text(body: &[u8]) -> Done<&str> {
+    std::str::from_utf8(body).map_err(|error| Fault::Sql(rusqlite::Error::Utf8Error(0, error)))
+}
+
+/// As [`scan`], over either table. False when `see` had enough.
+pub(super) fn scan_table(
+    connection: &Connection,
+    sql: &str,
+    stream: i64,
+    from: u64,
+    to: u64,
+    see: &mut impl FnMut(&[u8]) -> Done<bool>,
+) -> Done<bool> {
     let mut select = connection.prepare_cached(sql)?;
     let mut rows = select.query([place(stream, from), place(stream, to)])?;
     while let Some(row) = rows.next()? {
-        let body = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        let body = row.get_ref(0)?.as_bytes().map_err(rusqlite::Error::from)?;
         if !see(body)? {
-            break;
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The last entry, if there is one.
@@ -168,32 +191,110 @@ pub(super) fn last(connection: &Connection, stream: &Stream) -> Done<Option<Stri
     })?)
 }
 
-pub(super) fn read(connection: &Connection, args: &ReadStream) -> Done<StreamPage> {
-    let stream = find(connection, &args.stream)?
-        .ok_or_else(|| Error::not_found(format!("there is no stream {}", args.stream)).at("/stream"))?;
-    let mut start = args.offset.before(stream.entries);
-    if let (Some(tail), Offset::Start) = (args.tail, args.offset) {
-        start = stream.entries.saturating_sub(tail);
+/// A page of whichever kind of stream.
+pub(super) fn read(connection: &Connection, args: &ReadStream, now: Timestamp) -> Done<StreamPage> {
+    match args.stream.starts_with(PUBLIC) {
+        true => read_public(connection, args, now),
+        false => read_events(connection, args),
     }
-    let limit = args.limit.min(PAGE_EVENTS) as usize;
-    let mut entries: Vec<Box<RawValue>> = Vec::new();
-    let mut bytes = 0;
+}
+
+fn missing(args: &ReadStream) -> Error {
+    Error::not_found(format!("there is no stream {}", args.stream)).at("/stream")
+}
+
+fn read_events(connection: &Connection, args: &ReadStream) -> Done<StreamPage> {
+    let stream = find(connection, &args.stream)?.ok_or_else(|| missing(args))?;
+    let start = begin(args, stream.entries);
+    let mut page = Gathered::new(args);
     if start < stream.entries {
-        scan(connection, stream.id, start, stream.entries, |body| {
-            bytes += body.len();
-            let fits = entries.is_empty() || bytes <= PAGE_BYTES;
-            if fits {
-                entries.push(RawValue::from_string(body.to_owned())?);
-            }
-            Ok(fits && entries.len() < limit)
-        })?;
+        scan_table(
+            connection,
+            ENTRIES,
+            stream.id,
+            start,
+            stream.entries,
+            &mut |body| page.take(body),
+        )?;
     }
-    let next = start + entries.len() as u64;
     Ok(StreamPage {
         start,
-        next,
+        next: start + page.count,
         end: stream.entries,
         closed: stream.closed,
-        entries,
+        entries: page.entries,
+        id: stream.id.cast_unsigned(),
+        public: None,
     })
+}
+
+fn read_public(connection: &Connection, args: &ReadStream, now: Timestamp) -> Done<StreamPage> {
+    let stream = public::live(connection, &args.stream, now)?;
+    if args.id.is_some_and(|id| id != stream.id.cast_unsigned()) {
+        return Err(missing(args).into());
+    }
+    let start = begin(args, stream.entries);
+    let mut page = Gathered::new(args);
+    page.joined = (!stream.is_json()).then(Vec::new);
+    forks::scan(connection, &stream, start, stream.entries, |body| page.take(body))?;
+    Ok(page.of(&stream, start))
+}
+
+/// Where a page begins.
+fn begin(args: &ReadStream, entries: u64) -> u64 {
+    match (args.tail, args.offset) {
+        (Some(tail), Offset::Start) => entries.saturating_sub(tail),
+        _ => args.offset.before(entries),
+    }
+}
+
+/// A page as it fills: entries, or their bytes joined.
+struct Gathered {
+    limit: u64,
+    count: u64,
+    bytes: usize,
+    entries: Vec<Box<RawValue>>,
+    joined: Option<Vec<u8>>,
+}
+
+impl Gathered {
+    fn new(args: &ReadStream) -> Gathered {
+        Gathered {
+            limit: args.limit.min(PAGE_EVENTS).into(),
+            count: 0,
+            bytes: 0,
+            entries: Vec::new(),
+            joined: None,
+        }
+    }
+
+    /// Whether there is room for another one.
+    fn take(&mut self, body: &[u8]) -> Done<bool> {
+        self.bytes += body.len();
+        if self.count > 0 && self.bytes > PAGE_BYTES {
+            return Ok(false);
+        }
+        match &mut self.joined {
+            Some(joined) => joined.extend_from_slice(body),
+            None => self.entries.push(RawValue::from_string(text(body)?.to_owned())?),
+        }
+        self.count += 1;
+        Ok(self.count < self.limit)
+    }
+
+    fn of(self, stream: &Public, start: u64) -> StreamPage {
+        StreamPage {
+            start,
+            next: start + self.count,
+            end: stream.entries,
+            closed: stream.closed,
+            entries: self.entries,
+            id: stream.id.cast_unsigned(),
+            public: Some(PublicPage {
+                content_type: stream.content_type.clone(),
+                lifetime: stream.lifetime(),
+                bytes: self.joined.map(Octets),
+            }),
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS, SYSTEM_EVENTS_MS};
 use ken_types::ops::store::{ReadStream, StreamPage};
+use ken_types::ops::streams::Payload;
 use ken_types::{Error, Offset, Timestamp};
 use rusqlite::{Connection, params};
 use serde_json::value::RawValue;
@@ -69,7 +70,7 @@ pub(super) fn record(connection: &Connection, change: &mut Change) -> Done<()> {
     change.effects.push(Effect::Appended(Arc::new(NewEntries {
         stream: SYSTEM.to_owned(),
         first: extent.entries,
-        entries,
+        payload: Payload::Messages(entries),
     })));
     Ok(())
 }
@@ -118,8 +119,8 @@ pub(super) fn read(connection: &Connection, args: &ReadStream) -> Done<StreamPag
         start,
         next: start + entries.len() as u64,
         end: extent.entries,
-        closed: false,
         entries,
+        ..StreamPage::default()
     })
 }
 

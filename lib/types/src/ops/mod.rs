@@ -14,6 +14,7 @@ pub mod model;
 pub mod runs;
 pub mod service;
 pub mod store;
+pub mod streams;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

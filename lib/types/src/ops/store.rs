@@ -5,6 +5,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Nothing;
+use super::streams::PublicPage;
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
 use crate::{Error, Offset, Timestamp};
@@ -48,6 +49,7 @@ crate::operations! {
     SubmissionsHistory, "submissions.history": ReadHistory => History;
 
     /// Entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none.
+    /// `not_found` for a stream that is not there; `conflict` for one that is kept only for the sake of its forks.
     StreamsRead, "streams.read": ReadStream => StreamPage;
 
     /// Adds an entry, or moves the `updatedAt` of the same entry. Searchable when this answers.
@@ -569,7 +571,7 @@ pub struct PastExchange {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadStream {
-    /// Its name: `agents/orchestrator/<instance>`.
+    /// Its name: `agents/orchestrator/<instance>`, `runs/<run>`, `streams/<path>`.
     pub stream: String,
     #[serde(default = "start")]
     pub offset: Offset,
@@ -584,6 +586,28 @@ pub struct ReadStream {
     /// With `wait_ms`: how long to gather more from the first entry on.
     #[serde(default)]
     pub gather_ms: u64,
+    /// Only this stream ([`StreamPage::id`]), not a later one of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Its time to live starts again.
+    #[serde(default)]
+    pub touch: bool,
+}
+
+impl Default for ReadStream {
+    /// All of a stream that has no name yet, page by page, without waiting.
+    fn default() -> ReadStream {
+        ReadStream {
+            stream: String::new(),
+            offset: Offset::Start,
+            limit: page_events(),
+            tail: None,
+            wait_ms: 0,
+            gather_ms: 0,
+            id: None,
+            touch: false,
+        }
+    }
 }
 
 fn start() -> Offset {
@@ -594,8 +618,8 @@ fn page_events() -> u32 {
     crate::limits::PAGE_EVENTS
 }
 
-/// Some entries of a stream and its state in the same read. `not_found` for a stream that is not there.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Some entries of a stream and its state in the same read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StreamPage {
     /// Entries before the first of `entries`.
     pub start: u64,
@@ -605,6 +629,23 @@ pub struct StreamPage {
     pub end: u64,
     pub closed: bool,
     pub entries: Vec<Box<RawValue>>,
+    /// Unique among all streams of its kind that ever were.
+    #[serde(default)]
+    pub id: u64,
+    /// Of a stream below `streams/` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public: Option<PublicPage>,
+}
+
+impl StreamPage {
+    pub fn is_empty(&self) -> bool {
+        self.next == self.start
+    }
+
+    /// Whether the page reaches the end of the stream.
+    pub fn at_end(&self) -> bool {
+        self.next == self.end
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,0 +1,800 @@
+//! The streams below `streams/` against a model in memory: what is in them, who may write, when they end, what forks
+//! see. The model copies where the store refers, so that a wrong reference shows.
+
+use std::collections::BTreeMap;
+
+use ken_types::ops::store::ReadStream;
+use ken_types::ops::streams::*;
+use ken_types::{Code, Error, Octets, Offset, Timestamp};
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+use crate::kit::*;
+
+const NAMES: usize = 4;
+const PRODUCERS: usize = 2;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Create(Wanted),
+    Append(Written),
+    Delete(usize),
+    /// The call before, once more, as after a lost answer.
+    Again,
+    Read {
+        name: usize,
+        touch: bool,
+    },
+    Pass {
+        ms: i64,
+    },
+    Restart,
+}
+
+#[derive(Debug, Clone)]
+struct Wanted {
+    name: usize,
+    json: bool,
+    lifetime: Option<Life>,
+    closed: bool,
+    body: Vec<u8>,
+    /// From whom, after how many entries (none: the end), and how far beyond.
+    fork: Option<(usize, Option<u64>, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Life {
+    Ttl(u64),
+    /// So many milliseconds from the start of the test.
+    At(i64),
+}
+
+#[derive(Debug, Clone)]
+struct Written {
+    name: usize,
+    json: bool,
+    /// Letters; none closes only.
+    entries: Vec<u8>,
+    seq: Option<u8>,
+    producer: Option<(usize, u64, u64)>,
+    close: bool,
+}
+
+fn letters(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(b'a'..=b'z', 0..most)
+}
+
+fn life() -> impl Strategy<Value = Option<Life>> {
+    prop_oneof![
+        3 => Just(None),
+        2 => prop_oneof![Just(1u64), Just(3)].prop_map(|seconds| Some(Life::Ttl(seconds))),
+        1 => (0..20_000i64).prop_map(|at| Some(Life::At(at))),
+    ]
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let fork = proptest::option::weighted(0.5, (0..NAMES, proptest::option::of(0..6u64), 0..4u64));
+    let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
+    (0..NAMES, flags, life(), letters(4), fork).prop_map(|(name, (json, closed), lifetime, body, fork)| {
+        Wanted {
+            name,
+            json,
+            lifetime,
+            closed,
+            body,
+            fork,
+        }
+    })
+}
+
+fn written() -> impl Strategy<Value = Written> {
+    let producer = proptest::option::weighted(0.4, (0..PRODUCERS, 0..3u64, 0..4u64));
+    let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
+    let seq = proptest::option::weighted(0.2, b'0'..=b'9');
+    (0..NAMES, flags, letters(4), seq, producer).prop_map(|(name, (json, close), entries, seq, producer)| {
+        Written {
+            name,
+            json,
+            close: close || entries.is_empty(),
+            entries,
+            seq,
+            producer,
+        }
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => wanted().prop_map(Step::Create),
+        10 => written().prop_map(Step::Append),
+        2 => (0..NAMES).prop_map(Step::Delete),
+        3 => Just(Step::Again),
+        3 => (0..NAMES, any::<bool>()).prop_map(|(name, touch)| Step::Read { name, touch }),
+        3 => prop_oneof![Just(1i64), Just(600), Just(1_000), Just(2_999)].prop_map(|ms| Step::Pass { ms }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A stream as the model has it: all of its entries are its own.
+#[derive(Debug, Clone, Default)]
+struct Stream {
+    json: bool,
+    entries: Vec<Vec<u8>>,
+    closed: bool,
+    ttl: Option<u64>,
+    end: Option<i64>,
+    last_seq: Option<u8>,
+    producers: BTreeMap<usize, (u64, u64)>,
+    /// What it was made from: number and the fork as asked for.
+    source: Option<usize>,
+    asked: Option<Fork>,
+    gone: bool,
+    removed: bool,
+}
+
+impl Stream {
+    fn is_over(&self, now: i64) -> bool {
+        !self.removed && !self.gone && self.end.is_some_and(|end| end <= now)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: i64,
+    /// Every stream that ever was.
+    streams: Vec<Stream>,
+    names: BTreeMap<usize, usize>,
+}
+
+fn name(name: usize) -> String {
+    format!("streams/test/{name}")
+}
+
+fn media(json: bool) -> String {
+    if json { "application/json" } else { "text/plain" }.to_owned()
+}
+
+/// Letters as a stream of this kind holds them: a JSON text each, or one append.
+fn entries_of(json: bool, letters: &[u8]) -> Vec<Vec<u8>> {
+    match json {
+        true => letters
+            .iter()
+            .map(|letter| format!("\"{}\"", *letter as char).into_bytes())
+            .collect(),
+        false if letters.is_empty() => Vec::new(),
+        false => vec![letters.to_vec()],
+    }
+}
+
+impl Model {
+    fn forks(&self, number: usize) -> usize {
+        let forks = self
+            .streams
+            .iter()
+            .filter(|fork| fork.source == Some(number) && !fork.removed);
+        forks.count()
+    }
+
+    fn remove(&mut self, number: usize) {
+        if self.forks(number) > 0 {
+            self.streams[number].gone = true;
+            self.streams[number].end = None;
+            return;
+        }
+        self.streams[number].removed = true;
+        self.names.retain(|_, named| *named != number);
+        if let Some(source) = self.streams[number].source
+            && self.streams[source].gone
+            && self.forks(source) == 0
+        {
+            self.remove(source);
+        }
+    }
+
+    fn pass(&mut self, ms: i64) {
+        self.now += ms;
+        self.expire();
+    }
+
+    /// Until nothing is left whose time is over: one that ends may be the last that another was kept for.
+    fn expire(&mut self) {
+        while let Some(number) = self.streams.iter().position(|stream| stream.is_over(self.now)) {
+            self.remove(number);
+        }
+    }
+
+    fn live(&self, name: usize) -> Result<usize, Code> {
+        match self.names.get(&name) {
+            None => Err(Code::NotFound),
+            Some(number) if self.streams[*number].gone => Err(Code::Conflict),
+            Some(number) => Ok(*number),
+        }
+    }
+
+    fn touch(&mut self, number: usize) {
+        if let Some(ttl) = self.streams[number].ttl {
+            self.streams[number].end = Some(self.now + ttl as i64 * 1_000);
+        }
+    }
+
+    fn made(&self, number: usize) -> Made {
+        let stream = &self.streams[number];
+        Made {
+            content_type: media(stream.json),
+            end: stream.entries.len() as u64,
+            closed: stream.closed,
+        }
+    }
+
+    fn create(&mut self, wanted: &Wanted, args: &CreateStream) -> Result<Option<Creation>, Code> {
+        match self.live(wanted.name) {
+            Err(Code::Conflict) => return Ok(None),
+            Err(_) => {}
+            Ok(number) => {
+                return Ok(self
+                    .is(number, wanted, args)
+                    .then(|| Creation::Known(self.made(number))));
+            }
+        }
+        let mut stream = Stream {
+            json: wanted.json,
+            closed: wanted.closed,
+            asked: args.fork.clone(),
+            ..Stream::default()
+        };
+        let mut lifetime = wanted.lifetime;
+        if let Some((from, offset, beyond)) = wanted.fork {
+            let number = match self.live(from) {
+                Err(Code::Conflict) => return Ok(None),
+                other => other?,
+            };
+            let source = &self.streams[number];
+            if source.json != wanted.json {
+                return Ok(None);
+            }
+            stream.entries = inherited(source, offset, beyond).ok_or(Code::Invalid)?;
+            stream.source = Some(number);
+            lifetime = lifetime.or(match (source.ttl, source.end) {
+                (Some(ttl), _) => Some(Life::Ttl(ttl)),
+                (None, end) => end.map(Life::At),
+            });
+        }
+        stream.entries.extend(entries_of(wanted.json, &wanted.body));
+        match lifetime {
+            Some(Life::Ttl(seconds)) => {
+                stream.ttl = Some(seconds);
+                stream.end = Some(self.now + seconds as i64 * 1_000);
+            }
+            Some(Life::At(at)) => stream.end = Some(at),
+            None => {}
+        }
+        let number = self.streams.len();
+        self.streams.push(stream);
+        self.names.insert(wanted.name, number);
+        let made = Creation::Made(self.made(number));
+        self.expire();
+        Ok(Some(made))
+    }
+
+    /// Whether this stream is what is asked for.
+    fn is(&self, number: usize, wanted: &Wanted, args: &CreateStream) -> bool {
+        let stream = &self.streams[number];
+        let lifetime = match (stream.ttl, stream.end) {
+            (Some(ttl), _) => Some(Life::Ttl(ttl)),
+            (None, end) => end.map(Life::At),
+        };
+        let same_life = lifetime == wanted.lifetime || (wanted.fork.is_some() && wanted.lifetime.is_none());
+        stream.json == wanted.json && stream.closed == wanted.closed && stream.asked == args.fork && same_life
+    }
+
+    fn append(&mut self, written: &Written) -> Result<Appending, Code> {
+        let number = self.live(written.name)?;
+        let now = &self.streams[number];
+        let (end, closed) = (now.entries.len() as u64, now.closed);
+        let known = written
+            .producer
+            .and_then(|(id, ..)| now.producers.get(&id).copied());
+        if let (Some((_, epoch, seq)), Some(known)) = (written.producer, known) {
+            if epoch < known.0 {
+                return Ok(Appending::Fenced { epoch: known.0 });
+            }
+            if epoch == known.0 && seq <= known.1 {
+                let (epoch, seq) = known;
+                return Ok(Appending::Known {
+                    end,
+                    closed,
+                    epoch,
+                    seq,
+                });
+            }
+        }
+        let closes_only = written.entries.is_empty();
+        if closed && !(closes_only && written.producer.is_none()) {
+            return Ok(Appending::Closed { end });
+        }
+        if !closed && !closes_only && now.json != written.json {
+            let content_type = media(now.json);
+            return Ok(Appending::OtherType { content_type });
+        }
+        if let Some((_, epoch, seq)) = written.producer {
+            let expected = known
+                .filter(|known| known.0 == epoch)
+                .map_or(0, |known| known.1 + 1);
+            if seq != expected {
+                let new_epoch = known.is_some_and(|known| known.0 < epoch);
+                return Ok(if new_epoch {
+                    Appending::BadStart
+                } else {
+                    Appending::Gap { expected }
+                });
+            }
+        }
+        if let (Some(seq), Some(last)) = (written.seq, now.last_seq)
+            && seq <= last
+            && !closed
+        {
+            return Ok(Appending::Behind {
+                seq: (last as char).to_string(),
+            });
+        }
+        let stream = &mut self.streams[number];
+        stream.entries.extend(entries_of(stream.json, &written.entries));
+        stream.closed |= written.close;
+        stream.last_seq = written.seq.or(stream.last_seq);
+        stream
+            .producers
+            .extend(written.producer.map(|(id, epoch, seq)| (id, (epoch, seq))));
+        let (end, closed) = (stream.entries.len() as u64, stream.closed);
+        self.touch(number);
+        Ok(Appending::Done { end, closed })
+    }
+}
+
+/// The entries that a fork begins with; none if the place is not there.
+fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Vec<u8>>> {
+    let place = offset.unwrap_or(source.entries.len() as u64) as usize;
+    let mut entries = source.entries.get(..place)?.to_vec();
+    let beyond = beyond as usize;
+    if beyond == 0 {
+        return Some(entries);
+    }
+    match source.json {
+        true => entries.extend_from_slice(source.entries.get(place..place + beyond)?),
+        false => entries.push(source.entries.get(place)?.get(..beyond)?.to_vec()),
+    }
+    Some(entries)
+}
+
+/// The store beside its model.
+struct Both {
+    kit: Kit,
+    model: Model,
+    start: i64,
+    calls: u64,
+    last: Option<(Call, Result<Said, Code>)>,
+}
+
+#[derive(Debug, Clone)]
+enum Call {
+    Create(CreateStream),
+    Append(AppendStream),
+    Delete(DeleteStream),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Said {
+    /// None: it is there as another.
+    Created(Option<Creation>),
+    Appended(Appending),
+    Deleted,
+}
+
+impl Both {
+    fn new() -> Both {
+        let kit = Kit::new();
+        let start = at(START).millis();
+        Both {
+            kit,
+            model: Model::default(),
+            start,
+            calls: 0,
+            last: None,
+        }
+    }
+
+    fn mark(&mut self) -> Option<CallMark> {
+        self.calls += 1;
+        Some(CallMark {
+            slot: "test".into(),
+            number: self.calls,
+        })
+    }
+
+    async fn say(&self, call: Call) -> Result<Said, Code> {
+        let code = |error: Error| error.code;
+        match call {
+            Call::Create(args) => {
+                let creation = self.kit.create_stream(args).await.map_err(code)?;
+                Ok(Said::Created(
+                    Some(creation).filter(|creation| !matches!(creation, Creation::Exists(_))),
+                ))
+            }
+            Call::Append(args) => self
+                .kit
+                .append_stream(args)
+                .await
+                .map(Said::Appended)
+                .map_err(code),
+            Call::Delete(args) => self
+                .kit
+                .delete_stream(args)
+                .await
+                .map(|_| Said::Deleted)
+                .map_err(code),
+        }
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Create(wanted) => {
+                let args = self.creation(&wanted);
+                let expected = self.model.create(&wanted, &args).map(Said::Created);
+                self.compare(Call::Create(args), expected).await;
+            }
+            Step::Append(written) => {
+                let args = self.append(&written);
+                let expected = self.model.append(&written).map(Said::Appended);
+                self.compare(Call::Append(args), expected).await;
+            }
+            Step::Delete(deleted) => {
+                let args = DeleteStream {
+                    stream: name(deleted),
+                    call: self.mark(),
+                };
+                let expected = self.model.live(deleted).map(|number| {
+                    self.model.remove(number);
+                    Said::Deleted
+                });
+                self.compare(Call::Delete(args), expected).await;
+            }
+            Step::Again => self.again().await,
+            Step::Read { name: read, touch } => self.read(read, touch).await,
+            Step::Pass { ms } => {
+                self.model.pass(ms);
+                self.pass(ms).await;
+            }
+            Step::Restart => self.kit.restart(),
+        }
+        for name in 0..NAMES {
+            self.read(name, false).await;
+        }
+    }
+
+    /// The second tick comes when the background work of the first is done.
+    async fn pass(&self, ms: i64) {
+        self.kit.turn_clock(ms).await;
+        self.kit.tick().await;
+    }
+
+    async fn compare(&mut self, call: Call, expected: Result<Said, Code>) {
+        let said = self.say(call.clone()).await;
+        assert_eq!(said, expected, "{call:?}");
+        // A refusal changes nothing, so its repeat is a new question; what was done is answered as before.
+        let done = matches!(
+            expected,
+            Ok(Said::Created(Some(Creation::Made(_)))
+                | Said::Appended(Appending::Done { .. })
+                | Said::Deleted)
+        );
+        self.last = done.then_some((call, expected));
+    }
+
+    async fn again(&self) {
+        if let Some((call, expected)) = &self.last {
+            assert_eq!(&self.say(call.clone()).await, expected, "again: {call:?}");
+        }
+    }
+
+    fn creation(&mut self, wanted: &Wanted) -> CreateStream {
+        let body = match wanted.json {
+            true => {
+                let texts = entries_of(true, &wanted.body);
+                let texts: Vec<String> = texts
+                    .into_iter()
+                    .map(|text| String::from_utf8(text).unwrap())
+                    .collect();
+                format!("[{}]", texts.join(" ,\n")).into_bytes()
+            }
+            false => wanted.body.clone(),
+        };
+        let lifetime = wanted.lifetime.map(|life| match life {
+            Life::Ttl(seconds) => Lifetime::Ttl(seconds),
+            Life::At(at) => Lifetime::ExpiresAt(Timestamp::from_millis(self.start + at)),
+        });
+        let fork = wanted.fork.map(|(from, offset, beyond)| Fork {
+            from: name(from),
+            offset: offset.map(Offset::After),
+            sub_offset: beyond,
+        });
+        CreateStream {
+            stream: name(wanted.name),
+            content_type: Some(media(wanted.json)),
+            lifetime,
+            closed: wanted.closed,
+            fork,
+            body: Some(Octets(body)),
+            call: self.mark(),
+        }
+    }
+
+    fn append(&mut self, written: &Written) -> AppendStream {
+        let entries = entries_of(written.json, &written.entries);
+        let raw = |text: Vec<u8>| RawValue::from_string(String::from_utf8(text).unwrap()).unwrap();
+        let payload = match written.json {
+            true => Payload::Messages(entries.into_iter().map(raw).collect()),
+            false => Payload::Bytes(Octets(written.entries.clone())),
+        };
+        AppendStream {
+            stream: name(written.name),
+            payload: (!written.entries.is_empty()).then_some(payload),
+            content_type: media(written.json),
+            seq: written.seq.map(|seq| (seq as char).to_string()),
+            producer: written.producer.map(|(id, epoch, seq)| Producer {
+                id: id.to_string(),
+                epoch,
+                seq,
+            }),
+            close: written.close,
+            call: self.mark(),
+        }
+    }
+
+    /// Everything in a stream, in pages of two.
+    async fn read(&mut self, read: usize, touch: bool) {
+        let expected = self.model.live(read);
+        let mut offset = Offset::Start;
+        let mut found = Vec::new();
+        loop {
+            let args = ReadStream {
+                stream: name(read),
+                offset,
+                limit: 2,
+                touch,
+                ..ReadStream::default()
+            };
+            let page = match (self.kit.read_stream(args).await, expected) {
+                (Ok(page), Ok(_)) => page,
+                (page, expected) => {
+                    assert_eq!(
+                        page.map(drop).map_err(|error| error.code),
+                        expected.map(drop),
+                        "{read}"
+                    );
+                    return;
+                }
+            };
+            match page.public.unwrap().bytes {
+                Some(bytes) => found.extend(bytes.0),
+                None => found.extend(page.entries.iter().flat_map(|entry| entry.get().bytes())),
+            }
+            offset = Offset::After(page.next);
+            if page.next == page.end {
+                let stream = &self.model.streams[expected.unwrap()];
+                assert_eq!(
+                    (page.end, page.closed),
+                    (stream.entries.len() as u64, stream.closed)
+                );
+                assert_eq!(
+                    String::from_utf8_lossy(&found),
+                    String::from_utf8_lossy(&stream.entries.concat())
+                );
+                break;
+            }
+        }
+        if touch {
+            self.model.touch(expected.unwrap());
+        }
+    }
+
+    /// Deletes what is there, forks first, and waits for the background: nothing may be left.
+    async fn nothing_remains(&mut self) {
+        while let Some(name_of_one) = (0..NAMES).find(|name| self.model.live(*name).is_ok()) {
+            self.take(Step::Delete(name_of_one)).await;
+        }
+        assert!(self.model.names.is_empty(), "{:?}", self.model);
+        for _ in 0..self.model.streams.len() * 3 + 3 {
+            self.pass(10).await;
+        }
+        let file = rusqlite::Connection::open(self.kit.file()).unwrap();
+        for table in ["public_streams", "appends", "producers"] {
+            let sql = format!("SELECT count(*) FROM {table}");
+            let left: i64 = file.query_row(&sql, [], |row| row.get(0)).unwrap();
+            assert_eq!(left, 0, "{table}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn streams_are_as_the_model_has_them(steps in proptest::collection::vec(step(), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut both = Both::new();
+            for step in steps {
+                both.take(step).await;
+            }
+            both.nothing_remains().await;
+        });
+    }
+}
+
+fn text(stream: &str, text: &str) -> AppendStream {
+    AppendStream {
+        stream: stream.into(),
+        payload: Some(Payload::Bytes(Octets(text.into()))),
+        content_type: "text/plain".into(),
+        seq: None,
+        producer: None,
+        close: false,
+        call: None,
+    }
+}
+
+fn plain(stream: &str) -> CreateStream {
+    CreateStream {
+        stream: stream.into(),
+        content_type: Some("text/plain".into()),
+        lifetime: None,
+        closed: false,
+        fork: None,
+        body: None,
+        call: None,
+    }
+}
+
+/// A reader that waits hears of an append, of the end, and of a stream that goes, whatever comes after it.
+#[tokio::test]
+async fn who_waits_is_told() {
+    let kit = Kit::new();
+    kit.create_stream(plain("streams/a")).await.unwrap();
+    let wait = |offset, id| {
+        kit.read_stream(ReadStream {
+            stream: "streams/a".into(),
+            offset: Offset::After(offset),
+            wait_ms: 10_000,
+            id,
+            ..ReadStream::default()
+        })
+    };
+    let append = async {
+        tokio::task::yield_now().await;
+        kit.append_stream(text("streams/a", "x")).await.unwrap();
+    };
+    let (page, ()) = tokio::join!(wait(0, None), append);
+    let page = page.unwrap();
+    assert_eq!(page.public.unwrap().bytes, Some(Octets(b"x".to_vec())));
+    let close = async {
+        tokio::task::yield_now().await;
+        let close = AppendStream {
+            payload: None,
+            close: true,
+            ..text("streams/a", "")
+        };
+        kit.append_stream(close).await.unwrap();
+    };
+    let (closed, ()) = tokio::join!(wait(1, None), close);
+    assert!(closed.unwrap().closed);
+    let replace = async {
+        tokio::task::yield_now().await;
+        let stream = "streams/a".to_owned();
+        kit.delete_stream(DeleteStream { stream, call: None })
+            .await
+            .unwrap();
+        kit.create_stream(plain("streams/a")).await.unwrap();
+        kit.append_stream(text("streams/a", "other")).await.unwrap();
+    };
+    kit.delete_stream(DeleteStream {
+        stream: "streams/a".into(),
+        call: None,
+    })
+    .await
+    .unwrap();
+    kit.create_stream(plain("streams/a")).await.unwrap();
+    let (gone, ()) = tokio::join!(wait(0, None), replace);
+    assert_eq!(gone.unwrap_err().code, Code::NotFound);
+    assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
+}
+
+/// What was deleted leaves in slices, also when the store ends in between.
+#[tokio::test]
+async fn a_large_stream_leaves_in_slices_over_a_restart() {
+    let mut kit = Kit::new();
+    kit.create_stream(plain("streams/large")).await.unwrap();
+    for _ in 0..12 {
+        kit.append_stream(text("streams/large", &"x".repeat(300_000)))
+            .await
+            .unwrap();
+    }
+    let left = |kit: &Kit| -> i64 {
+        let file = rusqlite::Connection::open(kit.file()).unwrap();
+        file.query_row("SELECT count(*) FROM appends", [], |row| row.get(0))
+            .unwrap()
+    };
+    kit.delete_stream(DeleteStream {
+        stream: "streams/large".into(),
+        call: None,
+    })
+    .await
+    .unwrap();
+    kit.tick().await;
+    let once = left(&kit);
+    assert!((1..12).contains(&once), "{once}");
+    kit.restart();
+    for _ in 0..10 {
+        kit.turn_clock(10).await;
+    }
+    kit.tick().await;
+    assert_eq!(left(&kit), 0);
+}
+
+/// A call of a slot that a later one has overtaken is not done any more.
+#[tokio::test]
+async fn an_overtaken_call_is_refused() {
+    let kit = Kit::new();
+    kit.create_stream(plain("streams/a")).await.unwrap();
+    let call = |number| AppendStream {
+        call: Some(CallMark {
+            slot: "s".into(),
+            number,
+        }),
+        ..text("streams/a", "x")
+    };
+    kit.append_stream(call(2)).await.unwrap();
+    assert_eq!(kit.append_stream(call(1)).await.unwrap_err().code, Code::Conflict);
+    let page = kit
+        .read_stream(ReadStream {
+            stream: "streams/a".into(),
+            ..ReadStream::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(page.end, 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_stored_is_refused() {
+    let kit = Kit::new();
+    kit.create_stream(plain("streams/a")).await.unwrap();
+    let messages = Payload::Messages(vec![RawValue::from_string("1".into()).unwrap()]);
+    for (bad, at) in [
+        (text("agents/orchestrator/a", "x"), "/stream"),
+        (text("streams/", "x"), "/stream"),
+        (text("streams/a", ""), "/payload"),
+        (
+            AppendStream {
+                payload: None,
+                ..text("streams/a", "")
+            },
+            "/payload",
+        ),
+        (
+            AppendStream {
+                payload: Some(messages),
+                ..text("streams/a", "")
+            },
+            "/payload",
+        ),
+        (text("streams/a", &"x".repeat((1 << 20) + 1)), "/payload"),
+    ] {
+        let error = kit.append_stream(bad).await.unwrap_err();
+        assert_eq!(error.at.as_deref(), Some(at), "{error}");
+    }
+    let json = CreateStream {
+        content_type: Some("application/json".into()),
+        body: Some(Octets(b"{".to_vec())),
+        ..plain("streams/b")
+    };
+    assert_eq!(kit.create_stream(json).await.unwrap_err().code, Code::Invalid);
+}

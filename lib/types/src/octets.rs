@@ -1,0 +1,144 @@
+//! Bytes on the wire: `{"text":"…"}` where they read as text, else `{"base64":"…"}` (ken-wire(5)).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::{Error as _, SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Any bytes. On the wire they take at most 1.7 times their length.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Octets(pub Vec<u8>);
+
+impl Octets {
+    /// The bytes as text, if they are UTF-8 and writing them as JSON makes them little longer.
+    fn as_text(&self) -> Option<&str> {
+        let escaped = |byte: &&u8| **byte < 0x20 || matches!(**byte, b'"' | b'\\');
+        let many = self.0.iter().filter(escaped).count() > self.0.len() / 8;
+        match many {
+            true => None,
+            false => std::str::from_utf8(&self.0).ok(),
+        }
+    }
+}
+
+impl Serialize for Octets {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        match self.as_text() {
+            Some(text) => map.serialize_entry("text", text)?,
+            None => map.serialize_entry("base64", &quoted(&self.0).map_err(S::Error::custom)?)?,
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Octets {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Octets, D::Error> {
+        deserializer.deserialize_map(Form)
+    }
+}
+
+/// Base64 as JSON that is ready: it needs no look at each character.
+fn quoted(bytes: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
+    let mut text = String::with_capacity(bytes.len() / 3 * 4 + 8);
+    text.push('"');
+    STANDARD.encode_string(bytes, &mut text);
+    text.push('"');
+    RawValue::from_string(text)
+}
+
+struct Form;
+
+impl<'de> Visitor<'de> for Form {
+    type Value = Octets;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(r#"bytes as {"text":"…"} or {"base64":"…"}"#)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Octets, A::Error> {
+        let missing = || <A::Error as de::Error>::custom("neither text nor base64");
+        let name = map.next_key::<String>()?.ok_or_else(missing)?;
+        let octets = match name.as_str() {
+            "text" => Octets(map.next_value::<String>()?.into_bytes()),
+            "base64" => map.next_value::<Decoded>()?.0,
+            other => return Err(de::Error::unknown_field(other, &["text", "base64"])),
+        };
+        match map.next_key::<String>()? {
+            None => Ok(octets),
+            Some(more) => Err(de::Error::custom(format!("{more} beside {name}"))),
+        }
+    }
+}
+
+/// Decoded out of the line itself, without a copy of the base64 in between.
+struct Decoded(Octets);
+
+impl<'de> Deserialize<'de> for Decoded {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Decoded, D::Error> {
+        deserializer.deserialize_str(Base64)
+    }
+}
+
+struct Base64;
+
+impl Visitor<'_> for Base64 {
+    type Value = Decoded;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("base64 with its padding")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Decoded, E> {
+        let bytes = STANDARD.decode(text).map_err(E::custom)?;
+        Ok(Decoded(Octets(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_where_it_is_short_and_base64_elsewhere() {
+        for (bytes, json) in [
+            (&b""[..], r#"{"text":""}"#),
+            (
+                b"a \"line\"\nand a good deal more of it",
+                r#"{"text":"a \"line\"\nand a good deal more of it"}"#,
+            ),
+            (b"\0\0\0", r#"{"base64":"AAAA"}"#),
+            (b"\xff\xfe", r#"{"base64":"//4="}"#),
+        ] {
+            let octets = Octets(bytes.to_vec());
+            assert_eq!(serde_json::to_string(&octets).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for json in [
+            "{}",
+            r#""a""#,
+            r#"{"text":1}"#,
+            r#"{"base64":"a"}"#,
+            r#"{"text":"a","base64":"QQ=="}"#,
+            r#"{"bytes":"a"}"#,
+        ] {
+            assert!(serde_json::from_str::<Octets>(json).is_err(), "{json}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_and_not_much_longer(bytes: Vec<u8>) {
+            let json = serde_json::to_string(&Octets(bytes.clone())).unwrap();
+            proptest::prop_assert!(json.len() <= 16 + bytes.len() * 17 / 10);
+            proptest::prop_assert_eq!(serde_json::from_str::<Octets>(&json).unwrap().0, bytes);
+        }
+    }
+}

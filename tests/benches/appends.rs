@@ -1,0 +1,391 @@
+//! The figures of `/streams`, each beside a floor of the same run. `make bench` runs it over the release binaries.
+//!
+//! Arguments choose among `appends`, `large`, `reads`, `readers` and `stalled`; without any, all of them run.
+//! `KEN_BENCH_SECONDS` sets the length of each load (3).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(dead_code, reason = "the other benches use more of the figures")]
+
+mod figures;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use figures::{Samples, per_second, private_kib, row, title};
+use ken_tests::{Builder, System};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+
+/// Connections that append, and read, at once.
+const CLIENTS: usize = 16;
+const READERS: usize = 1_000;
+const STALLED: usize = 256;
+
+fn main() {
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
+    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    title("floors of this run");
+    row("write and fdatasync of 4 KiB", &figures::sync_floor().text(), "");
+    let disk = disk_floor();
+    row(
+        "16 times 64 KiB, then fdatasync",
+        &megabytes(disk),
+        "the disk's own",
+    );
+    title("streams of other programs");
+    let system = Builder::default()
+        .config("[limits]\nconnections = 4096\nheld_connections = 2048\n")
+        .start();
+    if wants("appends") {
+        appends(&system);
+    }
+    if wants("large") {
+        large(&system, disk);
+    }
+    if wants("reads") {
+        reads(&system);
+    }
+    if wants("readers") {
+        readers(&system);
+    }
+    if wants("stalled") {
+        stalled(&system);
+    }
+}
+
+fn megabytes(rate: f64) -> String {
+    format!("{:.0} MB/s", rate / 1e6)
+}
+
+fn seconds() -> Duration {
+    let seconds = std::env::var("KEN_BENCH_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+/// What the disk takes when as much is written between two syncs as sixteen appends have: bytes a second.
+fn disk_floor() -> f64 {
+    let mut file = tempfile::tempfile().expect("a file");
+    let block = vec![7; 64 << 10];
+    let begun = Instant::now();
+    let mut written = 0;
+    while begun.elapsed() < seconds() / 2 {
+        for _ in 0..CLIENTS {
+            file.write_all(&block).expect("a write");
+            written += block.len();
+        }
+        file.sync_data().expect("a sync");
+    }
+    written as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// A keep-alive connection that knows just enough of HTTP.
+struct Wire {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Wire {
+    fn open(address: SocketAddr) -> Wire {
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        Wire {
+            stream,
+            buffer: vec![0; 256 << 10],
+        }
+    }
+
+    /// Sends a request and reads the whole answer: its status and the length of its body.
+    fn exchange(&mut self, request: &[u8]) -> (u16, usize) {
+        self.stream.write_all(request).expect("a write");
+        let mut filled = 0;
+        loop {
+            let free = self.buffer.get_mut(filled..).expect("room");
+            filled += match self.stream.read(free).expect("a read") {
+                0 => panic!("the connection ended"),
+                count => count,
+            };
+            let text = &self.buffer[..filled];
+            let Some(head) = text.windows(4).position(|end| end == b"\r\n\r\n") else {
+                continue;
+            };
+            let length = content_length(&text[..head]);
+            if filled >= head + 4 + length {
+                return (
+                    std::str::from_utf8(&text[9..12]).unwrap().parse().unwrap(),
+                    length,
+                );
+            }
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> usize {
+    let name = b"content-length: ";
+    let Some(at) = head.windows(name.len()).position(|part| part == name) else {
+        return 0;
+    };
+    let digits = head[at + name.len()..]
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap();
+    std::str::from_utf8(digits).unwrap().parse().unwrap()
+}
+
+fn request(method: &str, target: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let mut bytes =
+        format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n")
+            .into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn make(system: &System, target: &str, content_type: &str) {
+    let put = request("PUT", target, &format!("content-type: {content_type}\r\n"), b"");
+    let (status, _) = Wire::open(system.address()).exchange(&put);
+    assert_eq!(status, 201, "{target}");
+}
+
+/// Sends one request again and again from so many connections: answers a second, and how long each took.
+fn load(system: &System, expected: u16, requests: &[Vec<u8>]) -> (f64, Samples) {
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    let samples: Vec<Duration> = std::thread::scope(|scope| {
+        let workers: Vec<_> = requests
+            .iter()
+            .map(|request| {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut wire = Wire::open(system.address());
+                    let mut samples = Vec::new();
+                    while !over.load(Ordering::Relaxed) {
+                        let begun = Instant::now();
+                        let (status, _) = wire.exchange(request);
+                        assert_eq!(status, expected);
+                        samples.push(begun.elapsed());
+                    }
+                    samples
+                })
+            })
+            .collect();
+        std::thread::sleep(seconds());
+        over.store(true, Ordering::Relaxed);
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().expect("a worker"))
+            .collect()
+    });
+    (
+        samples.len() as f64 / begun.elapsed().as_secs_f64(),
+        Samples::of(samples),
+    )
+}
+
+const TEXT: &str = "content-type: text/plain\r\n";
+const BYTES: &str = "content-type: application/octet-stream\r\n";
+const JSON: &str = "content-type: application/json\r\n";
+
+fn appends(system: &System) {
+    let line = "a line of the log that some other program keeps here 0123456789\n".repeat(16);
+    let message = json!({"at": "2027-02-03T04:05:06.789Z", "text": "some words ".repeat(88)}).to_string();
+    for (what, content_type, header, body) in [
+        ("text", "text/plain", TEXT, line.into_bytes()),
+        ("JSON", "application/json", JSON, message.into_bytes()),
+    ] {
+        let requests: Vec<Vec<u8>> = (0..CLIENTS)
+            .map(|client| {
+                let target = format!("/streams/bench/{what}/{client}");
+                make(system, &target, content_type);
+                request("POST", &target, header, &body)
+            })
+            .collect();
+        let (rate, samples) = load(system, 204, &requests);
+        let figure = format!("{}, {}", per_second(rate), samples.text());
+        row(
+            &format!("1 KB of {what}, {CLIENTS} connections"),
+            &figure,
+            "goal: 20 000/s",
+        );
+    }
+}
+
+fn large(system: &System, disk: f64) {
+    // Bytes that do not read as text.
+    let bytes: Vec<u8> = (0..64u32 << 10)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let requests: Vec<Vec<u8>> = (0..CLIENTS)
+        .map(|client| {
+            let target = format!("/streams/bench/large/{client}");
+            make(system, &target, "application/octet-stream");
+            request("POST", &target, BYTES, &bytes)
+        })
+        .collect();
+    let (rate, samples) = load(system, 204, &requests);
+    let rate = rate * bytes.len() as f64;
+    let figure = format!("{}, {}", megabytes(rate), samples.text());
+    let note = format!(
+        "{:.0} % of the disk's own; goal: 150 MB/s or 80 %",
+        100.0 * rate / disk
+    );
+    row(&format!("64 KB of bytes, {CLIENTS} connections"), &figure, &note);
+}
+
+fn reads(system: &System) {
+    let target = "/streams/bench/reads";
+    make(system, target, "application/json");
+    let messages: Vec<Value> = (0..10)
+        .map(|number| json!({"number": number, "text": "x".repeat(80)}))
+        .collect();
+    let (status, _) = Wire::open(system.address()).exchange(&request(
+        "POST",
+        target,
+        JSON,
+        json!(messages).to_string().as_bytes(),
+    ));
+    assert_eq!(status, 204);
+    let requests = vec![request("GET", &format!("{target}?offset=-1"), "", b""); CLIENTS];
+    let (rate, samples) = load(system, 200, &requests);
+    let figure = format!("{}, {}", per_second(rate), samples.text());
+    row(
+        &format!("a page of ten messages, {CLIENTS} connections"),
+        &figure,
+        "goal: 20 000/s",
+    );
+}
+
+fn private(system: &System) -> u64 {
+    private_kib(system.pid("gateway")) + private_kib(system.pid("store"))
+}
+
+/// A thousand readers of one stream that grows a hundred times a second; each entry is the time at which it was sent.
+fn readers(system: &System) {
+    let target = "/streams/bench/readers";
+    make(system, target, "text/plain");
+    let address = system.address();
+    let begun = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let (ready, all_ready) = std::sync::mpsc::channel();
+    let reading = std::thread::spawn(move || {
+        runtime.block_on(async move {
+            let tasks: Vec<_> = (0..READERS)
+                .map(|_| tokio::spawn(read_times(address, begun, ready.clone())))
+                .collect();
+            let mut delays = Vec::new();
+            for task in tasks {
+                delays.extend(task.await.expect("a reader"));
+            }
+            delays
+        })
+    });
+    (0..READERS).for_each(|_| all_ready.recv().expect("a reader"));
+    let mut wire = Wire::open(address);
+    let mut memory = 0;
+    let count = seconds().as_secs() * 100;
+    let started = Instant::now();
+    for number in 0..count {
+        let now = format!("{} ", begun.elapsed().as_nanos());
+        assert_eq!(
+            wire.exchange(&request("POST", target, TEXT, now.as_bytes())).0,
+            204
+        );
+        if number == count / 2 {
+            memory = private(system);
+        }
+        let next = started + Duration::from_millis(10) * u32::try_from(number + 1).unwrap();
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let took = started.elapsed();
+    let close = request("POST", target, "stream-closed: true\r\n", b"");
+    assert_eq!(wire.exchange(&close).0, 204);
+    let delays = Samples::of(reading.join().expect("the readers"));
+    let what = format!(
+        "{READERS} readers, {:.0} appends/s: delay",
+        count as f64 / took.as_secs_f64()
+    );
+    row(&what, &delays.text(), "goal: median 5 ms");
+    let what = format!("{READERS} readers: private in gateway and store");
+    row(&what, &format!("{:.1} MB", memory as f64 / 1024.0), "goal: 60 MB");
+}
+
+/// Reads an event stream to its end: how old each entry was when it came.
+async fn read_times(
+    address: SocketAddr,
+    begun: Instant,
+    ready: std::sync::mpsc::Sender<()>,
+) -> Vec<Duration> {
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+    let get = request("GET", "/streams/bench/readers?offset=now&live=sse", "", b"");
+    stream.write_all(&get).await.expect("a write");
+    let mut delays = Vec::new();
+    let mut buffer = vec![0; 4096];
+    let mut is_ready = false;
+    loop {
+        let count = stream.read(&mut buffer).await.expect("a read");
+        let now = begun.elapsed();
+        let text = String::from_utf8_lossy(&buffer[..count]);
+        if !is_ready && text.contains("upToDate") {
+            is_ready = true;
+            _ = ready.send(());
+        }
+        let times = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data:"))
+            .flat_map(str::split_whitespace);
+        let sent = times
+            .filter_map(|time| time.parse().ok())
+            .map(Duration::from_nanos);
+        delays.extend(sent.map(|sent| now.saturating_sub(sent)));
+        if count == 0 || text.contains("streamClosed") {
+            return delays;
+        }
+    }
+}
+
+/// Readers that never read, of a stream that grows by far more than a socket holds.
+fn stalled(system: &System) {
+    let target = "/streams/bench/stalled";
+    make(system, target, "application/octet-stream");
+    let block = vec![0xff; 256 << 10];
+    let append = request("POST", target, BYTES, &block);
+    let mut wire = Wire::open(system.address());
+    for _ in 0..8 {
+        assert_eq!(wire.exchange(&append).0, 204);
+    }
+    let before = private(system);
+    let readers: Vec<Wire> = (0..STALLED)
+        .map(|_| {
+            let mut reader = Wire::open(system.address());
+            reader
+                .stream
+                .write_all(&request("GET", &format!("{target}?offset=now&live=sse"), "", b""))
+                .expect("a write");
+            reader
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    for _ in 0..40 {
+        assert_eq!(wire.exchange(&append).0, 204);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let after = private(system);
+    drop(readers);
+    let each = after.saturating_sub(before) as f64 / STALLED as f64;
+    row(
+        &format!("{STALLED} readers that do not read, each"),
+        &format!("{each:.1} KiB private"),
+        "goal: 64 KiB",
+    );
+}

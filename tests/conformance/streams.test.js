@@ -1,0 +1,22 @@
+// The public conformance suite, against the gateway that CONFORMANCE_TEST_URL names (<gateway>/streams).
+// KEN_RETRY=1 allows each request one more try when its connection is reset or refused.
+import { runConformanceTests } from "@durable-streams/server-conformance-tests"
+
+const baseUrl = process.env.CONFORMANCE_TEST_URL
+if (!baseUrl) throw new Error("CONFORMANCE_TEST_URL is not set: the URL of a gateway's /streams")
+
+const LOST = new Set(["ECONNRESET", "ECONNREFUSED", "EPIPE", "UND_ERR_SOCKET"])
+
+if (process.env.KEN_RETRY) {
+  const once = globalThis.fetch
+  globalThis.fetch = async (...request) => {
+    try {
+      return await once(...request)
+    } catch (error) {
+      if (!LOST.has(error?.cause?.code)) throw error
+      return await once(...request)
+    }
+  }
+}
+
+runConformanceTests({ baseUrl, longPollTimeoutMs: 30_000 })
