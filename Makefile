@@ -30,7 +30,7 @@ tools: toolchain
 	install -m 755 $(TOOLS:%=target/$$target/tool/%) target/release
 
 # Only what a system consists of: a first look does not wait for everything else to be compiled.
-SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway
+SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway ken-cognitive ken-rep ken-esl ken-vvp ken-laws
 run: toolchain
 	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
 	target/release/ken up --home $(HOME_DIR)

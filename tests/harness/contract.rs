@@ -1,4 +1,4 @@
-//! The contract of the gateway, as `share/openapi/gateway.json` has it, and whether an answer keeps it.
+//! The contracts of the gateway and of the cognitive server, as `share/openapi` has them, and whether an answer keeps one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,14 +23,23 @@ const COMMON: [&str; 4] = [
 ];
 
 impl Contract {
-    /// The one of this repository.
+    /// The gateway's.
     pub fn get() -> &'static Contract {
         static CONTRACT: OnceLock<Contract> = OnceLock::new();
-        CONTRACT.get_or_init(|| Contract {
-            document: serde_json::from_str(include_str!("../../share/openapi/gateway.json"))
-                .expect("gateway.json"),
+        CONTRACT.get_or_init(|| Contract::of(include_str!("../../share/openapi/gateway.json")))
+    }
+
+    /// That of the cognitive server.
+    pub fn cognitive() -> &'static Contract {
+        static CONTRACT: OnceLock<Contract> = OnceLock::new();
+        CONTRACT.get_or_init(|| Contract::of(include_str!("../../share/openapi/cognitive.json")))
+    }
+
+    fn of(text: &str) -> Contract {
+        Contract {
+            document: serde_json::from_str(text).expect("an OpenAPI document"),
             validators: Mutex::default(),
-        })
+        }
     }
 
     pub fn document(&self) -> &Value {

@@ -16,7 +16,7 @@ pub struct Client {
     to: TcpStream,
     from: BufReader<TcpStream>,
     host: String,
-    checked: bool,
+    contract: Option<&'static Contract>,
 }
 
 /// An answer, whole.
@@ -52,13 +52,18 @@ impl Client {
             to,
             from,
             host: address.to_string(),
-            checked: false,
+            contract: None,
         })
     }
 
-    /// Every answer to a request that is sent from here on is held to the contract.
-    pub fn checked(mut self) -> Client {
-        self.checked = true;
+    /// Every answer to a request that is sent from here on is held to the contract of the gateway.
+    pub fn checked(self) -> Client {
+        self.held_to(Contract::get())
+    }
+
+    /// The same with any contract.
+    pub fn held_to(mut self, contract: &'static Contract) -> Client {
+        self.contract = Some(contract);
         self
     }
 
@@ -103,6 +108,15 @@ impl Client {
     /// Ends the write half, as `nc -N` and many scripts do.
     pub fn shut_write(&mut self) {
         self.to.shutdown(Shutdown::Write).expect("shutdown");
+    }
+
+    /// Closes with a reset.
+    pub fn reset(self) {
+        let linger = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        nix::sys::socket::setsockopt(&self.to, nix::sys::socket::sockopt::Linger, &linger).expect("linger");
     }
 
     /// The next answer.
@@ -220,8 +234,8 @@ impl Exchange<'_> {
         let target = self.target.clone();
         let client = self.write()?;
         let answer = client.try_answer(&method)?;
-        if client.checked {
-            Contract::get().check(&method, &target, &answer);
+        if let Some(contract) = client.contract {
+            contract.check(&method, &target, &answer);
         }
         Ok(answer)
     }

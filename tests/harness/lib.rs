@@ -4,12 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cognitive;
 mod contract;
 mod http;
 mod page;
 mod sse;
 mod system;
 
+pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
 pub use contract::Contract;
 pub use http::{Answer, Client, Exchange};
 pub use page::{Example, Page, help_flags, root};

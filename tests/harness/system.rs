@@ -96,6 +96,7 @@ impl Builder {
             home,
             env,
             port: 0,
+            cognitive_port: 0,
             up: None,
         };
         system.up();
@@ -108,6 +109,7 @@ pub struct System {
     home: TempDir,
     env: Vec<(String, String)>,
     port: u16,
+    cognitive_port: u16,
     up: Option<Child>,
 }
 
@@ -125,6 +127,11 @@ impl System {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
+    /// Where the cognitive server listens.
+    pub fn cognitive(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.cognitive_port))
+    }
+
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -134,9 +141,10 @@ impl System {
         self.home().join(format!("run/{part}.sock"))
     }
 
-    /// Starts it, again on the same port if it had one.
+    /// Starts it, again on the same ports if it had any.
     pub fn up(&mut self) {
-        let mut command = self.command(&["up", "--port", &self.port.to_string()]);
+        let ports = [self.port.to_string(), self.cognitive_port.to_string()];
+        let mut command = self.command(&["up", "--port", &ports[0], "--cognitive-port", &ports[1]]);
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -145,15 +153,16 @@ impl System {
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
         stdout.read_line(&mut line).expect("a line");
-        let Some(port) = line.trim().strip_prefix("ready gateway=http://127.0.0.1:") else {
+        let Some(port) = said(&line, "gateway") else {
             let output = child.wait_with_output().expect("ken up");
             panic!(
                 "ken up said {line:?}; {}",
                 String::from_utf8_lossy(&output.stderr)
             );
         };
-        let port = port.split_whitespace().next().unwrap_or_default();
-        self.port = port.parse().expect("a port");
+        self.port = port;
+        // A test may have another program in its place.
+        self.cognitive_port = said(&line, "cognitive").unwrap_or_default();
         self.up = Some(child);
     }
 
@@ -273,6 +282,16 @@ impl System {
         let body = tui(&[("text", json!(text)), ("session", json!(session))]);
         self.post("/api/chat/events", &body)
     }
+}
+
+/// The port that the ready line says for a server.
+fn said(line: &str, name: &str) -> Option<u16> {
+    let words = line.trim().strip_prefix("ready ")?.split(' ');
+    let url = words
+        .filter_map(|word| word.split_once('='))
+        .find(|(server, _)| *server == name)?
+        .1;
+    url.rsplit_once(':')?.1.parse().ok()
 }
 
 /// The identity that the tests use, and further fields.

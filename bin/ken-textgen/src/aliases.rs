@@ -1,8 +1,10 @@
 //! Model aliases: `MVLM_MODEL_DIRS` is `alias=path,alias=path,…`, and `ACTIVE_MVLM_MODEL` one of them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use ken_types::Error;
+use ken_types::places::Places;
 use serde::Serialize;
 
 const DIRS: &str = "MVLM_MODEL_DIRS";
@@ -27,7 +29,8 @@ pub struct Alias<'a> {
 impl Aliases {
     pub fn from_environment() -> Result<Aliases, Error> {
         let variable = |name: &str| std::env::var(name).unwrap_or_default();
-        Aliases::parse(&variable(DIRS), &variable(ACTIVE))
+        let active = activated().unwrap_or_else(|| variable(ACTIVE));
+        Aliases::parse(&variable(DIRS), &active)
     }
 
     /// Reads the two variables; an empty one counts as not set. An entry that is not `alias=path`, or whose alias is there
@@ -92,6 +95,21 @@ impl Aliases {
         };
         Error::not_found(format!("{DIRS} has no alias {alias:?}")).hint(hint)
     }
+}
+
+/// What was activated over HTTP (ken-cognitive(8)): it is newer than what was configured. `None` where nothing was, or
+/// where there is no place of ken's.
+fn activated() -> Option<String> {
+    let variable = |name: &str| {
+        let value = std::env::var_os(name).map(PathBuf::from);
+        value.filter(|path| !path.as_os_str().is_empty())
+    };
+    let state = variable("KEN_STATE_DIR").or_else(|| {
+        let uid = std::fs::metadata("/proc/self").ok()?.uid();
+        let places = Places::resolve(variable("KEN_HOME").as_deref(), uid, variable);
+        Some(places.ok()?.state)
+    });
+    std::fs::read_to_string(state?.join("cognitive/active_model")).ok()
 }
 
 fn entry(entry: &str) -> Result<(String, PathBuf), Error> {

@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Chat(Chat),
     /// List the conversations, newest first
     Sessions(Sessions),
+    /// The audit log of the cognitive server
+    Audit(Audit),
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
@@ -52,7 +54,7 @@ pub(crate) struct Up {
     /// Port of the gateway; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// Port of the cognitive API, where such a part is configured
+    /// Port of the cognitive server; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) cognitive_port: Option<u16>,
     /// Leave it running in the background once it is ready
@@ -128,6 +130,27 @@ pub(crate) struct Sessions {
     /// One JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    #[command(subcommand)]
+    pub(crate) command: AuditCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Whether it is what was written; names the first record that is not
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Files of one log, in any order; without any, those of this system
+    pub(crate) files: Vec<PathBuf>,
+    /// A record with this hash, noted earlier, has to be among them
+    #[arg(long, value_name = "HASH")]
+    pub(crate) holds: Option<String>,
 }
 
 impl Cli {

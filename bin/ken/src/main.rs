@@ -1,5 +1,6 @@
 //! ken, the front command: up, down, status, logs, call, and every `ken-X` as `ken X`. See ken(1).
 
+mod audit;
 mod call;
 mod chat;
 mod cli;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Audit, AuditCommand, Cli, Command};
 use output::Outcome;
 
 fn main() -> ExitCode {
@@ -42,6 +43,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Call(call) => call::run(&cli.places()?, call),
         Command::Chat(chat) => chat::run(&cli.places()?, chat),
         Command::Sessions(sessions) => sessions::run(&cli.places()?, sessions),
+        Command::Audit(Audit {
+            command: AuditCommand::Verify(verify),
+        }) => audit::run(|| cli.places(), verify),
         Command::External(words) => external::run(cli, words),
     }
 }

@@ -13,7 +13,7 @@ use crate::order;
 use crate::secrets::is_name;
 
 /// Sections that a part can name in `reads`.
-pub(crate) const SECTIONS: [&str; 4] = ["gateway", "chat", "model", "limits"];
+pub(crate) const SECTIONS: [&str; 5] = ["gateway", "cognitive", "chat", "model", "limits"];
 const MAX_WAIT_MS: u32 = 600_000;
 
 /// Everything that is wrong with a configuration whose types are right.

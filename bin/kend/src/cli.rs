@@ -15,7 +15,7 @@ pub(crate) struct Cli {
     /// Port of the gateway, whatever the configuration says; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// Port of the cognitive API, where such a part is configured
+    /// Port of the cognitive server, whatever the configuration says; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) cognitive_port: Option<u16>,
     /// Check the configuration, say every error, start nothing

@@ -63,6 +63,7 @@ fn sections(part: &Part, config: &Config) -> String {
         .filter(|name| part.reads.iter().any(|read| read == **name));
     let shown = read.map(|name| match *name {
         "gateway" => format!("{:?}", config.gateway),
+        "cognitive" => format!("{:?}", config.cognitive),
         "chat" => format!("{:?}", config.chat),
         "model" => format!("{:?}", config.model),
         _ => format!("{:?}", config.limits),

@@ -40,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         config: places.config.clone(),
         named: cli.config.is_some(),
         port: cli.port,
+        cognitive_port: cli.cognitive_port,
     };
     let loaded = wish.load(&places).map_err(|lines| Failure {
         code: Code::Invalid,

@@ -85,6 +85,7 @@ impl Sockets {
     }
 
     /// Where ken is reached over TCP: sockets that belong to a section under its name, others under part and socket.
+    /// The gateway comes first, as what most people want.
     pub(crate) fn listeners(&self, config: &Config) -> Vec<Listener> {
         let rows = wanted(config).filter_map(|(key, socket)| {
             let local = self.held.get(&key)?.local?;
@@ -97,7 +98,9 @@ impl Sockets {
                 url: format!("http://{local}"),
             })
         });
-        rows.collect()
+        let mut listeners: Vec<Listener> = rows.collect();
+        listeners.sort_by_key(|listener| listener.name != "gateway");
+        listeners
     }
 
     /// Takes the sockets' files away, at the very end.

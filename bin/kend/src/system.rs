@@ -55,6 +55,7 @@ pub(crate) struct Wish {
     /// Named on the command line, so it has to be there.
     pub(crate) named: bool,
     pub(crate) port: Option<u16>,
+    pub(crate) cognitive_port: Option<u16>,
 }
 
 impl Wish {
@@ -65,6 +66,9 @@ impl Wish {
         let mut loaded = config::load(&self.config, self.named).map_err(shown)?;
         if let Some(port) = self.port {
             loaded.config.gateway.port = port;
+        }
+        if let Some(port) = self.cognitive_port {
+            loaded.config.cognitive.port = port;
         }
         let problems = check::check(&loaded, places);
         if problems.is_empty() {

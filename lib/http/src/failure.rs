@@ -147,6 +147,12 @@ impl Failure {
         }
     }
 
+    /// The same error as one of the area: for a listener that has one envelope everywhere.
+    pub(crate) fn of_area(mut self) -> Failure {
+        self.0.common = false;
+        self
+    }
+
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.0.headers
     }

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
 use crate::connection;
+use crate::failure::Envelope;
 use crate::limits::Limits;
 use crate::rate::{Limiter, Rate};
 use crate::routes::Routes;
@@ -28,6 +29,7 @@ pub struct Server<S> {
     limits: Limits,
     wrong_secrets: Limiter,
     limit_loopback: bool,
+    envelope: Option<Envelope>,
 }
 
 /// A listener that runs, shared by its connections.
@@ -38,6 +40,8 @@ pub(crate) struct Listener<S> {
     pub limits: Arc<Limits>,
     pub wrong_secrets: Limiter,
     pub limit_loopback: bool,
+    /// In place of those of the areas.
+    pub envelope: Option<Envelope>,
     pub shutdown: Shutdown,
     pub long_responses: Arc<Semaphore>,
     pub ids: RequestIds,
@@ -58,7 +62,14 @@ impl<S: Send + Sync + 'static> Server<S> {
             limits: Limits::default(),
             wrong_secrets: Limiter::new(Rate::per_minute(20)),
             limit_loopback: false,
+            envelope: None,
         }
+    }
+
+    /// Every error has this envelope: those of all areas, of unknown paths and of the listener itself.
+    pub fn envelope(mut self, envelope: Envelope) -> Server<S> {
+        self.envelope = Some(envelope);
+        self
     }
 
     pub fn access(mut self, access: Access) -> Server<S> {
@@ -124,6 +135,7 @@ impl<S: Send + Sync + 'static> Server<S> {
             limits: Arc::new(self.limits),
             wrong_secrets: self.wrong_secrets,
             limit_loopback: self.limit_loopback,
+            envelope: self.envelope,
             shutdown,
             ids: RequestIds::new()?,
         })

@@ -202,7 +202,11 @@ impl<S> Answer<S> {
             tracing::error!(request = id, error = %failure.error(), "a request failed");
         }
         let status = failure.status_code();
-        let mut response = Response::json_bytes(status.as_u16(), failure.body(self.envelope, id)).0;
+        let (failure, envelope) = match self.listener.envelope {
+            Some(envelope) => (failure.of_area(), envelope),
+            None => (failure, self.envelope),
+        };
+        let mut response = Response::json_bytes(status.as_u16(), failure.body(envelope, id)).0;
         if status.as_u16() == 499 {
             // Not registered, so it has no phrase of its own.
             response

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     pub kend: Kend,
     pub gateway: Gateway,
+    pub cognitive: Cognitive,
     pub chat: Chat,
     pub model: Model,
     pub limits: Limits,
@@ -24,6 +25,7 @@ impl Config {
     pub fn listener(&self, section: &str) -> Option<(IpAddr, u16)> {
         match section {
             "gateway" => Some((self.gateway.listen, self.gateway.port)),
+            "cognitive" => Some((self.cognitive.listen, self.cognitive.port)),
             _ => None,
         }
     }
@@ -69,6 +71,25 @@ impl Default for Gateway {
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 3940,
             public_url: String::new(),
+        }
+    }
+}
+
+/// The cognitive server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cognitive {
+    /// Address to listen on.
+    pub listen: IpAddr,
+    /// TCP port; 0 takes a free one.
+    pub port: u16,
+}
+
+impl Default for Cognitive {
+    fn default() -> Cognitive {
+        Cognitive {
+            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8000,
         }
     }
 }

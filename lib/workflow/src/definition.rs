@@ -149,15 +149,20 @@ impl Definition {
     /// Whether this input may be given to it: no planted results, and as its schema says. `invalid`, with `at` a pointer
     /// into the input. [`crate::Engine::run`] checks this too; a caller that queues runs asks before it admits one.
     pub fn check(&self, data: &Data) -> Result<(), Error> {
-        let mut names: BTreeSet<&str> = BTreeSet::new();
-        for step in &self.steps {
-            names.extend([step.id.as_str(), step.protocol.as_str()]);
-        }
-        data.check_names(&names)?;
+        self.check_names(data)?;
         match &self.schema {
             Some(schema) => schema.check(data.tree()),
             None => Ok(()),
         }
+    }
+
+    /// The first half of [`Definition::check`]: that no field has the name of a step's result or of governance.
+    pub fn check_names(&self, data: &Data) -> Result<(), Error> {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        for step in &self.steps {
+            names.extend([step.id.as_str(), step.protocol.as_str()]);
+        }
+        data.check_names(&names)
     }
 
     pub(crate) fn items(&self) -> &[Item] {

@@ -1,0 +1,126 @@
+//! Who calls: the key of a request, and what to do about one without.
+
+use ken_audit::Record;
+use ken_http::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use ken_http::{Failure, Key, Request};
+use ken_types::{Code, Error};
+
+use crate::cognitive::Cognitive;
+use crate::keys::{Owner, Role};
+
+/// What a route asks of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// No key.
+    Nothing,
+    /// A key of this role or a higher one.
+    Role(Role),
+    /// An admin key, unless metrics are public.
+    Metrics,
+}
+
+impl Cognitive {
+    /// Who calls, or why not. `None` only where nothing is needed.
+    pub(crate) async fn admit(&self, request: &Request, need: Need) -> Result<Option<Owner>, Failure> {
+        let role = match need {
+            Need::Nothing => return Ok(None),
+            Need::Metrics if self.settings.metrics_public => return Ok(None),
+            Need::Metrics => Role::Admin,
+            Need::Role(role) => role,
+        };
+        let given = key_of(request.headers());
+        let Some(owner) = given.and_then(|key| self.keys.find(key)) else {
+            return Err(self.refuse(request, given.is_some()).await);
+        };
+        if owner.role < role {
+            let message = format!("this needs a key of role {}", name(role));
+            return Err(Error::forbidden(message).into());
+        }
+        Ok(Some(owner))
+    }
+
+    /// Wrong and missing keys count against their address, and only they do.
+    async fn refuse(&self, request: &Request, was_given: bool) -> Failure {
+        self.metrics.auth_failed();
+        let quota = self.wrong_keys.take(Key::Address(request.peer()));
+        if let Some(wait) = quota.retry_after_ms {
+            self.metrics.limited("wrong_keys");
+            return Error::busy("too many wrong keys from this address", wait).into();
+        }
+        let what = if was_given {
+            "the key is wrong"
+        } else {
+            "the key is missing"
+        };
+        let record = Record::new("auth_failed", request.id(), "")
+            .with("address", request.peer().to_string())
+            .with("reason", if was_given { "wrong" } else { "missing" });
+        // It is refused in any case; that it could not be recorded is in the log.
+        _ = self.audit.write(vec![record]).await;
+        Failure::from(Error::new(Code::Unauthenticated, what))
+            .at("authorization")
+            .hint("Authorization: Bearer KEY, or X-API-Key: KEY")
+            .header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+    }
+}
+
+/// The key of a request; one that is given twice is none.
+fn key_of(headers: &HeaderMap) -> Option<&[u8]> {
+    let bearer = only(headers, AUTHORIZATION.as_str()).and_then(bearer);
+    bearer.or_else(|| only(headers, "x-api-key").map(<[u8]>::trim_ascii))
+}
+
+fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Some(value.as_bytes()),
+        _ => None,
+    }
+}
+
+/// The name of the scheme is compared without case (RFC 9110, section 11.1).
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+}
+
+pub(crate) fn name(role: Role) -> &'static str {
+    match role {
+        Role::ReadOnly => "read-only",
+        Role::User => "user",
+        Role::Admin => "admin",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(lines: &[(&'static str, &'static str)]) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        key_of(&headers).map(|key| String::from_utf8_lossy(key).into_owned())
+    }
+
+    #[test]
+    fn where_a_key_stands() {
+        for lines in [
+            &[("authorization", "Bearer k")][..],
+            &[("authorization", "bearer  k ")],
+            &[("x-api-key", " k")],
+            &[("authorization", "Basic abc"), ("x-api-key", "k")],
+            &[("authorization", "Bearer k"), ("x-api-key", "other")],
+        ] {
+            assert_eq!(key(lines).as_deref(), Some("k"), "{lines:?}");
+        }
+        for lines in [
+            &[][..],
+            &[("authorization", "k")],
+            &[("x-api-key", "k"), ("x-api-key", "k")],
+        ] {
+            assert_eq!(key(lines), None, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The way to the audit log: a queue and one thread. What waits while a write is under way is written by the next one
+//! together, so many requests share a sync.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ken_audit::{Record, Trail};
+use ken_types::Error;
+use tokio::sync::{mpsc, oneshot};
+
+/// Records that belong together, and whoever waits for them.
+struct Batch {
+    records: Vec<Record>,
+    done: oneshot::Sender<Result<(), Error>>,
+}
+
+/// A handle on the log.
+pub(crate) struct Audit {
+    queue: mpsc::Sender<Batch>,
+    is_failing: Arc<AtomicBool>,
+}
+
+/// Callers that wait; more wait to get into the queue.
+const QUEUE: usize = 1_024;
+/// Batches that are written at once.
+const AT_ONCE: usize = 256;
+
+impl Audit {
+    /// Starts the thread. A log that cannot be opened ends nothing: each act is refused until it can be.
+    pub(crate) fn start(dir: PathBuf) -> Result<Audit, Error> {
+        let (queue, batches) = mpsc::channel(QUEUE);
+        let is_failing = Arc::new(AtomicBool::new(false));
+        let mut writer = Writer {
+            dir,
+            trail: None,
+            is_failing: is_failing.clone(),
+        };
+        writer.open();
+        let thread = std::thread::Builder::new().name("audit".to_owned());
+        thread
+            .stack_size(256 << 10)
+            .spawn(move || writer.run(batches))
+            .map_err(|error| Error::internal(format!("no thread for the audit log: {error}")))?;
+        Ok(Audit { queue, is_failing })
+    }
+
+    /// Returns when the records are on disk. `unavailable`: they are not, and what they tell of must not happen.
+    pub(crate) async fn write(&self, records: Vec<Record>) -> Result<(), Error> {
+        let gone = || Error::unavailable("the audit log has ended");
+        let (done, written) = oneshot::channel();
+        self.queue
+            .send(Batch { records, done })
+            .await
+            .map_err(|_| gone())?;
+        written.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_failing.load(Relaxed)
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+}
+
+struct Writer {
+    dir: PathBuf,
+    trail: Option<Trail>,
+    is_failing: Arc<AtomicBool>,
+}
+
+impl Writer {
+    fn run(mut self, mut batches: mpsc::Receiver<Batch>) {
+        let mut waiting = Vec::new();
+        while let Some(first) = batches.blocking_recv() {
+            waiting.push(first);
+            while waiting.len() < AT_ONCE
+                && let Ok(next) = batches.try_recv()
+            {
+                waiting.push(next);
+            }
+            self.write(&mut waiting);
+        }
+    }
+
+    fn write(&mut self, waiting: &mut Vec<Batch>) {
+        let records: Vec<Record> = waiting
+            .iter_mut()
+            .flat_map(|batch| std::mem::take(&mut batch.records))
+            .collect();
+        let written = self.append(&records);
+        for batch in waiting.drain(..) {
+            // Whoever asked may have gone.
+            _ = batch.done.send(written.clone());
+        }
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), Error> {
+        if self.trail.is_none() {
+            self.open();
+        }
+        let written = match &mut self.trail {
+            Some(trail) => trail.append(records).map(drop),
+            None => Err(Error::unavailable("the audit log cannot be opened")
+                .hint("`ken logs cognitive` says why; nothing that has to be recorded is done meanwhile")),
+        };
+        self.note(written.as_ref().err());
+        written
+    }
+
+    fn open(&mut self) {
+        match Trail::open(&self.dir) {
+            Ok(trail) => self.trail = Some(trail),
+            Err(error) => self.note(Some(&error)),
+        }
+    }
+
+    /// Says once that it fails, and once that it works again.
+    fn note(&self, error: Option<&Error>) {
+        let was_failing = self.is_failing.swap(error.is_some(), Relaxed);
+        match error {
+            Some(error) if !was_failing => {
+                tracing::error!(%error, "acts are refused: they cannot be recorded")
+            }
+            None if was_failing => tracing::info!("the audit log can be written again"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &'static str) -> Vec<Record> {
+        vec![Record::new(name, "req", "anna")]
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_there_and_a_failure_passes() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("audit");
+        std::fs::write(&dir, "in the way").unwrap();
+        let audit = Audit::start(dir.clone()).unwrap();
+        assert!(audit.is_failing());
+        assert!(audit.write(event("key_created")).await.is_err());
+        std::fs::remove_file(&dir).unwrap();
+        let all = (0..100).map(|_| audit.write(event("execute_completed")));
+        for write in all.collect::<Vec<_>>() {
+            write.await.unwrap();
+        }
+        assert!(!audit.is_failing());
+        let verified = ken_audit::verify(&ken_audit::files(&dir).unwrap(), "")
+            .unwrap()
+            .unwrap();
+        assert_eq!(verified.records, 101);
+    }
+}

@@ -1,0 +1,273 @@
+//! What a request to `/v1/execute` says, in both spellings.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ken_flow::{Data, Definition, Mode, Protocols, Shelf};
+use ken_http::Failure;
+use ken_types::{Code, Error, json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::failure::unprocessable;
+
+/// The body as it was written; `data` is not looked into, because it goes to the tools as it is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Body<'a> {
+    #[serde(borrow, default)]
+    workflow: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    template_name: Option<Cow<'a, str>>,
+    #[serde(default)]
+    protocol_names: Option<Vec<String>>,
+    #[serde(borrow, default)]
+    coordination_mode: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    initial_data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) session_id: Option<Cow<'a, str>>,
+}
+
+/// The same fields, for finding out which of them is wrong.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "only its errors are of interest")]
+struct Fields {
+    workflow: Option<String>,
+    template_name: Option<String>,
+    protocol_names: Option<Vec<String>>,
+    coordination_mode: Option<String>,
+    data: Option<Value>,
+    initial_data: Option<Value>,
+    session_id: Option<String>,
+}
+
+impl<'a> Body<'a> {
+    /// 400 for what is no JSON, 422 for a wrong field, with `at`.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
+        let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+        let read: Option<Body<'_>> = serde_json::from_slice(bytes).ok();
+        // A list of values would be taken for the fields in their order.
+        let is_object = bytes.trim_ascii_start().starts_with(b"{");
+        read.filter(|_| is_object).ok_or_else(|| wrong(bytes))
+    }
+
+    /// The workflow that it names, or that its protocols make.
+    pub(crate) fn definition(
+        &self,
+        shelf: &Shelf,
+        protocols: &Protocols,
+    ) -> Result<Arc<Definition>, Failure> {
+        let name = one_of(
+            ("/template_name", self.template_name.as_deref()),
+            ("/workflow", self.workflow.as_deref()),
+        )?;
+        match (name, &self.protocol_names) {
+            (Some(_), Some(_)) => Err(unprocessable(Error::invalid(
+                "/protocol_names",
+                "a workflow and protocols are given; one of them says what to do",
+            ))),
+            (Some((at, name)), None) => named(shelf, name).map_err(|failure| failure.at(at)),
+            (None, Some(names)) => self.of_protocols(names, protocols),
+            (None, None) => Err(unprocessable(
+                Error::invalid("/workflow", "workflow is missing")
+                    .hint("give workflow, template_name or protocol_names; GET /v1/templates lists them"),
+            )),
+        }
+    }
+
+    fn of_protocols(&self, names: &[String], protocols: &Protocols) -> Result<Arc<Definition>, Failure> {
+        let mode = match self.coordination_mode.as_deref() {
+            None | Some("sequential") => Mode::Sequential,
+            Some("parallel") => Mode::Parallel,
+            Some(other) => {
+                let message = format!("coordination_mode is {other:?}, it must be sequential or parallel");
+                return Err(unprocessable(Error::invalid("/coordination_mode", message)));
+            }
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let made = Definition::of_protocols(&names, mode, protocols);
+        made.map(Arc::new).map_err(|error| {
+            let at = format!("/protocol_names{}", error.at.as_deref().unwrap_or_default());
+            unprocessable(error.at(at))
+        })
+    }
+
+    /// What the workflow is to work on. 400 for names that results have, 422 for what the workflow does not take.
+    pub(crate) fn data(&self, definition: &Definition) -> Result<Data, Failure> {
+        let given = one_of(
+            ("/initial_data", self.initial_data.map(RawValue::get)),
+            ("/data", self.data.map(RawValue::get)),
+        )?;
+        let (at, text) = given.unwrap_or(("/data", "{}"));
+        let below = |error: Error| {
+            let inner = error.at.clone().unwrap_or_default();
+            error.at(format!("{at}{inner}"))
+        };
+        let data = Data::read(text).map_err(|error| unprocessable(below(error)))?;
+        definition.check_names(&data).map_err(below)?;
+        definition
+            .check(&data)
+            .map_err(|error| unprocessable(below(error)))?;
+        Ok(data)
+    }
+
+    /// The session that it names. 422 for what cannot stand in a path.
+    pub(crate) fn session(&self) -> Result<Option<&str>, Failure> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte);
+        match self.session_id.as_deref() {
+            Some(id) if !(1..=128).contains(&id.len()) || !id.bytes().all(is_plain) => {
+                let message = "a session_id has 1 to 128 letters, digits and . _ : @ -";
+                Err(unprocessable(Error::invalid("/session_id", message)))
+            }
+            id => Ok(id),
+        }
+    }
+}
+
+/// The one of two spellings that is given, with its place. Both are too many, even if they agree.
+fn one_of<'a>(
+    older: (&'static str, Option<&'a str>),
+    newer: (&'static str, Option<&'a str>),
+) -> Result<Option<(&'static str, &'a str)>, Failure> {
+    match (older, newer) {
+        ((at, Some(_)), (_, Some(_))) => {
+            let message = format!(
+                "{} says the same as {}; give one of them",
+                &older.0[1..],
+                &newer.0[1..]
+            );
+            Err(unprocessable(Error::invalid(at, message)))
+        }
+        ((at, Some(text)), _) | (_, (at, Some(text))) => Ok(Some((at, text))),
+        _ => Ok(None),
+    }
+}
+
+/// A workflow of the shelf. One whose file is wrong is there and cannot be run: 503.
+fn named(shelf: &Shelf, name: &str) -> Result<Arc<Definition>, Failure> {
+    shelf.find(name).map_err(|error| match error.code {
+        Code::NotFound => Error {
+            hint: Some("GET /v1/templates lists the workflows".to_owned()),
+            ..error
+        }
+        .into(),
+        _ => Failure::from(Error::unavailable(format!(
+            "the workflow {name} cannot be read: {error}"
+        ))),
+    })
+}
+
+/// Fields of a value, which has to be an object: 422 for one that is wrong.
+pub(crate) fn fields<T: DeserializeOwned>(value: Value) -> Result<T, Failure> {
+    match value.is_object() {
+        true => json::from_value(value).map_err(unprocessable),
+        false => Err(unprocessable(Error::invalid("", "the body is not an object"))),
+    }
+}
+
+fn wrong(bytes: &[u8]) -> Failure {
+    let value = json::parse(bytes, json::MAX_DEPTH).map_err(Failure::from);
+    match value.and_then(fields::<Fields>) {
+        Err(failure) => failure,
+        // What only the first reading minds.
+        Ok(_) => Error::invalid("", "malformed JSON").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn status(text: &str) -> (u16, String) {
+        let protocols = Protocols::shipped();
+        let shelf = Shelf::new(vec![PathBuf::from("../../share/workflows")], protocols.clone());
+        let run = || -> Result<(), Failure> {
+            let body = Body::read(text.as_bytes())?;
+            let definition = body.definition(&shelf, &protocols)?;
+            body.session()?;
+            body.data(&definition).map(drop)
+        };
+        match run() {
+            Ok(()) => (200, String::new()),
+            Err(failure) => (
+                failure.status_code().as_u16(),
+                failure.error().at.clone().unwrap_or_default(),
+            ),
+        }
+    }
+
+    #[test]
+    fn both_spellings_are_read() {
+        for text in [
+            r#"{"protocol_names":["ESL"],"data":{"user_input":"x"}}"#,
+            r#"{"protocol_names":["ESL","VVP"],"coordination_mode":"parallel","initial_data":{}}"#,
+            r#"{"protocol_names":["ESL"],"data":null,"session_id":"s-1"}"#,
+            r#"{"protocol_names":["ESL"],"data":{"text":"DROP TABLE a; -- select update"}}"#,
+        ] {
+            assert_eq!(status(text), (200, String::new()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, code, at) in [
+            ("", 422, "/workflow"),
+            ("{", 400, ""),
+            ("[]", 422, ""),
+            ("{} {}", 400, ""),
+            (r#"{"workflow":7}"#, 422, "/workflow"),
+            (r#"{"workflow":"nowhere"}"#, 404, "/workflow"),
+            (r#"{"template_name":"../x"}"#, 404, "/template_name"),
+            (r#"{"workflow":"a","template_name":"a"}"#, 422, "/template_name"),
+            (r#"{"workflow":"a","workflow":"a"}"#, 400, ""),
+            (
+                r#"{"workflow":"a","protocol_names":["ESL"]}"#,
+                422,
+                "/protocol_names",
+            ),
+            (r#"{"protocol_names":[]}"#, 422, "/protocol_names"),
+            (r#"{"protocol_names":["ESL","XYZ"]}"#, 422, "/protocol_names/1"),
+            (
+                r#"{"protocol_names":["ESL"],"coordination_mode":"both"}"#,
+                422,
+                "/coordination_mode",
+            ),
+            (r#"{"protocol_names":["ESL"],"data":[1]}"#, 422, "/data"),
+            (
+                r#"{"protocol_names":["ESL"],"data":{},"initial_data":{}}"#,
+                422,
+                "/initial_data",
+            ),
+            (
+                r#"{"protocol_names":["ESL"],"data":{"a":1,"a":2}}"#,
+                422,
+                "/data/a",
+            ),
+            (
+                r#"{"protocol_names":["ESL"],"data":{"governance":{}}}"#,
+                400,
+                "/data/governance",
+            ),
+            (
+                r#"{"protocol_names":["ESL"],"initial_data":{"ESL":{}}}"#,
+                400,
+                "/initial_data/ESL",
+            ),
+            (
+                r#"{"protocol_names":["ESL"],"session_id":"a/b"}"#,
+                422,
+                "/session_id",
+            ),
+            (r#"{"protocol_names":["ESL"],"user":"x"}"#, 422, "/user"),
+        ] {
+            assert_eq!(status(text), (code, at.to_owned()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What there is to be run: protocols, workflows; and what was run in a session.
+
+use std::sync::Arc;
+
+use ken_flow::Definition;
+use ken_http::{Failure, Request, Response};
+use ken_types::Error;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::cognitive::Cognitive;
+use crate::gate::Caller;
+
+/// GET /v1/protocols: by name.
+pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+    let mut all = Map::new();
+    for (protocol, state) in app.engine.protocols().iter().zip(app.engine.state()) {
+        let entry = json!({
+            "name": protocol.name,
+            "description": protocol.description,
+            "program": protocol.program,
+            "output": protocol.promises,
+            "available": state.is_there,
+        });
+        all.insert(protocol.name.clone(), entry);
+    }
+    Response::json(200, &all)
+}
+
+/// GET /v1/templates: by name. One whose file is wrong is listed with what is wrong.
+pub(crate) async fn templates(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+    let mut all = Map::new();
+    for (name, found) in app.shelf.list() {
+        let entry = match found {
+            Ok(definition) => template(&definition),
+            Err(error) => json!({"name": name, "error": error}),
+        };
+        all.insert(name, entry);
+    }
+    Response::json(200, &all)
+}
+
+fn template(definition: &Definition) -> Value {
+    let steps: Vec<Value> = definition
+        .steps()
+        .iter()
+        .map(|step| json!({"id": step.id, "protocol": step.protocol}))
+        .collect();
+    json!({
+        "name": definition.name(),
+        "description": definition.description(),
+        "public": definition.is_public(),
+        "input": definition.schema(),
+        "steps": steps,
+    })
+}
+
+/// GET /v1/session/:id: its last answers, oldest first; 404 for whoever it does not belong to.
+pub(crate) async fn session(
+    app: Arc<Cognitive>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Failure> {
+    let id = request.segment("id");
+    let owner = caller.owner.as_ref();
+    let history = owner.and_then(|owner| app.sessions.history(id, owner));
+    let Some(history) = history else {
+        return Err(Error::not_found("there is no such session").into());
+    };
+    let mut entries = Vec::with_capacity(history.len());
+    for entry in history {
+        let entry: Box<RawValue> = serde_json::from_slice(&entry)
+            .map_err(|error| Error::internal(format!("an entry of a session cannot be read: {error}")))?;
+        entries.push(entry);
+    }
+    #[derive(serde::Serialize)]
+    struct Body<'a> {
+        session_id: &'a str,
+        history: Vec<Box<RawValue>>,
+    }
+    Response::json(
+        200,
+        &Body {
+            session_id: id,
+            history: entries,
+        },
+    )
+}

@@ -1,0 +1,156 @@
+//! POST /v1/execute: a workflow, from its data to its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use ken_audit::Record;
+use ken_flow::{Definition, Outcome, Request as Run, Results, Status, Summary};
+use ken_http::{Failure, Request, Response};
+use ken_types::id::Mint;
+use ken_types::{Code, Error, Timestamp};
+use serde::Serialize;
+
+use crate::body::Body;
+use crate::cognitive::Cognitive;
+use crate::gate::Caller;
+use crate::witness::Witness;
+
+/// The longest that a workflow may take; each step has its own, shorter time.
+const LONGEST: Duration = Duration::from_secs(600);
+/// A body that takes longer than this in all is not waited for, however steadily it drips.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// POST /v1/execute and /execute
+pub(crate) async fn execute(
+    app: Arc<Cognitive>,
+    caller: Caller,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    let bytes = tokio::time::timeout(BODY_TIME, request.body());
+    let bytes = bytes
+        .await
+        .map_err(|_| Failure::too_slow("the body took too long"))??;
+    let body = Body::read(&bytes)?;
+    let definition = body.definition(&app.shelf, app.engine.protocols())?;
+    let session = match body.session()? {
+        Some(id) => id.to_owned(),
+        None => Mint::fresh()?.prefixed("session-"),
+    };
+    let data = body.data(&definition)?;
+    app.sessions.claim(&session, caller.user_id())?;
+    let witness = Witness::new(&app.metrics, request.id(), caller.user_id());
+    let run = Run {
+        deadline: Some(Instant::now() + LONGEST),
+        settings: app.engine.settings(),
+        observer: &witness,
+    };
+    let outcome = app.engine.run(&definition, &data, run).await?;
+    app.metrics.workflow(&definition, &outcome);
+    let mut records = witness.into_records();
+    records.push(completed(&outcome, &session, &request, &caller));
+    app.record(records).await?;
+    answer(&app, &outcome, &session, &request, &caller)
+}
+
+/// What the audit keeps: how it ended, never what it was about.
+fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Caller) -> Record {
+    let record = Record::new("execute_completed", request.id(), caller.user_id())
+        .with("workflow", outcome.workflow.as_str())
+        .with("session_id", session)
+        .with("status", status_name(outcome.status))
+        .with("execution_time_ms", milliseconds(outcome));
+    match &outcome.error {
+        Some(error) => record.with("code", error.code.name()),
+        None => record,
+    }
+}
+
+/// What is the same in the answer and in the session's history.
+#[derive(Serialize)]
+struct Rest<'a> {
+    workflow: &'a str,
+    status: Status,
+    results: &'a Results,
+    governance_summary: &'a Summary,
+    error: &'a Option<Error>,
+    execution_time_ms: f64,
+    /// The error's message once more, for older clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+fn answer(
+    app: &Cognitive,
+    outcome: &Outcome,
+    session: &str,
+    request: &Request,
+    caller: &Caller,
+) -> Result<Response, Failure> {
+    let rest = Rest {
+        workflow: &outcome.workflow,
+        status: outcome.status,
+        results: &outcome.results,
+        governance_summary: &outcome.governance_summary,
+        error: &outcome.error,
+        execution_time_ms: milliseconds(outcome),
+        detail: outcome.error.as_ref().map(|error| error.message.as_str()),
+    };
+    let rest = serde_json::to_vec(&rest)
+        .map_err(|error| Error::internal(format!("an answer could not be written: {error}")))?;
+    let time = Timestamp::now().to_string();
+    let entry = object(&[("time", &time), ("request_id", request.id())], &rest);
+    app.sessions.record(session, caller.user_id(), entry);
+    let status = status_of(outcome);
+    Ok(Response::json_bytes(
+        status,
+        object(&[("session_id", session)], &rest),
+    ))
+}
+
+/// An object of some texts, none of which needs escapes, and all that stands in another object.
+fn object(texts: &[(&str, &str)], rest: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(rest.len() + 128);
+    bytes.push(b'{');
+    for (name, text) in texts {
+        bytes.extend_from_slice(format!("\"{name}\":\"{}\",", escaped(text)).as_bytes());
+    }
+    bytes.extend_from_slice(rest.get(1..).unwrap_or_default());
+    bytes.into()
+}
+
+/// A request id is any visible text.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// 200 when it was done; 422 when it was aborted or a tool refused its input; 504 when a step took too long; 502 when a
+/// tool failed.
+fn status_of(outcome: &Outcome) -> u16 {
+    match (outcome.status, outcome.error.as_ref().map(|error| error.code)) {
+        (Status::Completed, _) => 200,
+        (Status::Aborted, _) => 422,
+        (Status::Failed, Some(Code::Deadline)) => 504,
+        (Status::Failed, Some(Code::Unavailable | Code::Internal | Code::Cancelled) | None) => 502,
+        (Status::Failed, Some(Code::Busy)) => 503,
+        (Status::Failed, Some(_)) => 422,
+    }
+}
+
+fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Completed => "completed",
+        Status::Failed => "failed",
+        Status::Aborted => "aborted",
+    }
+}
+
+fn milliseconds(outcome: &Outcome) -> f64 {
+    outcome.execution_time_ms.unwrap_or_default().as_micros() as f64 / 1e3
+}
+
+/// The protocol of a step, by the step's id.
+pub(crate) fn protocol_of<'a>(definition: &'a Definition, step: &str) -> Option<&'a str> {
+    let found = definition.steps().iter().find(|known| known.id == step);
+    found.map(|step| step.protocol.as_str())
+}

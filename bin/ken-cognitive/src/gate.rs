@@ -1,0 +1,92 @@
+//! What every request passes: the key, the role, the limits; and what is counted of it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ken_http::{Failure, Request, Response};
+
+use crate::admission::Need;
+use crate::cognitive::Cognitive;
+use crate::keys::Owner;
+use crate::limits::{Group, Payer};
+
+/// How a route is guarded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gate {
+    /// The label of its metrics.
+    pub(crate) route: &'static str,
+    pub(crate) need: Need,
+    pub(crate) group: Option<Group>,
+}
+
+/// Who calls, as a route sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// `None` where no key was needed.
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Caller {
+    pub(crate) fn user_id(&self) -> &str {
+        self.owner.as_ref().map_or("", |owner| &owner.user_id)
+    }
+}
+
+/// Lets a request through to the function of its route, or not.
+pub(crate) async fn pass<F, W>(
+    app: Arc<Cognitive>,
+    request: Request,
+    gate: Gate,
+    function: F,
+) -> Result<Response, Failure>
+where
+    F: FnOnce(Arc<Cognitive>, Caller, Request) -> W,
+    W: Future<Output = Result<Response, Failure>>,
+{
+    let begun = Instant::now();
+    let _open = app.metrics.open();
+    let done = guarded(&app, request, gate, function).await;
+    let status = match &done {
+        Ok(response) => response.status(),
+        Err(failure) => failure.status_code(),
+    };
+    app.metrics.request(gate.route, status, begun.elapsed());
+    done
+}
+
+async fn guarded<F, W>(
+    app: &Arc<Cognitive>,
+    request: Request,
+    gate: Gate,
+    function: F,
+) -> Result<Response, Failure>
+where
+    F: FnOnce(Arc<Cognitive>, Caller, Request) -> W,
+    W: Future<Output = Result<Response, Failure>>,
+{
+    let owner = app.admit(&request, gate.need).await?;
+    let Some(group) = gate.group else {
+        return function(app.clone(), Caller { owner }, request).await;
+    };
+    let taken = app.limits.take(group, payer(&owner, request.peer()));
+    let allowance = taken.map_err(|refusal| {
+        app.metrics.limited(refusal.name);
+        refusal.into_failure()
+    })?;
+    let headers = allowance.headers();
+    let done = function(app.clone(), Caller { owner }, request).await;
+    headers
+        .into_iter()
+        .fold(done, |done, (name, value)| match (name, done) {
+            (Some(name), Ok(response)) => Ok(response.header(name, value)),
+            (Some(name), Err(failure)) => Err(failure.header(name, value)),
+            (None, done) => done,
+        })
+}
+
+fn payer(owner: &Option<Owner>, peer: IpAddr) -> Payer {
+    owner
+        .as_ref()
+        .map_or(Payer::Address(peer), |owner| Payer::Key(owner.digest))
+}

@@ -1,0 +1,280 @@
+//! Keys: who may call, and as what. Only digests are kept.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use ken_types::{Error, Timestamp, id};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::file;
+
+/// SHA-256 of a key.
+pub(crate) type Digest = [u8; 32];
+
+/// What a key allows, each all of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Role {
+    #[serde(rename = "read-only", alias = "readonly", alias = "read_only")]
+    ReadOnly,
+    #[serde(rename = "user")]
+    User,
+    #[serde(rename = "admin")]
+    Admin,
+}
+
+/// Who has a key.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Owner {
+    pub(crate) user_id: Arc<str>,
+    pub(crate) role: Role,
+    pub(crate) digest: Digest,
+}
+
+/// A key that was added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    pub(crate) user_id: String,
+    pub(crate) role: Role,
+    /// SHA-256, lower-case hexadecimal.
+    pub(crate) key_hash: String,
+    pub(crate) created_at: Timestamp,
+}
+
+/// The configured key, and those that were added.
+pub(crate) struct Keys {
+    configured: Digest,
+    path: PathBuf,
+    owners: RwLock<Arc<Vec<Owner>>>,
+    /// What the file holds. Locked while it is written, which is rare and short.
+    entries: Mutex<Vec<Entry>>,
+}
+
+/// Whose the configured key is.
+pub(crate) const ADMIN: &str = "admin";
+/// Each is compared with at every request.
+const MAX_KEYS: usize = 1_000;
+
+impl Keys {
+    /// Reads the keys of a folder. Without a configured key one is made and kept there, so that nothing is ever open:
+    /// `admin.key`, mode 0600.
+    pub(crate) fn open(dir: &Path, configured: Option<&str>) -> Result<Keys, Error> {
+        file::folder(dir)?;
+        let configured = match configured {
+            Some(key) => digest(key),
+            None => own_key(&dir.join("admin.key"))?,
+        };
+        let path = dir.join("keys.json");
+        let entries: Vec<Entry> = match file::read(&path)? {
+            Some(text) => serde_json::from_str(&text).map_err(|error| damaged(&path, &error.to_string()))?,
+            None => Vec::new(),
+        };
+        let owners = owners(&entries).ok_or_else(|| damaged(&path, "a key_hash is no SHA-256"))?;
+        Ok(Keys {
+            configured,
+            path,
+            owners: RwLock::new(Arc::new(owners)),
+            entries: Mutex::new(entries),
+        })
+    }
+
+    /// Whose key this is. All are compared, each in constant time, so that the time tells nothing.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Owner> {
+        let given: Digest = Sha256::digest(key).into();
+        let is_configured = bool::from(self.configured.ct_eq(&given));
+        let owners = self.owners.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut found = None;
+        for owner in owners.iter() {
+            if bool::from(owner.digest.ct_eq(&given)) {
+                found = Some(owner);
+            }
+        }
+        if is_configured {
+            return Some(Owner {
+                user_id: ADMIN.into(),
+                role: Role::Admin,
+                digest: given,
+            });
+        }
+        found.cloned()
+    }
+
+    /// Every added key, in the order they came.
+    pub(crate) fn list(&self) -> Vec<Entry> {
+        self.entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// What adding this key would give, or why it cannot be added. Nothing changes.
+    pub(crate) fn prepare(&self, key: &str, role: Role, user_id: Option<&str>) -> Result<Entry, Error> {
+        let given = digest(key);
+        let key_hash = hex(&given);
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if bool::from(self.configured.ct_eq(&given)) || entries.iter().any(|entry| entry.key_hash == key_hash)
+        {
+            return Err(Error::conflict("this key is there already").at("/api_key"));
+        }
+        if entries.len() >= MAX_KEYS {
+            return Err(Error::conflict(format!(
+                "there are {MAX_KEYS} keys, which is all that are kept"
+            )));
+        }
+        let named = || format!("user-{}", key_hash.get(..12).unwrap_or_default());
+        Ok(Entry {
+            user_id: user_id.map_or_else(named, str::to_owned),
+            role,
+            key_hash,
+            created_at: Timestamp::now(),
+        })
+    }
+
+    /// Adds a key that was prepared; it is on disk and valid when this returns.
+    pub(crate) fn add(&self, entry: Entry) -> Result<(), Error> {
+        self.change(|entries| entries.push(entry))
+    }
+
+    /// Takes every key of a user away; at once, and for ever when this returns.
+    pub(crate) fn remove(&self, user_id: &str) -> Result<(), Error> {
+        self.change(|entries| entries.retain(|entry| entry.user_id != user_id))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Entry>)) -> Result<(), Error> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = entries.clone();
+        change(&mut changed);
+        let text = serde_json::to_string_pretty(&changed)
+            .map_err(|error| Error::internal(format!("the keys could not be written: {error}")))?;
+        let owners = owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is no SHA-256"))?;
+        file::write(&self.path, &text)?;
+        *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(owners);
+        *entries = changed;
+        Ok(())
+    }
+}
+
+/// Makes a key, or reads the one that was made.
+fn own_key(path: &Path) -> Result<Digest, Error> {
+    if let Some(text) = file::read(path)?
+        && !text.trim().is_empty()
+    {
+        return Ok(digest(text.trim()));
+    }
+    let key = hex(&id::random::<32>()?);
+    file::write(path, &format!("{key}\n"))?;
+    tracing::info!(path = %path.display(), "MCP_API_KEY is not set: an admin key has been made");
+    Ok(digest(&key))
+}
+
+fn owners(entries: &[Entry]) -> Option<Vec<Owner>> {
+    let owner = |entry: &Entry| {
+        Some(Owner {
+            user_id: entry.user_id.as_str().into(),
+            role: entry.role,
+            digest: unhex(&entry.key_hash)?,
+        })
+    };
+    entries.iter().map(owner).collect()
+}
+
+fn damaged(path: &Path, why: &str) -> Error {
+    Error::invalid(
+        path.display().to_string(),
+        format!("the file of keys cannot be read: {why}"),
+    )
+}
+
+fn digest(key: &str) -> Digest {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Digest> {
+    let mut digest = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, place) in digest.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(place..place + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_outlive_the_server_and_only_their_digests_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
+        assert_eq!(keys.find(b"the admin key").unwrap().role, Role::Admin);
+        assert_eq!(keys.find(b"another"), None);
+        let entry = keys.prepare("annas key", Role::User, Some("anna")).unwrap();
+        assert_eq!(keys.find(b"annas key"), None, "prepared is not added");
+        keys.add(entry).unwrap();
+        let entry = keys.prepare("a reader", Role::ReadOnly, None).unwrap();
+        keys.add(entry.clone()).unwrap();
+        assert!(entry.user_id.starts_with("user-"));
+        let text = std::fs::read_to_string(dir.path().join("keys.json")).unwrap();
+        assert!(
+            !text.contains("annas key") && text.contains("read-only"),
+            "{text}"
+        );
+        let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
+        assert_eq!(&*keys.find(b"annas key").unwrap().user_id, "anna");
+        keys.remove("anna").unwrap();
+        assert_eq!(keys.find(b"annas key"), None);
+        assert_eq!(keys.list(), [entry]);
+    }
+
+    #[test]
+    fn a_key_is_there_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
+        let entry = keys.prepare("k", Role::User, None).unwrap();
+        keys.add(entry).unwrap();
+        for key in ["k", "the admin key"] {
+            let error = keys.prepare(key, Role::Admin, None).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some("/api_key"));
+        }
+    }
+
+    #[test]
+    fn without_a_configured_key_one_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let find = || {
+            let keys = Keys::open(dir.path(), None).unwrap();
+            let made = std::fs::read_to_string(dir.path().join("admin.key")).unwrap();
+            assert_eq!(made.trim().len(), 64);
+            (keys.find(made.trim().as_bytes()).unwrap().role, made)
+        };
+        assert_eq!(find(), find());
+        let keys = Keys::open(dir.path(), Some("set now")).unwrap();
+        assert_eq!(
+            keys.find(find().1.trim().as_bytes()),
+            None,
+            "a set key replaces it"
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in [
+            "",
+            "{}",
+            r#"[{"user_id":"a","role":"user","key_hash":"zz","created_at":"2027-02-03T04:05:06.789Z"}]"#,
+        ] {
+            file::write(&dir.path().join("keys.json"), text).unwrap();
+            let error = Keys::open(dir.path(), Some("k")).map(|_| ()).unwrap_err();
+            assert!(error.at.unwrap().ends_with("keys.json"));
+        }
+    }
+}

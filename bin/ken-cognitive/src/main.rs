@@ -1,0 +1,41 @@
+//! The cognitive server: workflows of protocol tools over HTTP. What a request computes is what `ken-workflow` computes;
+//! this adds who may ask, how often, and what is remembered of it.
+
+mod admission;
+mod audit;
+mod body;
+mod catalog;
+mod cognitive;
+mod execute;
+mod failure;
+mod file;
+mod gate;
+mod health;
+mod keys;
+mod keys_admin;
+mod limits;
+mod metrics;
+mod metrics_page;
+mod models;
+mod openapi;
+mod routes;
+mod sessions;
+mod settings;
+mod window;
+mod wire;
+mod witness;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ken_service::{NoOptions, Program, run};
+
+fn main() -> ExitCode {
+    let program = Program {
+        name: "ken-cognitive",
+        version: env!("CARGO_PKG_VERSION"),
+        about: "Runs workflows over HTTP: reasoning, emotion, verification, with governance and an audit log",
+        drain: Duration::from_secs(1),
+    };
+    run::<NoOptions, _, _>(program, async |start| cognitive::start(program, start))
+}

@@ -1,0 +1,113 @@
+//! GET /metrics and /metrics/prometheus: one registry, two forms.
+
+use std::sync::Arc;
+
+use ken_http::http::header::HeaderValue;
+use ken_http::{Failure, Request, Response};
+use serde_json::{Map, Value, json};
+
+use crate::cognitive::Cognitive;
+use crate::gate::Caller;
+
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// GET /metrics/prometheus
+pub(crate) async fn prometheus(
+    app: Arc<Cognitive>,
+    _: Caller,
+    request: Request,
+) -> Result<Response, Failure> {
+    let text = app.metrics_text()?;
+    let wants_open = request
+        .header("accept")
+        .is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let media = if wants_open { OPEN_METRICS } else { PROMETHEUS };
+    Ok(Response::bytes(200, media, text))
+}
+
+/// GET /metrics
+pub(crate) async fn metrics(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+    Response::json(200, &as_json(&app.metrics_text()?))
+}
+
+/// Every sample of the text: a number by its name; where there are labels, a list of them with their values.
+fn as_json(text: &str) -> Value {
+    let mut all = Map::new();
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    for (sample, value) in samples.filter_map(|line| line.rsplit_once(' ')) {
+        let value: Value = serde_json::from_str(value).unwrap_or(Value::Null);
+        match sample.split_once('{') {
+            None => drop(all.insert(sample.to_owned(), value)),
+            Some((name, labels)) => {
+                let entry = all.entry(name).or_insert_with(|| json!([]));
+                if let Value::Array(entries) = entry {
+                    entries.push(json!({"labels": read_labels(labels), "value": value}));
+                }
+            }
+        }
+    }
+    Value::Object(all)
+}
+
+/// `a="x",b="y"}`; no value has a quote or a comma in it, as none is a caller's text.
+fn read_labels(text: &str) -> Map<String, Value> {
+    let pairs = text.trim_end_matches('}').split("\",");
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once("=\"")?;
+        Some((name.to_owned(), Value::from(value.trim_end_matches('"'))))
+    };
+    pairs.filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use ken_http::http::StatusCode;
+    use std::time::Duration;
+
+    fn filled() -> Metrics {
+        let metrics = Metrics::new();
+        metrics.request("execute", StatusCode::OK, Duration::from_millis(3));
+        metrics.request("execute", StatusCode::NOT_FOUND, Duration::from_millis(3));
+        metrics.limited("quota");
+        metrics.audited(2, &Ok(()));
+        metrics.set_state(3, 4, &[]);
+        metrics
+    }
+
+    #[test]
+    fn a_real_parser_reads_every_sample_of_the_text() {
+        let text = filled().text().unwrap();
+        let lines = text.lines().map(|line| Ok(line.to_owned()));
+        let scrape = prometheus_parse::Scrape::parse(lines).unwrap();
+        let find = |name: &str, label: (&str, &str)| {
+            let found = scrape.samples.iter().find(|sample| {
+                sample.metric == name && sample.labels.get(label.0).unwrap_or_default() == label.1
+            });
+            found
+                .unwrap_or_else(|| panic!("no {name} in {text}"))
+                .value
+                .clone()
+        };
+        use prometheus_parse::Value::{Gauge, Histogram, Untyped};
+        assert_eq!(find("ken_requests_total", ("status", "404")), Untyped(1.0));
+        assert_eq!(find("ken_audit_records_total", ("", "")), Untyped(2.0));
+        assert_eq!(find("ken_queue_length", ("queue", "audit")), Gauge(3.0));
+        let Histogram(buckets) = find("ken_request_duration_seconds", ("route", "execute")) else {
+            panic!("no histogram in {text}");
+        };
+        assert_eq!(buckets.iter().map(|bucket| bucket.count).fold(0.0, f64::max), 2.0);
+    }
+
+    #[test]
+    fn the_json_has_the_same_numbers() {
+        let json = as_json(&filled().text().unwrap());
+        assert_eq!(json["ken_audit_records_total"], 2);
+        let requests = json["ken_requests_total"].as_array().unwrap();
+        assert!(requests.contains(&json!({"labels": {"route": "execute", "status": "404"}, "value": 1})));
+        assert_eq!(json["ken_sessions"], 4);
+    }
+}

@@ -1,0 +1,149 @@
+//! Local models: which there are, and which is meant where none is named. `ken-textgen` reads the same choice, so it is
+//! in force wherever text is generated.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_audit::Record;
+use ken_http::{Failure, Request, Response};
+use ken_types::{Code, Error};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::body::fields;
+use crate::cognitive::Cognitive;
+use crate::failure::unprocessable;
+use crate::file;
+use crate::gate::Caller;
+
+/// How long ken-textgen may take to look at a model: it reads tables, not weights.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The choice that is kept, and whom to ask about models.
+pub(crate) struct Models {
+    /// Holds the alias that was activated (ken-textgen(1)).
+    choice: PathBuf,
+    textgen: PathBuf,
+}
+
+/// A line of `ken-textgen --list-models`.
+#[derive(Deserialize)]
+struct Alias {
+    alias: String,
+    path: String,
+    active: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Activate {
+    alias: String,
+}
+
+/// GET /admin/models
+pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
+    Response::json(200, &app.models.list().await?)
+}
+
+/// POST /admin/models/activate
+pub(crate) async fn activate(
+    app: Arc<Cognitive>,
+    caller: Caller,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    let Activate { alias } = fields(request.value().await?)?;
+    let known = app.models.aliases().await?;
+    if !known.iter().any(|known| known.alias == alias) {
+        let names: Vec<&str> = known.iter().map(|known| known.alias.as_str()).collect();
+        let error = Error::invalid("/alias", format!("MVLM_MODEL_DIRS has no alias {alias:?}"));
+        return Err(error.hint(format!("it has: {}", names.join(", "))).into());
+    }
+    app.models
+        .check(&alias)
+        .await
+        .map_err(|error| unprocessable(error.at("/alias")))?;
+    let record = Record::new("model_activated", request.id(), caller.user_id()).with("alias", alias.as_str());
+    app.record(vec![record.clone()]).await?;
+    let written = file::write(&app.models.choice, &format!("{alias}\n"));
+    app.settle(record, written).await?;
+    // Those that run have the model of before.
+    app.engine.rest();
+    Response::json(200, &app.models.list().await?)
+}
+
+impl Models {
+    pub(crate) fn new(dir: &std::path::Path) -> Models {
+        let beside = std::env::current_exe()
+            .ok()
+            .and_then(|exe| Some(exe.parent()?.join("ken-textgen")));
+        Models {
+            choice: dir.join("active_model"),
+            textgen: beside
+                .filter(|path| path.is_file())
+                .unwrap_or_else(|| PathBuf::from("ken-textgen")),
+        }
+    }
+
+    async fn list(&self) -> Result<Value, Error> {
+        let aliases = self.aliases().await?;
+        let active = aliases.iter().find(|alias| alias.active);
+        let active = active.map(|alias| alias.alias.as_str());
+        let entry = |alias: &Alias| json!({"alias": alias.alias, "path": alias.path});
+        let all: Vec<Value> = aliases.iter().map(entry).collect();
+        Ok(json!({"active_alias": active, "aliases": all}))
+    }
+
+    async fn aliases(&self) -> Result<Vec<Alias>, Error> {
+        if std::env::var_os("MVLM_MODEL_DIRS").is_none_or(|dirs| dirs.is_empty()) {
+            return Ok(Vec::new()); // nobody needs to be asked
+        }
+        let text = self.ask(&["--list-models"]).await?;
+        let lines = text.lines().map(|line| {
+            serde_json::from_str(line)
+                .map_err(|error| Error::internal(format!("ken-textgen --list-models: {error}")))
+        });
+        lines.collect()
+    }
+
+    /// Whether the model would run; the error is ken-textgen's own.
+    async fn check(&self, alias: &str) -> Result<(), Error> {
+        self.ask(&["--check", "--model", alias]).await.map(drop)
+    }
+
+    async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {
+        let absent = |error: std::io::Error| {
+            Error::unavailable(format!("{}: {error}", self.textgen.display()))
+                .hint("local models need ken-textgen beside ken-cognitive or on PATH")
+        };
+        let mut command = Command::new(&self.textgen);
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = output
+            .map_err(|_| Error::deadline("ken-textgen has not answered"))?
+            .map_err(absent)?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(error_of(&output)),
+        }
+    }
+}
+
+/// The error line of a tool.
+fn error_of(output: &Output) -> Error {
+    #[derive(Deserialize)]
+    struct Line {
+        error: Error,
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    match serde_json::from_str::<Line>(text.lines().last().unwrap_or_default()) {
+        Ok(line) if line.error.code == Code::NotFound => Error {
+            code: Code::Invalid,
+            ..line.error
+        },
+        Ok(line) => line.error,
+        Err(_) => Error::internal(format!("ken-textgen failed: {}", text.trim())),
+    }
+}

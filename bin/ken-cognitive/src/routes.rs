@@ -1,0 +1,83 @@
+//! Every route: method, path, function, and how it is guarded. What each answers is in `share/openapi/cognitive.json`.
+
+use std::sync::Arc;
+
+use ken_http::{Area, Failure, Request, Response, Routes};
+
+use crate::admission::Need;
+use crate::cognitive::Cognitive;
+use crate::gate::{Caller, Gate, pass};
+use crate::keys::Role;
+use crate::limits::Group;
+use crate::{catalog, execute, health, keys_admin, metrics_page, models, openapi};
+
+/// First segments of all paths with a body.
+const AREAS: [&str; 3] = ["v1", "execute", "admin"];
+
+const READ: Need = Need::Role(Role::ReadOnly);
+const USER: Need = Need::Role(Role::User);
+const ADMIN: Need = Need::Role(Role::Admin);
+
+pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
+    let routes = AREAS.iter().fold(Routes::new(), |routes, first| {
+        routes.area(Area::below(first).body_limit(body_bytes))
+    });
+    administration(workflows(open(routes)))
+}
+
+fn open(routes: Routes<Cognitive>) -> Routes<Cognitive> {
+    let health = gate("health", Need::Nothing, None);
+    let routes = add(routes, "GET /health", health, health::health);
+    let routes = add(routes, "GET /health/detailed", health, health::detailed);
+    let openapi = gate("openapi", Need::Nothing, None);
+    let routes = add(routes, "GET /openapi.json", openapi, openapi::document);
+    let metrics = gate("metrics", Need::Metrics, Some(Group::Metrics));
+    let routes = add(routes, "GET /metrics", metrics, metrics_page::metrics);
+    add(
+        routes,
+        "GET /metrics/prometheus",
+        metrics,
+        metrics_page::prometheus,
+    )
+}
+
+fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
+    let execute = gate("execute", USER, Some(Group::Execute));
+    let routes = add(routes, "POST /v1/execute", execute, execute::execute);
+    let routes = add(routes, "POST /execute", execute, execute::execute);
+    let protocols = gate("protocols", READ, Some(Group::Protocols));
+    let routes = add(routes, "GET /v1/protocols", protocols, catalog::protocols);
+    let routes = add(routes, "GET /protocols", protocols, catalog::protocols);
+    let templates = gate("templates", READ, Some(Group::Templates));
+    let routes = add(routes, "GET /v1/templates", templates, catalog::templates);
+    let routes = add(routes, "GET /templates", templates, catalog::templates);
+    let session = gate("session", READ, Some(Group::Session));
+    add(routes, "GET /v1/session/:id", session, catalog::session)
+}
+
+fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
+    let models = gate("models", ADMIN, Some(Group::Admin));
+    let routes = add(routes, "GET /admin/models", models, models::list);
+    let routes = add(routes, "POST /admin/models/activate", models, models::activate);
+    let keys = gate("api_keys", ADMIN, Some(Group::Admin));
+    let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
+    let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);
+    add(
+        routes,
+        "DELETE /admin/api-keys/:user_id",
+        keys,
+        keys_admin::remove,
+    )
+}
+
+fn gate(route: &'static str, need: Need, group: Option<Group>) -> Gate {
+    Gate { route, need, group }
+}
+
+fn add<F, W>(routes: Routes<Cognitive>, pattern: &str, gate: Gate, function: F) -> Routes<Cognitive>
+where
+    F: Fn(Arc<Cognitive>, Caller, Request) -> W + Copy + Send + Sync + 'static,
+    W: Future<Output = Result<Response, Failure>> + Send + 'static,
+{
+    routes.on(pattern, move |app, request| pass(app, request, gate, function))
+}

@@ -1,0 +1,186 @@
+//! What was asked before: the last answers of each session. It is kept in memory, bounded, and ends with the process;
+//! what has to outlive it is a run (ken-workflow(1)), or the audit log.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use ken_types::Error;
+
+use crate::keys::{Owner, Role};
+
+/// All sessions.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    by_id: HashMap<String, Session>,
+    /// By the time of their last use, oldest first.
+    by_use: BTreeMap<u64, String>,
+    uses: u64,
+    bytes: usize,
+}
+
+struct Session {
+    owner: Arc<str>,
+    used: u64,
+    entries: VecDeque<Bytes>,
+}
+
+/// Sessions that are kept, entries of each, and bytes of all together. The least recently used goes first.
+const MAX_SESSIONS: usize = 1_000;
+const MAX_ENTRIES: usize = 50;
+const MAX_BYTES: usize = 2 << 20;
+
+impl Sessions {
+    /// Makes a session, or uses one that is the caller's own.
+    pub(crate) fn claim(&self, id: &str, user_id: &str) -> Result<(), Error> {
+        let mut kept = self.lock();
+        match kept.by_id.get(id) {
+            Some(session) if &*session.owner != user_id => {
+                Err(Error::forbidden("this session is another user's").at("/session_id"))
+            }
+            Some(_) => {
+                kept.touch(id);
+                Ok(())
+            }
+            None => {
+                kept.insert(id, user_id);
+                kept.make_room();
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds an entry, which is JSON. A session that was forgotten meanwhile is made again.
+    pub(crate) fn record(&self, id: &str, user_id: &str, entry: Bytes) {
+        let mut kept = self.lock();
+        if !kept.by_id.contains_key(id) {
+            kept.insert(id, user_id);
+        }
+        kept.touch(id);
+        kept.push(id, entry);
+        kept.make_room();
+    }
+
+    /// The entries, oldest first; for their owner and for admins.
+    pub(crate) fn history(&self, id: &str, caller: &Owner) -> Option<Vec<Bytes>> {
+        let kept = self.lock();
+        let session = kept.by_id.get(id)?;
+        let may_see = session.owner == caller.user_id || caller.role == Role::Admin;
+        may_see.then(|| session.entries.iter().cloned().collect())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().by_id.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn insert(&mut self, id: &str, user_id: &str) {
+        self.uses += 1;
+        self.by_use.insert(self.uses, id.to_owned());
+        let session = Session {
+            owner: user_id.into(),
+            used: self.uses,
+            entries: VecDeque::new(),
+        };
+        self.by_id.insert(id.to_owned(), session);
+        self.bytes += id.len();
+    }
+
+    fn touch(&mut self, id: &str) {
+        self.uses += 1;
+        if let Some(session) = self.by_id.get_mut(id) {
+            self.by_use.remove(&session.used);
+            session.used = self.uses;
+            self.by_use.insert(self.uses, id.to_owned());
+        }
+    }
+
+    fn push(&mut self, id: &str, entry: Bytes) {
+        let Some(session) = self.by_id.get_mut(id) else {
+            return;
+        };
+        self.bytes += entry.len();
+        session.entries.push_back(entry);
+        if session.entries.len() > MAX_ENTRIES {
+            self.bytes -= session.entries.pop_front().map_or(0, |entry| entry.len());
+        }
+    }
+
+    fn make_room(&mut self) {
+        while self.by_id.len() > MAX_SESSIONS || self.bytes > MAX_BYTES {
+            let Some((_, id)) = self.by_use.pop_first() else {
+                return;
+            };
+            if let Some(session) = self.by_id.remove(&id) {
+                self.bytes -= id.len() + session.entries.iter().map(Bytes::len).sum::<usize>();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(user_id: &str, role: Role) -> Owner {
+        Owner {
+            user_id: user_id.into(),
+            role,
+            digest: [0; 32],
+        }
+    }
+
+    #[test]
+    fn a_session_is_its_owners() {
+        let sessions = Sessions::default();
+        sessions.claim("s", "anna").unwrap();
+        sessions.record("s", "anna", Bytes::from_static(b"1"));
+        assert_eq!(
+            sessions.claim("s", "bert").unwrap_err().code,
+            ken_types::Code::Forbidden
+        );
+        assert_eq!(sessions.history("s", &owner("bert", Role::User)), None);
+        for reader in [owner("anna", Role::ReadOnly), owner("root", Role::Admin)] {
+            assert_eq!(
+                sessions.history("s", &reader).unwrap(),
+                [Bytes::from_static(b"1")]
+            );
+        }
+        assert_eq!(sessions.history("t", &owner("root", Role::Admin)), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_the_oldest_goes() {
+        let sessions = Sessions::default();
+        let anna = owner("anna", Role::User);
+        for n in 0..60u8 {
+            sessions.record("first", "anna", Bytes::from(vec![n]));
+        }
+        let history = sessions.history("first", &anna).unwrap();
+        assert_eq!((history.len(), history[0][0], history[49][0]), (50, 10, 59));
+        for n in 0..1_000 {
+            sessions.claim(&format!("s{n}"), "anna").unwrap();
+        }
+        assert_eq!(sessions.count(), 1_000);
+        assert_eq!(sessions.history("first", &anna), None);
+        sessions.claim("s0", "anna").unwrap();
+        sessions.record("big", "anna", Bytes::from(vec![0; MAX_BYTES - 100]));
+        assert!(sessions.count() < 100, "{}", sessions.count());
+        assert!(sessions.history("s0", &anna).is_some(), "used last");
+        let kept = sessions.lock();
+        let bytes: usize = kept
+            .by_id
+            .iter()
+            .map(|(id, one)| id.len() + one.entries.iter().map(Bytes::len).sum::<usize>())
+            .sum();
+        assert_eq!((kept.bytes, kept.by_use.len()), (bytes, kept.by_id.len()));
+    }
+}

@@ -1,0 +1,158 @@
+//! So many requests in a span of time, counted from a caller's first one: never more, and never fewer.
+//!
+//! A bucket that fills evenly, as the gateway has it, lets through nearly twice the number within its first span; here
+//! a limit is a promise about what the tools are asked to do.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ken_http::{Clock, Quota, Rate};
+
+/// The counts of one limit, by caller.
+pub(crate) struct Window<K> {
+    rate: Rate,
+    clock: Clock,
+    counts: Mutex<HashMap<K, Count>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    began: Instant,
+    taken: u32,
+}
+
+/// Callers that are counted at a time. Beyond these, those whose span is over are forgotten, or the one that began first.
+const MAX_CALLERS: usize = 4_096;
+
+impl<K: Copy + Eq + Hash> Window<K> {
+    pub(crate) fn new(rate: Rate, clock: Clock) -> Window<K> {
+        Window {
+            rate,
+            clock,
+            counts: Mutex::default(),
+        }
+    }
+
+    /// What a request would find now; nothing is counted.
+    pub(crate) fn look(&self, caller: K) -> Quota {
+        self.find(caller, false)
+    }
+
+    /// Counts a request, if there is room for it.
+    pub(crate) fn take(&self, caller: K) -> Quota {
+        self.find(caller, true)
+    }
+
+    fn find(&self, caller: K, takes: bool) -> Quota {
+        let now = (self.clock)();
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = Count { began: now, taken: 0 };
+        let known = counts
+            .get(&caller)
+            .copied()
+            .filter(|count| !self.is_over(count, now));
+        let mut count = known.unwrap_or(fresh);
+        let has_room = count.taken < self.rate.count;
+        if takes && has_room {
+            count.taken += 1;
+            self.make_room(&mut counts, &caller, now);
+            counts.insert(caller, count);
+        }
+        self.quota(&count, has_room, now)
+    }
+
+    fn quota(&self, count: &Count, has_room: bool, now: Instant) -> Quota {
+        let left = (count.began + self.rate.per).saturating_duration_since(now);
+        // Whole milliseconds, and never too early.
+        let left_ms = u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+        Quota {
+            limit: self.rate.count,
+            remaining: self.rate.count - count.taken,
+            reset_s: left_ms.div_ceil(1_000),
+            retry_after_ms: (!has_room).then_some(left_ms.max(1)),
+        }
+    }
+
+    fn is_over(&self, count: &Count, now: Instant) -> bool {
+        now.saturating_duration_since(count.began) >= self.rate.per
+    }
+
+    fn make_room(&self, counts: &mut HashMap<K, Count>, caller: &K, now: Instant) {
+        if counts.len() < MAX_CALLERS || counts.contains_key(caller) {
+            return;
+        }
+        counts.retain(|_, count| !self.is_over(count, now));
+        if counts.len() >= MAX_CALLERS {
+            let oldest = counts.iter().min_by_key(|(_, count)| count.began);
+            if let Some(oldest) = oldest.map(|(caller, _)| *caller) {
+                counts.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A window and the hand of its clock.
+    fn window(rate: &str) -> (Window<u32>, Arc<Mutex<Duration>>) {
+        let hand = Arc::new(Mutex::new(Duration::ZERO));
+        let (start, turned) = (Instant::now(), hand.clone());
+        let clock: Clock = Arc::new(move || start + *turned.lock().unwrap());
+        (Window::new(rate.parse().unwrap(), clock), hand)
+    }
+
+    #[test]
+    fn the_limit_is_reached_exactly_and_ends_exactly() {
+        for (rate, span) in [
+            ("3/second", 1_000),
+            ("3/minute", 60_000),
+            ("3/hour", 3_600_000),
+            ("3/day", 86_400_000),
+        ] {
+            let (window, hand) = window(rate);
+            for left in (0..3).rev() {
+                let quota = window.take(1);
+                assert_eq!((quota.remaining, quota.retry_after_ms), (left, None));
+            }
+            // To the last moment of the span, however late in it.
+            for passed in [0, 1, span / 2, span - 1] {
+                *hand.lock().unwrap() = Duration::from_millis(passed);
+                let over = window.take(1);
+                assert_eq!((over.limit, over.remaining), (3, 0));
+                assert_eq!(over.retry_after_ms, Some(span - passed), "{rate}");
+                assert_eq!(over.reset_s, (span - passed).div_ceil(1_000));
+            }
+            *hand.lock().unwrap() = Duration::from_millis(span);
+            assert_eq!(window.take(1).remaining, 2);
+        }
+    }
+
+    #[test]
+    fn looking_counts_nothing_and_a_refused_request_neither() {
+        let (window, hand) = window("1/minute");
+        assert_eq!(window.look(1).remaining, 1);
+        assert_eq!(window.take(1).retry_after_ms, None);
+        for _ in 0..5 {
+            assert!(window.take(1).retry_after_ms.is_some());
+        }
+        assert_eq!(window.look(2).remaining, 1);
+        *hand.lock().unwrap() = Duration::from_secs(60);
+        assert_eq!(window.take(1).retry_after_ms, None);
+    }
+
+    #[test]
+    fn what_is_counted_is_bounded() {
+        let (window, _) = window("1/minute");
+        for caller in 0..10_000 {
+            assert_eq!(window.take(caller).retry_after_ms, None);
+        }
+        assert!(window.counts.lock().unwrap().len() <= MAX_CALLERS);
+        assert!(window.take(9_999).retry_after_ms.is_some());
+    }
+}

@@ -1,0 +1,51 @@
+//! The wire: which workflows may be started from outside, and whether one would take a payload.
+
+use std::sync::Arc;
+
+use ken_flow::{Data, Definition};
+use ken_types::Error;
+use ken_types::ops::Nothing;
+use ken_types::ops::cognitive::{CheckWorkflow, Workflow, Workflows, WorkflowsCheck, WorkflowsList};
+use ken_wire::Table;
+use serde_json::json;
+
+use crate::cognitive::Cognitive;
+
+pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitive> {
+    Table::new(name, version)
+        .op::<WorkflowsList, _, _>(|app: Arc<Cognitive>, _, _| async move { Ok(list(&app)) })
+        .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args) })
+}
+
+/// The public ones; those whose file is wrong are left out, `GET /v1/templates` shows what is wrong with them.
+fn list(app: &Cognitive) -> Workflows {
+    let all = app.shelf.list().into_values().flatten();
+    let public = all.filter(|definition| definition.is_public());
+    Workflows {
+        workflows: public.map(|definition| entry(&definition)).collect(),
+    }
+}
+
+fn entry(definition: &Definition) -> Workflow {
+    Workflow {
+        name: definition.name().to_owned(),
+        description: definition.description().to_owned(),
+        input: definition
+            .schema()
+            .cloned()
+            .unwrap_or_else(|| json!({"type": "object"})),
+    }
+}
+
+fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
+    let definition = app.shelf.find(&args.name)?;
+    if !definition.is_public() {
+        return Err(Error::not_found(format!(
+            "there is no workflow `{}` that may be started",
+            args.name
+        )));
+    }
+    // `at` is a pointer into the payload, which its caller knows by another place.
+    definition.check(&Data::from_value(&args.payload)?)?;
+    Ok(Nothing {})
+}

@@ -1,0 +1,77 @@
+//! Who watches a run for the audit and the metrics.
+
+use std::future::ready;
+use std::sync::{Mutex, PoisonError};
+
+use ken_audit::Record;
+use ken_flow::{Decision, Event, Observer, Pending, StepEnd};
+use ken_types::Error;
+
+use crate::metrics::Metrics;
+
+/// Collects what the audit is to be told: all of a run is written at once, before its answer.
+pub(crate) struct Witness<'a> {
+    metrics: &'a Metrics,
+    request_id: &'a str,
+    user_id: &'a str,
+    records: Mutex<Vec<Record>>,
+}
+
+impl<'a> Witness<'a> {
+    pub(crate) fn new(metrics: &'a Metrics, request_id: &'a str, user_id: &'a str) -> Witness<'a> {
+        Witness {
+            metrics,
+            request_id,
+            user_id,
+            records: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.records.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers and names of steps; the issues themselves are words of the user.
+    fn record(&self, event: &Event) -> Record {
+        let record = Record::new(event.name(), self.request_id, self.user_id);
+        match event {
+            Event::GovernanceLowQuality {
+                step,
+                quality,
+                min_quality,
+            } => record
+                .with("step", step.as_str())
+                .with("quality", *quality)
+                .with("min_quality", *min_quality),
+            Event::GovernanceIncoherenceDetected { score, issues } => {
+                record.with("score", *score).with("issues", issues.len())
+            }
+            Event::RecoveryDecision { decision, .. } => record.with("decision", decision_name(*decision)),
+            Event::GovernanceAbort { issues } => record.with("issues", issues.len()),
+        }
+    }
+}
+
+impl Observer for Witness<'_> {
+    fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
+        self.metrics.step(step);
+        Box::pin(ready(Ok(())))
+    }
+
+    fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
+        self.metrics.governance(event);
+        let record = self.record(event);
+        self.records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(record);
+        Box::pin(ready(Ok(())))
+    }
+}
+
+fn decision_name(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Retry => "retry",
+        Decision::Abort => "abort",
+    }
+}

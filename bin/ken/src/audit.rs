@@ -1,0 +1,59 @@
+//! `ken audit verify`: whether the audit log is what was written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ken_audit::{Verified, files, verify};
+use ken_types::Error;
+use ken_types::places::Places;
+
+use crate::cli::Verify;
+use crate::output::{Outcome, say};
+
+/// One line: what was found good, or the first record that is not; then the exit status is 1.
+pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Verify) -> Outcome {
+    let files = match options.files.as_slice() {
+        [] => all(&places()?.state.join("cognitive"))?,
+        files => files.to_vec(),
+    };
+    let wanted = options.holds.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let found = verify(&files, &wanted)?;
+    let (line, is_good) = match &found {
+        Ok(verified) if verified.holds => (good(verified), true),
+        Ok(verified) => (
+            format!("{}, but no record has the hash {wanted}", good(verified)),
+            false,
+        ),
+        Err(bad) => (bad.to_string(), false),
+    };
+    say(&line)?;
+    Ok(if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+fn all(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let none = || Error::not_found(format!("there is no audit log below {}", dir.display()));
+    match files(dir) {
+        Ok(files) if !files.is_empty() => Ok(files),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::unavailable(format!("{}: {error}", dir.display())))
+        }
+        _ => Err(none().hint("ken-cognitive writes one; or name the files")),
+    }
+}
+
+fn good(verified: &Verified) -> String {
+    match verified.records {
+        0 => "good: no records".to_owned(),
+        count => format!(
+            "good: {count} records, {} to {}; the last is {}",
+            verified.first,
+            verified.last.seq,
+            verified.last.hash_text()
+        ),
+    }
+}

@@ -1,0 +1,77 @@
+//! One record and its line.
+
+use ken_types::{Error, Timestamp};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::chain::Link;
+
+/// Something that happened, before it has its place in the chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    pub time: Timestamp,
+    /// A name from the closed list of ken-audit(5).
+    pub event: &'static str,
+    /// The `X-Request-Id` of the request; empty for what no request did.
+    pub request_id: String,
+    /// Empty where nobody was recognised.
+    pub user_id: String,
+    /// What there is to say beside; never a text of the user, never a key.
+    pub details: Map<String, Value>,
+}
+
+/// The first record of every file, so that nobody can take records off a file's beginning.
+pub(crate) const OPENED: &str = "audit_opened";
+
+impl Record {
+    pub fn new(event: &'static str, request_id: &str, user_id: &str) -> Record {
+        Record {
+            time: Timestamp::now(),
+            event,
+            request_id: request_id.to_owned(),
+            user_id: user_id.to_owned(),
+            details: Map::new(),
+        }
+    }
+
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Record {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Appends its line, LF included, as the record after `link`; the chain then stands at what is returned.
+    ///
+    /// The hash covers every byte before it, and so the hash of the record before.
+    pub(crate) fn write(&self, link: &Link, out: &mut Vec<u8>) -> Result<Link, Error> {
+        let begin = out.len();
+        let line = Line {
+            seq: link.seq + 1,
+            prev: link.hash_text(),
+            time: self.time,
+            event: self.event,
+            request_id: &self.request_id,
+            user_id: &self.user_id,
+            details: &self.details,
+        };
+        serde_json::to_writer(&mut *out, &line)
+            .map_err(|error| Error::internal(format!("an audit record could not be written: {error}")))?;
+        out.pop(); // the closing brace: the hash comes before it
+        let next = Link::after(link, out.get(begin..).unwrap_or_default());
+        out.extend_from_slice(b",\"hash\":\"");
+        out.extend_from_slice(next.hash_text().as_bytes());
+        out.extend_from_slice(b"\"}\n");
+        Ok(next)
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    prev: &'a str,
+    time: Timestamp,
+    event: &'a str,
+    request_id: &'a str,
+    user_id: &'a str,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    details: &'a Map<String, Value>,
+}

@@ -1,0 +1,296 @@
+//! The files: appending, one a day, and going on after a crash.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ken_types::{Error, Timestamp};
+
+use crate::chain::{Link, TAIL};
+use crate::head::{Head, HeadFile};
+use crate::record::{OPENED, Record};
+
+/// The file that is written to; earlier days are `security_events.YYYY-MM-DD.log` beside it.
+pub const FILE: &str = "security_events.log";
+/// Earlier days that are kept.
+pub const KEPT: usize = 14;
+
+/// The log of one folder, open for appending. There is one writer: the folder is locked.
+#[derive(Debug)]
+pub struct Trail {
+    dir: PathBuf,
+    file: File,
+    head_file: HeadFile,
+    /// The last record that is on disk, and where the file ends with it.
+    head: Head,
+    /// The UTC day that the file belongs to, `YYYY-MM-DD`; empty while it holds nothing.
+    day: String,
+    /// Bytes may lie behind the head that are no record: a write has failed.
+    torn: bool,
+    buffer: Vec<u8>,
+}
+
+impl Trail {
+    /// Opens the log of a folder, which is made with mode 0700 if it is not there. What a crash has left half written is
+    /// cut off; what was acknowledged never is.
+    pub fn open(dir: &Path) -> Result<Trail, Error> {
+        let failed =
+            |error: io::Error| Error::unavailable(format!("the audit log below {}: {error}", dir.display()));
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(failed)?;
+        let path = dir.join(FILE);
+        let mut head_file = HeadFile::open(&path)?;
+        let mut file = open_file(&path).map_err(failed)?;
+        let known = head_file.read();
+        let head = resume(&mut file, known).map_err(failed)?;
+        file.set_len(head.offset).map_err(failed)?;
+        let day = day_of_file(&mut file).map_err(failed)?;
+        Ok(Trail {
+            dir: dir.to_owned(),
+            file,
+            head_file,
+            head,
+            day,
+            torn: false,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Where the chain stands.
+    pub fn link(&self) -> Link {
+        self.head.link
+    }
+
+    /// Appends records and returns when they are on disk, all or none. After an error nothing has been appended, and a
+    /// later call may succeed.
+    pub fn append(&mut self, records: &[Record]) -> Result<Link, Error> {
+        let written = self.try_append(records);
+        if written.is_err() {
+            self.torn = true;
+        }
+        written.map_err(|error| Error::unavailable(format!("the audit log cannot be written: {error}")))
+    }
+
+    fn try_append(&mut self, records: &[Record]) -> io::Result<Link> {
+        let Some(first) = records.first() else {
+            return Ok(self.head.link);
+        };
+        if self.torn {
+            self.file.set_len(self.head.offset)?;
+            self.torn = false;
+        }
+        self.turn_to(&day_of(first.time), first.time)?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let link = self.write_lines(records, first.time, &mut buffer);
+        let written = link.and_then(|link| self.put(&buffer).map(|()| link));
+        self.buffer = buffer;
+        let link = written?;
+        self.head.link = link;
+        // Not being able to say so takes nothing from the records.
+        _ = self.head_file.write(&self.head);
+        Ok(link)
+    }
+
+    fn write_lines(&self, records: &[Record], now: Timestamp, out: &mut Vec<u8>) -> io::Result<Link> {
+        let mut link = self.head.link;
+        if self.head.offset == 0 {
+            let opened = Record {
+                time: now,
+                ..Record::new(OPENED, "", "")
+            };
+            link = opened.write(&link, out).map_err(io::Error::other)?;
+        }
+        for record in records {
+            link = record.write(&link, out).map_err(io::Error::other)?;
+        }
+        Ok(link)
+    }
+
+    fn put(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(self.head.offset))?;
+        self.file.write_all(lines)?;
+        self.file.sync_data()?;
+        self.head.offset += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new file when a new day has begun. A clock that was set back begins none.
+    fn turn_to(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
+        if self.day.is_empty() {
+            self.day = day.to_owned();
+        }
+        if day <= self.day.as_str() {
+            return Ok(());
+        }
+        let old = self.dir.join(dated(&self.day));
+        if self.head.offset > 0 && !old.exists() {
+            std::fs::rename(self.dir.join(FILE), &old)?;
+            self.file = open_file(&self.dir.join(FILE))?;
+            File::open(&self.dir)?.sync_all()?;
+            self.head.offset = 0;
+            self.prune();
+        }
+        self.day = day_of(now);
+        Ok(())
+    }
+
+    /// Takes away the oldest days. What cannot be taken away stays, and is tried again tomorrow.
+    fn prune(&self) {
+        let days = dated_files(&self.dir).unwrap_or_default();
+        for path in days.iter().rev().skip(KEPT) {
+            _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The files of a folder's log, oldest first.
+pub fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = dated_files(dir)?;
+    files.extend(Some(dir.join(FILE)).filter(|path| path.exists()));
+    Ok(files)
+}
+
+fn dated_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut days = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if is_dated(name) {
+            days.push(path);
+        }
+    }
+    days.sort_unstable();
+    Ok(days)
+}
+
+fn is_dated(name: &str) -> bool {
+    let day = name
+        .strip_prefix("security_events.")
+        .and_then(|rest| rest.strip_suffix(".log"));
+    day.is_some_and(|day| day.len() == 10 && day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+}
+
+fn dated(day: &str) -> String {
+    format!("security_events.{day}.log")
+}
+
+fn day_of(time: Timestamp) -> String {
+    let mut text = time.to_string();
+    text.truncate(10);
+    text
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+/// The day of the file's first record; empty when it has none.
+fn day_of_file(file: &mut File) -> io::Result<String> {
+    let mut begin = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(256).read_to_end(&mut begin)?;
+    let text = String::from_utf8_lossy(&begin);
+    let day = text.split("\"time\":\"").nth(1).and_then(|rest| rest.get(..10));
+    Ok(day.unwrap_or_default().to_owned())
+}
+
+/// Where to go on: behind the last record that follows from what the head names. Only what comes behind that, and was
+/// never acknowledged, may be cut.
+fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
+    let length = file.seek(SeekFrom::End(0))?;
+    if let Some(head) = known
+        && ends_with(file, &head)?
+    {
+        return follow(file, head);
+    }
+    let all = read_from(file, 0)?;
+    let last = last_record(&all);
+    match (known, last) {
+        // The head is of the file before this one.
+        (Some(head), Some(_)) if follows(&all, &head) => follow(
+            file,
+            Head {
+                link: head.link,
+                offset: 0,
+            },
+        ),
+        // Records that were written are not there any more. Going on behind them leaves the gap for all to see.
+        (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => Ok(Head {
+            link: head.link,
+            offset: end_of_lines(&all),
+        }),
+        (_, Some(last)) => Ok(Head {
+            link: last,
+            offset: end_of_lines(&all),
+        }),
+        (_, None) => Ok(Head {
+            link: known.map_or(Link::START, |head| head.link),
+            offset: if length == 0 { 0 } else { end_of_lines(&all) },
+        }),
+    }
+}
+
+/// Whether the record that a head names ends where it says.
+fn ends_with(file: &mut File, head: &Head) -> io::Result<bool> {
+    let tail = TAIL as u64 + 1;
+    let Some(from) = head.offset.checked_sub(tail) else {
+        return Ok(false);
+    };
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(from))?;
+    file.take(tail).read_to_end(&mut end)?;
+    let expected = format!(",\"hash\":\"{}\"}}\n", head.link.hash_text());
+    Ok(end == expected.as_bytes())
+}
+
+/// From a record on, as far as records follow each other.
+fn follow(file: &mut File, from: Head) -> io::Result<Head> {
+    let rest = read_from(file, from.offset)?;
+    let mut head = from;
+    for line in rest.split_inclusive(|byte| *byte == b'\n') {
+        let Some(record) = line.strip_suffix(b"\n") else {
+            break;
+        };
+        let Ok(link) = head.link.follow(record) else { break };
+        head = Head {
+            link,
+            offset: head.offset + line.len() as u64,
+        };
+    }
+    Ok(head)
+}
+
+fn follows(all: &[u8], head: &Head) -> bool {
+    let first = all.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    head.link.follow(first).is_ok()
+}
+
+/// The last line that is a record by itself.
+fn last_record(all: &[u8]) -> Option<Link> {
+    let whole = all.get(..usize::try_from(end_of_lines(all)).ok()?)?;
+    let mut lines = whole.split(|byte| *byte == b'\n').rev();
+    lines.find_map(|line| Link::begin(line).ok())
+}
+
+fn end_of_lines(all: &[u8]) -> u64 {
+    let end = all.iter().rposition(|byte| *byte == b'\n');
+    end.map_or(0, |end| end as u64 + 1)
+}
+
+fn read_from(file: &mut File, offset: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,196 @@
+//! Following the chain through files.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use ken_types::Error;
+
+use crate::chain::{Fault, Link};
+use crate::head;
+use crate::record::OPENED;
+
+/// A chain without a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    pub records: u64,
+    /// The number of the first record; above 1 where older files are not among those given.
+    pub first: u64,
+    pub last: Link,
+    /// Whether the record that was looked for by its hash is there.
+    pub holds: bool,
+}
+
+/// The first record that is not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    pub file: PathBuf,
+    /// Counted from 1.
+    pub line: u64,
+    /// The number that the record at this place has to have; 0 where that is not known.
+    pub seq: u64,
+    pub fault: Why,
+}
+
+/// What is wrong there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    Fault(Fault),
+    /// The file ends here, and the head beside it names a later record.
+    Cut {
+        last: u64,
+    },
+    /// The record of the number that the head names has another hash.
+    Replaced,
+}
+
+/// Follows the chain through files, in the order of their first records, and to the head beside the last of them.
+/// `wanted` is the hash of a record that has to be there, in lower-case hexadecimal; empty for none.
+pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
+    let mut walk = Walk {
+        link: None,
+        found: Verified {
+            records: 0,
+            first: 0,
+            last: Link::START,
+            holds: wanted.is_empty(),
+        },
+        wanted,
+        head: None,
+    };
+    let files = in_order(files)?;
+    if let Some(last) = files.last() {
+        walk.head = head::beside(last).map(|head| head.link);
+    }
+    for path in &files {
+        let bad = walk.file(path).map_err(|error| unreadable(path, &error))?;
+        if let Some(bad) = bad {
+            return Ok(Err(bad));
+        }
+    }
+    Ok(match (walk.cut(files.last()), walk.found) {
+        (Some(bad), _) => Err(bad),
+        (None, found) => Ok(found),
+    })
+}
+
+struct Walk<'a> {
+    link: Option<Link>,
+    found: Verified,
+    wanted: &'a str,
+    head: Option<Link>,
+}
+
+impl Walk<'_> {
+    fn file(&mut self, path: &Path) -> io::Result<Option<Bad>> {
+        let mut reader = BufReader::with_capacity(1 << 18, File::open(path)?);
+        let mut line = Vec::new();
+        let mut number = 0;
+        loop {
+            line.clear();
+            if reader.read_until(b'\n', &mut line)? == 0 {
+                return Ok(None);
+            }
+            number += 1;
+            if let Err(fault) = self.line(&line, number == 1) {
+                let seq = self.link.map_or(0, |link| link.seq + 1);
+                return Ok(Some(Bad {
+                    file: path.to_owned(),
+                    line: number,
+                    seq,
+                    fault,
+                }));
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8], is_first: bool) -> Result<(), Why> {
+        let record = line.strip_suffix(b"\n").ok_or(Why::Fault(Fault::Unfinished))?;
+        let link = match self.link {
+            Some(link) => link.follow(record),
+            None => Link::begin(record),
+        };
+        let link = link.map_err(Why::Fault)?;
+        if is_first && !opens_a_file(record) {
+            return Err(Why::Fault(Fault::Beginning));
+        }
+        if self.head.is_some_and(|head| head.seq == link.seq && head != link) {
+            return Err(Why::Replaced);
+        }
+        self.take(link);
+        Ok(())
+    }
+
+    fn take(&mut self, link: Link) {
+        if self.link.is_none() {
+            self.found.first = link.seq;
+        }
+        self.found.holds |= link.hash_text() == self.wanted;
+        self.found.records += 1;
+        self.found.last = link;
+        self.link = Some(link);
+    }
+
+    /// Whether the head names a record behind the last one.
+    fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
+        let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
+        Some(Bad {
+            file: file?.clone(),
+            line: 0,
+            seq: self.found.last.seq + 1,
+            fault: Why::Cut { last },
+        })
+    }
+}
+
+fn opens_a_file(record: &[u8]) -> bool {
+    // Its hash is right, so a record that has this text there has it as its event: names and ids come later.
+    let text = format!("\"event\":\"{OPENED}\"");
+    record
+        .windows(text.len())
+        .take(192)
+        .any(|window| window == text.as_bytes())
+}
+
+/// The order of what is given says nothing, so files are put in that of their first records; empty ones go last.
+fn in_order(files: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut numbered = Vec::new();
+    for path in files {
+        let first = first_number(path).map_err(|error| unreadable(path, &error))?;
+        numbered.push((first, path.clone()));
+    }
+    numbered.sort_by_key(|(first, _)| *first);
+    Ok(numbered.into_iter().map(|(_, path)| path).collect())
+}
+
+fn first_number(path: &Path) -> io::Result<u64> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
+    let digits = line.strip_prefix(b"{\"seq\":").unwrap_or_default();
+    let number = digits.iter().take_while(|byte| byte.is_ascii_digit());
+    let text: String = number.map(|byte| char::from(*byte)).collect();
+    Ok(text.parse().unwrap_or(u64::MAX))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::not_found(format!("there is no file {}", path.display())),
+        _ => Error::unavailable(format!("{}: {error}", path.display())),
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.file.display(), self.line)?;
+        match (&self.fault, self.seq) {
+            (Why::Fault(fault), 0) => write!(f, "the first record: {fault}"),
+            (Why::Fault(fault), seq) => write!(f, "record {seq}: {fault}"),
+            (Why::Replaced, seq) => write!(f, "record {seq}: it is not the one that was written last"),
+            (Why::Cut { last }, seq) => write!(
+                f,
+                "record {seq}: it is missing, as all up to record {last}: the end was cut off"
+            ),
+        }
+    }
+}

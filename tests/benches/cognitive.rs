@@ -1,0 +1,237 @@
+//! The figures of the cognitive server, each beside a floor of the same run. `make bench` runs it over the release binaries.
+//! `KEN_BENCH_SECONDS` is how long each load lasts (3).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+mod figures;
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use figures::{Samples, per_second, row, title};
+use ken_audit::{Record, Trail};
+use ken_tests::{Asker, Client, KEY, System, binary, chain, children_of, cognitive, server_with};
+use serde_json::{Value, json};
+
+fn main() {
+    title("floors of this run");
+    let sync = figures::sync_floor();
+    let spawn = figures::spawn_floor();
+    row("write and fdatasync of 4 KiB", &sync.text(), "");
+    row("/bin/true, start to exit", &spawn.text(), "");
+    title("ken-cognitive at rest");
+    start(&spawn);
+    let system = cognitive().start();
+    idle(&system);
+    title("ken-cognitive at work");
+    requests(&system);
+    late();
+    title("the audit log");
+    audit();
+}
+
+fn seconds() -> Duration {
+    let seconds = std::env::var("KEN_BENCH_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(3))
+}
+
+/// From exec to the first answer, without kend.
+fn start(floor: &Samples) {
+    let samples: Vec<Duration> = (0..20).map(|_| start_once()).collect();
+    let samples = Samples::of(samples);
+    let ratio = samples.median().as_secs_f64() / floor.median().as_secs_f64();
+    row(
+        "start to its first answer",
+        &samples.text(),
+        &format!("{ratio:.0} x /bin/true; goal: 50 ms"),
+    );
+}
+
+fn start_once() -> Duration {
+    let home = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    std::fs::write(
+        home.path().join("ken.toml"),
+        format!("[cognitive]\nport = {port}\n"),
+    )
+    .unwrap();
+    let begun = Instant::now();
+    let mut server = Command::new(binary("ken-cognitive"))
+        .arg("--home")
+        .arg(home.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let time = loop {
+        match Client::try_connect(address) {
+            Ok(mut client) => {
+                client.get("/health").expect(200);
+                break begun.elapsed();
+            }
+            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    };
+    server.kill().unwrap();
+    server.wait().unwrap();
+    time
+}
+
+fn idle(system: &System) {
+    std::thread::sleep(Duration::from_millis(500));
+    let server = system.pid("cognitive");
+    let mb = |kib: u64| format!("{:.1} MB", kib as f64 / 1024.0);
+    row(
+        "private memory, nothing asked yet",
+        &mb(private_kib(server)),
+        "goal: 6 MB",
+    );
+    row("idle PSS", &mb(figures::pss_kib(server)), "");
+    system.execute(&chain("chain-1", 3)).expect(200);
+    for (pid, name) in children_of(server) {
+        row(
+            &format!("private memory of an idle {name}"),
+            &mb(private_kib(pid)),
+            "goal: 1 MB",
+        );
+    }
+}
+
+fn private_kib(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let lines = text.lines().filter(|line| line.starts_with("Private_"));
+    lines
+        .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+        .sum()
+}
+
+fn requests(system: &System) {
+    let three = json!({
+        "protocol_names": ["REP", "ESL", "VVP"],
+        "data": {"user_input": "I am happy with how this went, but a little worried about tomorrow.",
+            "facts": ["Rex is a dog", "Rex is hungry"],
+            "rules": [[["?x is a dog"], "?x is an animal"], [["?x is an animal", "?x is hungry"], "?x eats"]]},
+    });
+    for (clients, goal) in [(1, ""), (16, "goal: 4 000/s, p99 10 ms")] {
+        let (rate, samples) = load(system.cognitive(), clients, &three);
+        row(
+            &format!("three steps, {clients} clients"),
+            &format!("{}, {}", per_second(rate), samples.text()),
+            goal,
+        );
+    }
+    let server = system.pid("cognitive");
+    row(
+        "private memory after that",
+        &format!("{:.1} MB", private_kib(server) as f64 / 1024.0),
+        "",
+    );
+    let (rate, samples) = load(system.cognitive(), 16, &chain("chain-1", 150));
+    row(
+        "three steps over 150 rules, 16 clients",
+        &format!("{}, {}", per_second(rate), samples.text()),
+        "",
+    );
+}
+
+/// The same request from so many clients until the time is over.
+fn load(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
+    let body = body.to_string();
+    let request = format!(
+        "POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let over = Arc::new(AtomicBool::new(false));
+    let worker = |_| {
+        let (request, over) = (request.clone(), over.clone());
+        std::thread::spawn(move || {
+            let mut client = Client::connect(address);
+            let mut samples = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                client.write(request.as_bytes());
+                client.answer().expect(200);
+                samples.push(begun.elapsed());
+            }
+            samples
+        })
+    };
+    let workers: Vec<_> = (0..clients).map(worker).collect();
+    let begun = Instant::now();
+    std::thread::sleep(seconds());
+    over.store(true, Ordering::Relaxed);
+    let samples: Vec<Duration> = workers
+        .into_iter()
+        .flat_map(|worker| worker.join().unwrap())
+        .collect();
+    let rate = samples.len() as f64 / begun.elapsed().as_secs_f64();
+    (rate, Samples::of(samples))
+}
+
+/// A tool that sleeps, under a limit of 200 ms.
+fn late() {
+    let script = "#!/bin/sh\nwhile read -r line; do sleep 600; done\n";
+    let (_folder, config) = server_with(&[("ken-rep", script)]);
+    let system = cognitive()
+        .config(&config)
+        .env("PROTOCOL_TIMEOUT_MS", "200")
+        .start();
+    let mut asker = Asker::at(system.cognitive());
+    let samples = (0..10).map(|_| {
+        let begun = Instant::now();
+        asker
+            .post("/v1/execute", &json!({"protocol_names": ["REP"], "data": {}}))
+            .expect(504);
+        begun.elapsed()
+    });
+    row(
+        "a step over PROTOCOL_TIMEOUT_MS=200",
+        &Samples::of(samples.collect()).text(),
+        "goal: 400 ms",
+    );
+}
+
+const RECORDS: usize = 500_000;
+
+fn audit() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = Record::new("execute_completed", "01K2ABCDEFGHJKMNPQRSTVWXYZ", "anna")
+        .with("workflow", "full_reasoning")
+        .with("session_id", "session-01K2ABCDEFGHJKMNPQRSTVWXYZ")
+        .with("status", "completed")
+        .with("execution_time_ms", 3.25);
+    let batch = vec![record; 16];
+    let mut trail = Trail::open(dir.path()).unwrap();
+    let begun = Instant::now();
+    for _ in 0..RECORDS / batch.len() {
+        trail.append(&batch).unwrap();
+    }
+    let rate = RECORDS as f64 / begun.elapsed().as_secs_f64();
+    row("records appended, 16 to a sync", &per_second(rate), "");
+    let begun = Instant::now();
+    let output = Command::new(binary("ken"))
+        .args(["audit", "verify"])
+        .arg(dir.path().join(ken_audit::FILE))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let rate = RECORDS as f64 / begun.elapsed().as_secs_f64();
+    row(
+        "records verified, by `ken audit verify`",
+        &per_second(rate),
+        "goal: 500 000/s",
+    );
+}

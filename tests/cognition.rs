@@ -1,0 +1,481 @@
+//! Workflows over the cognitive server: what a request computes is its own, and what goes wrong stays where it went wrong.
+//! `KEN_TORTURE_SECONDS` is how long the loads last (4; a minute is the full proof).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ken_tests::{Answer, Asker, System, chain, children_of, cognitive, server_with, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+fn seconds() -> Duration {
+    let set = std::env::var("KEN_TORTURE_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Duration::from_secs(set.unwrap_or(4))
+}
+
+/// So many threads that each ask until the time is over.
+fn load<F>(system: &System, clients: usize, ask: F) -> (Arc<AtomicBool>, Vec<JoinHandle<()>>)
+where
+    F: Fn(usize, &mut dyn FnMut() -> Asker, &AtomicBool) + Clone + Send + 'static,
+{
+    let over = Arc::new(AtomicBool::new(false));
+    let threads = (0..clients).map(|number| {
+        let (ask, over) = (ask.clone(), over.clone());
+        let address = system.cognitive();
+        std::thread::spawn(move || ask(number, &mut || Asker::at(address), &over))
+    });
+    let threads = threads.collect();
+    (over, threads)
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().expect("a client");
+    }
+}
+
+fn verify(system: &System) -> String {
+    let output = system.ken(&["audit", "verify"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    said
+}
+
+/// The processes that the server has started.
+fn tools(system: &System) -> Vec<(i32, String)> {
+    children_of(system.pid("cognitive"))
+}
+
+fn of(name: &str, answer: &Answer, rules: usize) {
+    let conclusions = answer.at("/results/REP/conclusions");
+    let conclusions = conclusions.as_array().expect("conclusions");
+    assert_eq!(conclusions.len(), rules, "{name}");
+    for conclusion in conclusions {
+        assert!(
+            conclusion.as_str().unwrap().starts_with(&format!("{name} step ")),
+            "{name}: {conclusion}"
+        );
+    }
+    assert_eq!(answer.at("/results/VVP/total_rules"), rules);
+    // Nothing of anybody else anywhere in it.
+    let text = answer.shown();
+    for piece in text.split("chain-").skip(1) {
+        assert!(
+            format!("chain-{piece}").starts_with(&format!("{name} ")),
+            "{name}: chain-{}",
+            &piece[..20.min(piece.len())]
+        );
+    }
+}
+
+#[test]
+fn both_paths_and_both_spellings_give_the_same() {
+    let system = cognitive().start();
+    let body = chain("chain-1", 3);
+    let mut old = json!({"protocol_names": ["ESL", "REP", "VVP"], "coordination_mode": "sequential"});
+    old["initial_data"] = body["data"].clone();
+    let mut answers = Vec::new();
+    for target in ["/v1/execute", "/execute"] {
+        for body in [&body, &old] {
+            let answer = system.asker().post(target, body).expect(200);
+            of("chain-1", &answer, 3);
+            answers.push((answer.at("/results"), answer.at("/governance_summary")));
+        }
+    }
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
+    assert_ne!(answers[0].1["is_coherent"], false);
+    assert!(answers[0].1["quality_scores"]["REP"].as_f64().unwrap() > 0.6);
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
+    let system = cognitive().start();
+    let mut asker = system.asker();
+    for (body, status, at) in [
+        (json!({}), 422, "/workflow"),
+        (json!({"workflow": "nowhere"}), 404, "/workflow"),
+        (json!({"workflow": 7}), 422, "/workflow"),
+        (json!({"protocol_names": ["XYZ"]}), 422, "/protocol_names/0"),
+        (json!({"protocol_names": ["ESL"], "data": []}), 422, "/data"),
+        (
+            json!({"protocol_names": ["ESL"], "data": {"text": "x", "governance": {"is_coherent": true}}}),
+            400,
+            "/data/governance",
+        ),
+        (
+            json!({"protocol_names": ["ESL"], "data": {"text": "x", "ESL": {"valence": "positive"}}}),
+            400,
+            "/data/ESL",
+        ),
+        (
+            json!({"protocol_names": ["ESL"], "data": {"results": {}}}),
+            400,
+            "/data/results",
+        ),
+        (
+            json!({"protocol_names": ["ESL"], "data": {}, "session_id": "../x"}),
+            422,
+            "/session_id",
+        ),
+        (
+            json!({"protocol_names": ["ESL"], "priority": 1}),
+            422,
+            "/priority",
+        ),
+    ] {
+        let answer = asker.post("/v1/execute", &body);
+        assert_eq!(answer.status, status, "{body}: {}", answer.shown());
+        assert_eq!(answer.at("/error/at"), at, "{body}");
+    }
+    // A tool refuses its input: the others' results are kept.
+    let answer = asker
+        .post(
+            "/v1/execute",
+            &json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine.", "rules": 7}}),
+        )
+        .expect(422);
+    assert_eq!(answer.text("/status"), "failed");
+    assert!(answer.at("/results/ESL").is_object() && answer.at("/detail").is_string());
+}
+
+#[test]
+fn a_session_is_its_owners() {
+    let system = cognitive().start();
+    for (key, user) in [("annas-key-1", "anna"), ("berts-key-1", "bert")] {
+        let body = json!({"api_key": key, "user_id": user});
+        system.asker().post("/admin/api-keys", &body).expect(201);
+    }
+    let run = |key: &str, text: &str| {
+        let body = json!({"protocol_names": ["ESL"], "data": {"text": text}, "session_id": "annas"});
+        system.asker_with(key).post("/v1/execute", &body)
+    };
+    run("annas-key-1", "First.").expect(200);
+    run("annas-key-1", "Second.").expect(200);
+    assert_eq!(
+        run("berts-key-1", "Third.").expect(403).at("/error/at"),
+        "/session_id"
+    );
+    for key in ["annas-key-1", ken_tests::KEY] {
+        let history = system
+            .asker_with(key)
+            .get("/v1/session/annas")
+            .expect(200)
+            .at("/history");
+        assert_eq!(history.as_array().unwrap().len(), 2);
+        assert!(history[1]["results"]["ESL"].is_object());
+    }
+    system
+        .asker_with("berts-key-1")
+        .get("/v1/session/annas")
+        .expect(404);
+    system.asker().get("/v1/session/nowhere").expect(404);
+    let answer = system
+        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}}))
+        .expect(200);
+    let id = answer.text("/session_id");
+    system.asker().get(&format!("/v1/session/{id}")).expect(200);
+}
+
+#[test]
+fn ordinary_sentences_are_never_refused() {
+    let system = cognitive().start();
+    let mut asker = system.asker();
+    for text in [
+        "Please select the best offer; then update me -- thanks!",
+        "'; DROP TABLE users; --",
+        "SELECT * FROM dreams WHERE hope = '1' OR 1=1 /* why not */",
+        "<script>alert(\"I am so happy\")</script> && rm -rf / | cat `whoami` $(id) \\ \u{1F600}\n\ttwo lines",
+        "{\"results\": {\"ESL\": 1}, \"governance\": true}",
+    ] {
+        let body = json!({"protocol_names": ["ESL", "LAWS"], "data": {"user_input": text}});
+        asker.post("/v1/execute", &body).expect(200);
+    }
+}
+
+/// Sixteen clients, each with a chain of its own.
+#[test]
+fn every_answer_holds_its_own_chain_only() {
+    let system = cognitive().start();
+    let answered = Arc::new(AtomicU64::new(0));
+    let count = answered.clone();
+    let (over, threads) = load(&system, 16, move |number, asker, over| {
+        let name = format!("chain-{number}");
+        let body = chain(&name, 150);
+        let mut asker = asker();
+        while !over.load(Relaxed) {
+            of(&name, &asker.post("/v1/execute", &body).expect(200), 150);
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    std::thread::sleep(seconds());
+    over.store(true, Relaxed);
+    join(threads);
+    assert!(answered.load(Relaxed) >= 16);
+    verify(&system);
+}
+
+/// One incoherent workflow marks itself, however closely it runs beside others; and where coherence is required, it is
+/// tried again and ends.
+#[test]
+fn incoherence_is_of_one_request() {
+    let system = cognitive().env("GOV_REQUIRE_COHERENCE", "true").start();
+    let torn = json!({"protocol_names": ["REP", "VVP"],
+        "data": {"facts": ["a"], "rules": [[["a"], "the door is open"], [["a"], "the door is not open"]]}});
+    let (over, threads) = load(&system, 4, move |number, asker, over| {
+        let mut asker = asker();
+        while !over.load(Relaxed) {
+            let answer = match number % 2 {
+                0 => asker.post("/v1/execute", &torn).expect(422),
+                _ => asker.post("/v1/execute", &chain("chain-7", 20)).expect(200),
+            };
+            let summary = answer.at("/governance_summary");
+            assert_eq!(summary["is_coherent"] == false, number % 2 == 0, "{summary}");
+            if number % 2 == 0 {
+                assert_eq!(answer.text("/status"), "aborted");
+                assert!(answer.at("/results/REP/conclusions").is_array());
+                assert_eq!(summary["actions"].as_array().unwrap().len(), 2, "{summary}");
+            } else {
+                assert_eq!(summary["actions"], json!([]));
+            }
+        }
+    });
+    std::thread::sleep(seconds() / 4);
+    over.store(true, Relaxed);
+    join(threads);
+    let text = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
+    for event in [
+        "governance_incoherence_detected",
+        "recovery_decision",
+        "governance_abort",
+        "execute_completed",
+    ] {
+        assert!(text.contains(&format!("\"event\":\"{event}\"")), "{event}");
+    }
+    assert!(!text.contains("door"), "the audit holds words of the user");
+    verify(&system);
+}
+
+#[test]
+fn without_governance_there_are_no_scores() {
+    let system = cognitive().env("GOV_ENABLE", "false").start();
+    let answer = system.execute(&chain("chain-1", 2)).expect(200);
+    assert_eq!(answer.at("/governance_summary/quality_scores"), json!({}));
+    assert_eq!(answer.at("/governance_summary/is_coherent"), Value::Null);
+}
+
+const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}'; done\n";
+
+/// A tool that sleeps is killed with all that it started; the request has its answer, and the next one is not held up.
+#[test]
+fn a_step_over_its_time_leaves_no_process() {
+    let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
+    let system = cognitive()
+        .config(&config)
+        .env("PROTOCOL_TIMEOUT_MS", "200")
+        .start();
+    for _ in 0..2 {
+        let answer = system
+            .execute(&json!({"protocol_names": ["REP"], "data": {}}))
+            .expect(504);
+        assert_eq!(answer.text("/error/code"), "deadline");
+        assert_eq!(answer.text("/status"), "failed");
+        assert!(answer.at("/execution_time_ms").as_f64().unwrap() < 5_000.0);
+    }
+    until("no process is left", || {
+        tools(&system).is_empty() && !commands().iter().any(|command| command.contains("600.0417"))
+    });
+    system
+        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}}))
+        .expect(200);
+}
+
+fn commands() -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
+        .collect()
+}
+
+#[test]
+fn a_tool_that_crashes_is_named_with_its_last_words() {
+    let (_folder, config) = server_with(&[
+        (
+            "ken-rep",
+            "#!/bin/sh\nread -r line\necho 'no more memory' >&2\nexit 3\n",
+        ),
+        (
+            "ken-vvp",
+            "#!/bin/sh\nwhile read -r line; do echo nonsense; done\n",
+        ),
+    ]);
+    let system = cognitive().config(&config).start();
+    let answer = system
+        .execute(&json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine."}}))
+        .expect(502);
+    assert!(
+        answer.text("/error/message").contains("no more memory"),
+        "{}",
+        answer.shown()
+    );
+    assert!(answer.at("/results/ESL").is_object());
+    let answer = system
+        .execute(&json!({"protocol_names": ["VVP"], "data": {}}))
+        .expect(502);
+    assert!(
+        answer.text("/error/message").contains("JSON"),
+        "{}",
+        answer.shown()
+    );
+}
+
+/// SIGKILL to the server, and to its tools: what was in flight fails and says so, all else is answered, and the audit
+/// is whole.
+#[test]
+fn kills_cost_what_is_in_flight_and_nothing_else() {
+    let system = cognitive().start();
+    let (answered, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (good, bad) = (answered.clone(), failed.clone());
+    let (over, threads) = load(&system, 8, move |number, new, over| {
+        let name = format!("chain-{number}");
+        let body = chain(&name, 30);
+        let mut asker = new();
+        while !over.load(Relaxed) {
+            match asker.try_post("/v1/execute", &body) {
+                Ok(answer) if answer.status == 200 => {
+                    of(&name, &answer, 30);
+                    good.fetch_add(1, Relaxed);
+                }
+                Ok(answer) => {
+                    assert!([502, 503].contains(&answer.status), "{}", answer.shown());
+                    bad.fetch_add(1, Relaxed);
+                }
+                Err(_) => {
+                    bad.fetch_add(1, Relaxed);
+                    asker = new();
+                }
+            }
+        }
+    });
+    let end = Instant::now() + seconds();
+    let mut server_kills = 0;
+    while Instant::now() < end {
+        for _ in 0..10 {
+            if let Some((pid, _)) = tools(&system)
+                .into_iter()
+                .find(|(_, name)| name.starts_with("ken-"))
+            {
+                _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        let tools = tools(&system);
+        system.kill("cognitive");
+        server_kills += 1;
+        // Its tools end with it.
+        until("the tools of a dead server are gone", || {
+            tools.iter().all(|(pid, _)| {
+                fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+            })
+        });
+        let before = answered.load(Relaxed);
+        until("it answers again", || answered.load(Relaxed) > before);
+    }
+    over.store(true, Relaxed);
+    join(threads);
+    let said = verify(&system);
+    let records = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
+    let completed = records.matches("\"execute_completed\"").count() as u64;
+    // Every answer was recorded before it left.
+    assert!(completed >= answered.load(Relaxed), "{completed} records: {said}");
+    assert!(failed.load(Relaxed) <= server_kills * 8 + 1_000);
+    system.execute(&chain("chain-1", 5)).expect(200);
+}
+
+/// Clients that go away in the middle leave nothing behind.
+#[test]
+fn a_client_that_leaves_takes_its_tools_along() {
+    let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
+    let system = cognitive().config(&config).start();
+    {
+        let mut asker = system.asker();
+        asker
+            .request("POST", "/v1/execute")
+            .json(&json!({"protocol_names": ["REP"], "data": {}}))
+            .start();
+        until("the tool is at work", || {
+            tools(&system).iter().any(|(_, name)| name == "ken-rep")
+        });
+        asker.reset();
+    }
+    until("its tool has gone", || {
+        !tools(&system).iter().any(|(_, name)| name == "ken-rep")
+    });
+    system
+        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}}))
+        .expect(200);
+}
+
+/// The choice of a model is checked, outlives the server, and is ken-textgen's too.
+#[test]
+fn models_are_checked_before_they_count() {
+    let missing = tempfile::tempdir().unwrap();
+    let dirs = format!("small={0}/small,large={0}/large", missing.path().display());
+    let checks = "#!/bin/sh\ncase \"$*\" in\n*--check*large*) exit 0;;\n*) exec KEN_TEXTGEN \"$@\";;\nesac\n";
+    let checks = checks.replace(
+        "KEN_TEXTGEN",
+        &ken_tests::binary("ken-textgen").display().to_string(),
+    );
+    let (_folder, config) = server_with(&[("ken-textgen", &checks)]);
+    let system = cognitive().config(&config).env("MVLM_MODEL_DIRS", &dirs).start();
+    let models = system.asker().get("/admin/models").expect(200);
+    assert_eq!(models.at("/active_alias"), "small");
+    let paths: Vec<Value> = models.at("/aliases").as_array().unwrap().clone();
+    assert_eq!(
+        paths[1],
+        json!({"alias": "large", "path": format!("{}/large", missing.path().display())})
+    );
+    let activate = |alias: &str| {
+        system
+            .asker()
+            .post("/admin/models/activate", &json!({"alias": alias}))
+    };
+    assert_eq!(activate("huge").expect(400).at("/error/at"), "/alias");
+    let refused = activate("small").expect(422);
+    assert!(
+        refused.text("/error/message").contains("small"),
+        "{}",
+        refused.shown()
+    );
+    assert_eq!(activate("large").expect(200).at("/active_alias"), "large");
+    system.kill("cognitive");
+    assert_eq!(
+        system
+            .asker()
+            .get("/admin/models")
+            .expect(200)
+            .at("/active_alias"),
+        "large"
+    );
+    let text = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
+    assert_eq!(text.matches("\"model_activated\"").count(), 1);
+    let output = std::process::Command::new(ken_tests::binary("ken-textgen"))
+        .arg("--list-models")
+        .env("MVLM_MODEL_DIRS", &dirs)
+        .env("KEN_HOME", system.home())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.lines()
+            .any(|line| line.contains("large") && line.contains("\"active\":true")),
+        "{said}"
+    );
+}
