@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use ken_types::Error;
 use ken_types::ops::model::ModelState;
 
+use crate::local::Local;
 use crate::provider::Provider;
 use crate::rules::Rules;
 use crate::script::Script;
-
-/// Tokens of the window of the engines that need no model, and what of it is kept for the answer.
-const CONTEXT_WINDOW: u64 = 98_304;
-const OUTPUT_RESERVE: u64 = 8_192;
 
 /// The configured providers, first choice first; at least one.
 #[derive(Debug)]
@@ -65,14 +62,15 @@ impl Choice {
     }
 
     pub(crate) fn state(&self) -> ModelState {
+        let window = self.providers.first().map(|first| first.window());
         ModelState {
             models: self
                 .providers
                 .iter()
                 .map(|provider| full_name(provider.as_ref()))
                 .collect(),
-            context_window: CONTEXT_WINDOW,
-            output_reserve: OUTPUT_RESERVE,
+            context_window: window.map_or(0, |window| window.tokens),
+            output_reserve: window.map_or(0, |window| window.reserve),
             exchanges: self.providers.first().map_or(0, |first| first.exchanges()),
         }
     }
@@ -96,6 +94,10 @@ fn provider(entry: &str, script: Option<&str>, alone: bool) -> Result<Box<dyn Pr
     match split(entry) {
         ("rules", None | Some("rules-1")) => Ok(Box::new(Rules::new(alone))),
         ("rules", Some(model)) => Err(wrong(format!("`rules` has no model `{model}`, only rules-1"))),
+        ("local", Some("")) => Err(wrong(
+            "`local/` names no model; `local` alone takes the active one".into(),
+        )),
+        ("local", alias) => Ok(Box::new(Local::new(alias))),
         ("script", model) => {
             let file = script.map(PathBuf::from).ok_or_else(|| {
                 wrong("the engine `script` needs KEN_SCRIPT, the file that it replays".into())
@@ -107,7 +109,7 @@ fn provider(entry: &str, script: Option<&str>, alone: bool) -> Result<Box<dyn Pr
     }
 }
 
-const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: rules, script";
+const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: local, rules, script";
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +131,7 @@ mod tests {
             ("", "empty"),
             ("rules,,rules", "empty"),
             ("script", "KEN_SCRIPT"),
+            ("local/", "names no model"),
         ] {
             let error = Choice::read(list, None).err().unwrap();
             assert!(error.message.contains(part), "{list}: {error}");

@@ -3,6 +3,7 @@
 mod choice;
 mod filter;
 mod heard;
+mod local;
 mod pieces;
 mod provider;
 mod question;

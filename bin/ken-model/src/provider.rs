@@ -19,6 +19,14 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
 
     fn name(&self) -> &ModelName;
 
+    /// What a request and its answer may take together.
+    fn window(&self) -> Window {
+        Window {
+            tokens: 98_304,
+            reserve: 8_192,
+        }
+    }
+
     /// Past exchanges of a conversation that it makes use of, at most.
     fn exchanges(&self) -> u32 {
         100
@@ -26,6 +34,14 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
 
     /// Says its answer piece by piece, then how it ended. Dropping the future ends the call.
     fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>>;
+}
+
+/// In tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) tokens: u64,
+    /// What of it is kept for the answer.
+    pub(crate) reserve: u64,
 }
 
 /// Who is told what a provider says.

@@ -42,7 +42,7 @@ impl Rules {
     /// The whole answer, whatever of it has been said already.
     fn text(&self, request: &Generate) -> String {
         if request.purpose != Purpose::Agent {
-            return summary::of(request);
+            return summary::of(request, SUMMARY_BYTES);
         }
         let asked = question::last(request);
         if let Some(Message::ToolResult { .. }) = request.messages.last() {
@@ -55,18 +55,32 @@ impl Rules {
             .unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
     }
 
-    async fn say(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
-        let text = self.text(request);
-        let rest = after(&text, &request.prefix);
-        for piece in pieces(&rest) {
-            let delta = piece.to_owned();
-            ear.hear(Delta::Text { delta }).await?;
-        }
-        Ok(Said {
-            stop_reason: StopReason::Stop,
-            usage: estimate(request, estimated_tokens(&rest)),
-        })
+    async fn answer_all(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+        say(&self.text(request), request, ear).await
     }
+}
+
+/// The most that a summary has.
+const SUMMARY_BYTES: usize = 16 * 1024;
+
+/// Sums up a conversation in about so many tokens, for a model that cannot do it.
+pub(crate) async fn sum_up(request: &Generate, tokens: u64, ear: &dyn Ear) -> Result<Said, Error> {
+    let most =
+        usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
+    say(&summary::of(request, most), request, ear).await
+}
+
+/// Says what of a text has not been said yet.
+async fn say(text: &str, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+    let rest = after(text, &request.prefix);
+    for piece in pieces(&rest) {
+        let delta = piece.to_owned();
+        ear.hear(Delta::Text { delta }).await?;
+    }
+    Ok(Said {
+        stop_reason: StopReason::Stop,
+        usage: estimate(request, estimated_tokens(&rest)),
+    })
 }
 
 /// These begin sentences of the engine about itself; [`search`] takes none of them for knowledge.
@@ -88,7 +102,7 @@ impl Provider for Rules {
     }
 
     fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
-        Box::pin(self.say(request, ear))
+        Box::pin(self.answer_all(request, ear))
     }
 }
 

@@ -4,11 +4,11 @@ use ken_text::sentences;
 use ken_types::event::Message;
 use ken_types::ops::model::Generate;
 
-/// Of one sentence, and of the whole. The newest exchanges are kept when it does not hold all.
+/// Of one sentence.
 const SENTENCE_BYTES: usize = 240;
-const SUMMARY_BYTES: usize = 16 * 1024;
 
-pub(super) fn of(request: &Generate) -> String {
+/// In fewer than `most` bytes. The newest exchanges are kept when it does not hold all.
+pub(super) fn of(request: &Generate, most: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {
         match message {
@@ -19,7 +19,7 @@ pub(super) fn of(request: &Generate) -> String {
             Message::ToolResult { .. } => {}
         }
     }
-    let mut left = SUMMARY_BYTES;
+    let mut left = most;
     let fitting = lines.iter().rev().take_while(|line| {
         let fits = line.len() < left;
         left = left.saturating_sub(line.len() + 1);

@@ -1,0 +1,207 @@
+//! The provider `local`: a GPT-2 model on this machine, by `ken-textgen`. It goes on with plain text, and that is all it
+//! does: it calls no tools, and what does not fit into its few positions it does not see.
+
+mod process;
+mod prompt;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+use ken_types::event::{ModelName, Purpose, StopReason, Usage};
+use ken_types::ops::model::{Delta, Generate};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::provider::{Ear, Pending, Provider, Said, Window};
+use crate::rules;
+use process::{End, Line, Process};
+
+/// The most tokens of an answer: a quarter of GPT-2's positions.
+const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
+
+/// The positions of a model that cannot be looked at.
+const USUAL_POSITIONS: u64 = 1024;
+
+/// Tokens come faster than anybody reads, and each delta becomes a durable event.
+const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
+
+/// How long a process waits for the next text before its memory is given back.
+const IDLE: Duration = Duration::from_secs(120);
+
+#[derive(Debug)]
+pub(crate) struct Local {
+    name: ModelName,
+    /// None: what ken-textgen takes where none is named.
+    alias: Option<String>,
+    /// One text at a time: two would only share the memory's bandwidth.
+    turn: Semaphore,
+    idle: Arc<Mutex<Option<Process>>>,
+    window: OnceLock<Window>,
+}
+
+impl Local {
+    pub(crate) fn new(alias: Option<&str>) -> Local {
+        let name = ModelName {
+            provider: "local".into(),
+            id: alias.unwrap_or("default").into(),
+        };
+        Local {
+            name,
+            alias: alias.map(str::to_owned),
+            turn: Semaphore::new(1),
+            idle: Arc::default(),
+            window: OnceLock::new(),
+        }
+    }
+
+    async fn generate(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+        let turn = self.turn.acquire().await;
+        let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
+        let mut process = match take(&self.idle).and_then(Process::alive) {
+            Some(process) => process,
+            None => Process::start(self.alias.as_deref())?,
+        };
+        process.ask(&ask(request)).await;
+        // A process that is given up on, or that has failed, is dropped here and dies.
+        let said = listen(&mut process, request, ear).await?;
+        self.keep(process);
+        Ok(said)
+    }
+
+    fn keep(&self, process: Process) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        let idle = Arc::clone(&self.idle);
+        tokio::spawn(async move {
+            tokio::time::sleep(IDLE).await;
+            take(&idle);
+        });
+    }
+}
+
+fn take(idle: &Mutex<Option<Process>>) -> Option<Process> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl Provider for Local {
+    fn api(&self) -> &'static str {
+        "textgen"
+    }
+
+    fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// Its positions; looked up once.
+    fn window(&self) -> Window {
+        *self.window.get_or_init(|| {
+            let positions = process::positions(self.alias.as_deref()).unwrap_or_else(|error| {
+                tracing::warn!(
+                    model = self.name.id,
+                    hint = error.hint,
+                    "local: {}",
+                    error.message
+                );
+                USUAL_POSITIONS
+            });
+            Window {
+                tokens: positions,
+                reserve: MOST_TOKENS.min(positions / 4),
+            }
+        })
+    }
+
+    /// To go on with a text is not to sum it up: for compaction it is cut to first sentences, as the rules do it.
+    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
+        match request.purpose {
+            Purpose::Agent => Box::pin(self.generate(request, ear)),
+            Purpose::Compaction | Purpose::CompactionPrefix => {
+                let window = self.window();
+                let tokens = (window.tokens - window.reserve) / SUMMARY_SHARE;
+                Box::pin(rules::sum_up(request, tokens, ear))
+            }
+        }
+    }
+}
+
+/// What of the window a summary may take: the rest is for rules, sources and the exchanges after it.
+const SUMMARY_SHARE: u64 = 4;
+
+fn ask(request: &Generate) -> Value {
+    json!({
+        "prompt": prompt::of(request),
+        "stop": prompt::STOPS,
+        "max_new_tokens": MOST_TOKENS,
+        "sliding_window": true,
+        "stream": true,
+    })
+}
+
+/// Passes on what comes, a few pieces a second.
+async fn listen(process: &mut Process, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+    let mut speech = Speech {
+        ear,
+        begun: !request.prefix.is_empty(),
+        waiting: String::new(),
+        spoke: None,
+    };
+    loop {
+        match process.next().await? {
+            Line::Piece { delta } => speech.add(&delta).await?,
+            Line::Error { error } => return Err(error),
+            Line::End(end) => {
+                speech.speak().await?;
+                return match speech.begun {
+                    true => Ok(said(&end)),
+                    false => Err(Error::invalid("", "the model has nothing to say to this")),
+                };
+            }
+        }
+    }
+}
+
+fn said(end: &End) -> Said {
+    let (input, output) = (end.prompt_tokens, end.completion_tokens);
+    Said {
+        stop_reason: match end.stop_reason.as_str() {
+            "length" => StopReason::Length,
+            _ => StopReason::Stop,
+        },
+        usage: Usage {
+            input,
+            output,
+            total_tokens: input + output,
+            ..Usage::default()
+        },
+    }
+}
+
+/// An answer on its way to who hears it.
+struct Speech<'a> {
+    ear: &'a dyn Ear,
+    /// Whether anything but blanks has come, now or in an earlier life.
+    begun: bool,
+    waiting: String,
+    spoke: Option<Instant>,
+}
+
+impl Speech<'_> {
+    async fn add(&mut self, delta: &str) -> Result<(), Error> {
+        let delta = if self.begun { delta } else { delta.trim_start() };
+        self.begun |= !delta.is_empty();
+        self.waiting.push_str(delta);
+        match self.spoke {
+            Some(spoke) if spoke.elapsed() < BETWEEN_DELTAS => Ok(()),
+            _ => self.speak().await,
+        }
+    }
+
+    async fn speak(&mut self) -> Result<(), Error> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.spoke = Some(Instant::now());
+        let delta = std::mem::take(&mut self.waiting);
+        self.ear.hear(Delta::Text { delta }).await
+    }
+}

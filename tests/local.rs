@@ -1,0 +1,263 @@
+//! The provider `local`: turns that a model on this machine answers, over the real parts, with models made here.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../bin/ken-textgen/tests/support/mod.rs"]
+mod models;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ken_tests::{Builder, System, binary, until};
+use models::Folder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// A model that answers whatever it is asked by these tokens: each prompt ends with a colon.
+fn says(tokens: &[&str]) -> Folder {
+    let tokens: Vec<&[u8]> = std::iter::once(":")
+        .chain(tokens.iter().copied())
+        .map(str::as_bytes)
+        .collect();
+    let folder = Folder::script(&tokens);
+    std::fs::write(folder.file("generation_config.json"), r#"{"do_sample": false}"#).unwrap();
+    folder
+}
+
+fn system(models: &str, folder: &Path) -> System {
+    Builder::default()
+        .env("KEN_MODEL", models)
+        .env(
+            "MVLM_MODEL_DIRS",
+            &format!("tiny={},gone=/nowhere/model", folder.display()),
+        )
+        .start()
+}
+
+/// All events of a session's instance.
+fn events(system: &System, session: &str) -> Vec<Value> {
+    let page = system
+        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
+        .expect(200);
+    page.json().as_array().unwrap().clone()
+}
+
+fn of_type<'e>(events: &'e [Value], kind: &str) -> Vec<&'e Value> {
+    events.iter().filter(|event| event["type"] == kind).collect()
+}
+
+/// The processes that a process has started.
+fn children(pid: i32) -> Vec<i32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Gone, or dead and not yet waited for.
+fn is_gone(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ")
+        .next()
+        .is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn a_turn_is_answered_and_what_begins_another_speakers_words_is_not() {
+    let folder = says(&[" Hello", " there", ".", "\n", "User", " and more"]);
+    let system = system("local/tiny,rules", folder.path());
+    let session = system.session();
+    let answer = system.say(&session, "Who is it?").expect(200);
+    // "\nUser" alone is no beginning of another's words: the colon is missing.
+    let text = "Hello there.\nUser and more";
+    assert_eq!(answer.text("/result/text"), text);
+    assert_eq!(
+        answer.at("/result/model"),
+        json!({"provider": "local", "id": "tiny"})
+    );
+    assert!(answer.at("/result/usage/input").as_u64() > Some(0));
+    assert_eq!(answer.at("/result/usage/output"), 7);
+    let events = events(&system, &session);
+    let deltas = of_type(&events, "text_delta");
+    let said: Vec<&str> = deltas
+        .iter()
+        .map(|event| event["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(said.concat(), text);
+    assert_eq!(
+        system.say(&session, "And now?").expect(200).text("/result/text"),
+        text
+    );
+    assert_eq!(
+        children(system.pid("model")).len(),
+        1,
+        "the process is kept between two texts"
+    );
+    let info = system.call("model", "model.info", &[]);
+    assert_eq!(
+        (&info["context_window"], &info["output_reserve"]),
+        (&json!(32), &json!(8))
+    );
+}
+
+#[test]
+fn a_stop_sequence_ends_the_answer() {
+    let folder = says(&[" Hello", "\n", "Tool ", "next"]);
+    let filter = ask("local/tiny", folder.path(), &["Who is it?"]);
+    assert_eq!(filter[0]["text"], "Hello");
+    assert_eq!(filter[0]["stopReason"], "stop");
+}
+
+#[test]
+fn where_the_model_is_missing_the_rules_answer_and_the_reason_is_told() {
+    let folder = says(&["never"]);
+    let system = system("local/gone,rules", folder.path());
+    let session = system.session();
+    let answer = system.say(&session, "Who are you?").expect(200);
+    assert_eq!(answer.at("/result/model/provider"), "rules");
+    assert!(
+        answer
+            .text("/result/text")
+            .contains("No language model can be reached")
+    );
+    let events = events(&system, &session);
+    let turns = of_type(&events, "turn");
+    let reason = turns[0]["error"]["message"].as_str().unwrap();
+    assert!(
+        turns[0]["provider"] == "local" && reason.contains("/nowhere/model"),
+        "{reason}"
+    );
+}
+
+/// The line that ends a call.
+fn end(next: &mut impl FnMut() -> Value) -> Value {
+    std::iter::repeat_with(next)
+        .find(|line| line.get("item").is_none())
+        .unwrap()
+}
+
+#[test]
+fn a_cancelled_text_stops() {
+    let folder = says(&[" one", " two"]);
+    let system = system("local/tiny", folder.path());
+    let mut to = UnixStream::connect(system.socket("model")).unwrap();
+    let mut lines = BufReader::new(to.try_clone().unwrap()).lines();
+    let mut call = |id: u64| {
+        let args = json!({"system": "", "purpose": "agent", "messages":
+            [{"role": "user", "content": [{"type": "text", "text": "go"}], "timestamp": 0}]});
+        writeln!(to, "{}", json!({"id": id, "op": "model.generate", "args": args})).unwrap();
+        let mut to = to.try_clone().unwrap();
+        move || writeln!(to, "{}", json!({"id": id, "cancel": true})).unwrap()
+    };
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    call(1);
+    assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
+    let process = children(system.pid("model"))[0];
+    kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap(); // a text that never ends
+    let mut cancel = call(2);
+    assert_eq!(next()["item"]["type"], "start");
+    cancel();
+    assert_eq!(end(&mut next)["error"]["code"], "cancelled");
+    until("the process that was given up on dies", || is_gone(process));
+    call(3);
+    assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
+}
+
+#[test]
+fn it_dies_with_the_part_and_with_the_system_however_they_die() {
+    let folder = says(&[" one"]);
+    let mut system = system("local/tiny", folder.path());
+    let session = system.session();
+    let speaking = |system: &System| {
+        system.say(&session, "go").expect(200);
+        let pid = children(system.pid("model"))[0];
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        pid
+    };
+    let process = speaking(&system);
+    system.kill("model");
+    until("it dies with ken-model", || is_gone(process));
+    let process = speaking(&system);
+    system.down();
+    until("it dies with ken", || is_gone(process));
+    system.up();
+    system.say(&session, "go").expect(200);
+    let process = children(system.pid("model"))[0];
+    system.cut_power();
+    until("it ends when nobody is left to hear it", || is_gone(process));
+}
+
+/// Answers of the filter to these lines.
+fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
+    let mut child = Command::new(binary("ken-model"))
+        .env_clear()
+        .env("KEN_MODEL", models)
+        .env(
+            "MVLM_MODEL_DIRS",
+            format!("tiny={},gone=/nowhere/model", folder.display()),
+        )
+        .arg("--lines")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(lines.join("\n").as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_filter_asks_it_too_and_fails_over_with_the_reason() {
+    let folder = says(&[" one", " two"]);
+    let prefix = r#"{"messages":[{"role":"user","content":"go"}],"prefix":"one:"}"#;
+    let answers = ask(
+        "local/tiny",
+        folder.path(),
+        &["go", prefix, r#"{"model":"local/gone","messages":[]}"#],
+    );
+    assert_eq!(answers[0]["text"], "one two");
+    assert_eq!(answers[0]["model"], json!({"provider": "local", "id": "tiny"}));
+    assert_eq!(answers[1]["text"], " one two", "it goes on from what was said");
+    assert!(answers[2]["error"].is_object());
+    let over = ask("local/gone,local", folder.path(), &["go"]);
+    assert_eq!(
+        (&over[0]["text"], &over[0]["model"]["id"]),
+        (&json!("one two"), &json!("default"))
+    );
+    let failed = &over[0]["failed"][0];
+    assert_eq!(
+        (&failed["model"], &failed["error"]["code"]),
+        (&json!("local/gone"), &json!("not_found"))
+    );
+    assert!(
+        failed["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("/nowhere/model"),
+        "{failed}"
+    );
+    let unknown = ask("local/other", folder.path(), &["go"]);
+    assert_eq!(unknown[0]["error"]["hint"], "it has tiny, gone");
+}
+
+#[test]
+fn a_model_with_nothing_to_say_is_a_failure_that_says_so() {
+    let folder = says(&[" ", "\n", "User:"]);
+    let over = ask("local/tiny,rules", folder.path(), &["Who are you?"]);
+    assert_eq!(over[0]["model"]["provider"], "rules");
+    assert_eq!(
+        over[0]["failed"][0]["error"]["message"],
+        "the model has nothing to say to this"
+    );
+}
