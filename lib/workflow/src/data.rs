@@ -96,8 +96,11 @@ const RESERVED: [&str; 6] = [
     "is_coherent",
 ];
 
-/// A valid document as a value. Raw values are valid; deep ones were refused before.
+/// A valid document as a value. Raw values are valid; one that is nested too deep is nothing.
 pub(crate) fn value_of(raw: &str) -> Value {
+    if json::check_depth(raw.as_bytes(), MAX_DEPTH).is_err() {
+        return Value::Null;
+    }
     let mut reader = serde_json::Deserializer::from_str(raw);
     reader.disable_recursion_limit();
     serde::Deserialize::deserialize(&mut reader).unwrap_or_default()
@@ -142,7 +145,7 @@ impl<'de> Visitor<'de> for Fields {
 
 /// Appends a raw value in one line: blanks between its parts may be line feeds, texts hold none.
 pub(crate) fn push_flat(to: &mut String, raw: &str) {
-    if raw.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
+    if raw.as_bytes().contains(&b'\n') || raw.as_bytes().contains(&b'\r') {
         to.extend(
             raw.chars()
                 .map(|char| if matches!(char, '\n' | '\r') { ' ' } else { char }),

@@ -147,7 +147,7 @@ impl Process {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             let new = self.buffer.get(searched..).unwrap_or_default();
-            if let Some(place) = new.iter().position(|byte| *byte == b'\n') {
+            if let Some(place) = end_of_line(new) {
                 return Ok(Some(searched + place));
             }
             if self.buffer.len() > MAX_ANSWER {
@@ -179,6 +179,15 @@ impl Drop for Process {
         }
         self.errors.task.abort();
     }
+}
+
+/// Where the first line feed is, which is nearly always the last byte.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let (last, before) = bytes.split_last()?;
+    if before.contains(&b'\n') {
+        return before.iter().position(|byte| *byte == b'\n');
+    }
+    (*last == b'\n').then_some(before.len())
 }
 
 /// The answer to a line.

@@ -195,3 +195,126 @@ fn share(held: &[bool]) -> f64 {
         all => held.iter().filter(|held| **held).count() as f64 / all as f64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::protocol::Protocols;
+
+    fn quality(protocol: &str, input: &Value, answer: &Value) -> f64 {
+        let protocols = Protocols::shipped();
+        let answer = Answer::read(answer.to_string()).unwrap();
+        of(protocols.find(protocol).unwrap(), &input.to_string(), &answer)
+    }
+
+    /// The quality of an answer, and what it falls to when one field of it becomes something else.
+    #[track_caller]
+    fn falls(protocol: &str, input: &Value, answer: &Value, whole: f64, changes: &[(&str, Value, f64)]) {
+        assert_eq!(quality(protocol, input, answer), whole, "{answer}");
+        for (field, value, expected) in changes {
+            let mut changed = answer.clone();
+            changed[*field] = value.clone();
+            assert_eq!(quality(protocol, input, &changed), *expected, "{field}: {value}");
+        }
+    }
+
+    #[test]
+    fn reasoning() {
+        let input = json!({"facts": ["a"], "rules": [[["a"], "b"]]});
+        let answer = json!({
+            "reasoning_type": "deductive", "conclusions": ["b"], "confidence_scores": [1.0],
+            "reasoning_chain": [{}], "explanation": "", "facts": ["a"], "rules": [[["a"], "b"]],
+            "validation": {"is_valid": true, "issues": [], "confidence_score": 1.0}
+        });
+        let unsure = json!({"is_valid": true, "confidence_score": 0.4});
+        let invalid = json!({"is_valid": false, "confidence_score": 1.0});
+        falls(
+            "REP",
+            &input,
+            &answer,
+            1.0,
+            &[
+                ("explanation", Value::Null, 0.958),       // 7 of 8 fields
+                ("conclusions", json!(["b", "c"]), 0.833), // neither as many confidences nor as many steps
+                ("reasoning_type", json!("causal"), 0.917),
+                ("rules", json!([]), 0.917),
+                ("validation", unsure, 0.8),
+                ("validation", invalid, 0.667),
+            ],
+        );
+    }
+
+    #[test]
+    fn emotion() {
+        let input = json!({"user_input": "Great!"});
+        let joy = |end: usize| json!([{"emotion": "joy", "evidence": [{"start": 0, "end": end}]}]);
+        let answer = json!({
+            "emotional_state": "joy", "valence": "positive", "intensity": 0.5, "confidence": 0.7, "detected_emotions": joy(5),
+            "salience": 0.1, "valence_score": 0.5, "contextual_factors": {}, "explanation": ""
+        });
+        falls(
+            "ESL",
+            &input,
+            &answer,
+            0.9,
+            &[
+                ("detected_emotions", joy(7), 0.733),
+                ("emotional_state", json!("anger"), 0.733),
+                ("confidence", json!(0.1), 0.7),
+            ],
+        );
+    }
+
+    #[test]
+    fn verification() {
+        let input = json!({"rules": [[["a"], "b"], 7]});
+        let answer = json!({
+            "validation_status": "failure", "reason": "", "issues": [{"severity": "error"}], "warnings": [],
+            "total_rules": 2, "valid_rules": 1, "conflicts": [], "completeness": 0.5
+        });
+        falls(
+            "VVP",
+            &input,
+            &answer,
+            0.833,
+            &[
+                ("total_rules", json!(3), 0.722),
+                ("valid_rules", json!(5), 0.722),
+                ("validation_status", json!("success"), 0.722),
+            ],
+        );
+    }
+
+    #[test]
+    fn judgement_and_model() {
+        let answer = json!({
+            "scores": {"overall_compliance": 71.5}, "pass_fail_status": "FAIL", "violations": [], "recommendations": [],
+            "strengths": [], "evidence": [{"start": 0, "end": 4}]
+        });
+        falls(
+            "LAWS",
+            &json!({"text": "Text."}),
+            &answer,
+            1.0,
+            &[
+                ("pass_fail_status", json!("MAYBE"), 0.889),
+                ("evidence", json!([{"start": 3, "end": 9}]), 0.889),
+                ("scores", json!({"overall_compliance": 101}), 0.889),
+            ],
+        );
+        let answer = json!({"text": "Yes.", "model": {}, "usage": {}, "stopReason": "stop"});
+        falls(
+            "MODEL",
+            &json!({}),
+            &answer,
+            1.0,
+            &[
+                ("text", json!(" "), 0.667),
+                ("stopReason", json!("length"), 0.833),
+                ("stopReason", json!("error"), 0.667),
+            ],
+        );
+    }
+}
