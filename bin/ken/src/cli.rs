@@ -8,6 +8,8 @@ use ken_types::ops::kend::WaitFor;
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
+use crate::stream::Stream;
+
 /// Runs and looks after a system of ken. `ken X` is `ken-X`.
 #[derive(Debug, Parser)]
 #[command(name = "ken", version, after_help = "Manual: ken(1)")]
@@ -45,6 +47,10 @@ pub(crate) enum Command {
     Sessions(Sessions),
     /// The audit log of the cognitive server
     Audit(Audit),
+    /// What changes in the system: sessions, turns, runs, knowledge
+    Events(Events),
+    /// Append-only logs that any program may use: create, append, read, follow, close, rm, fork
+    Stream(Stream),
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
@@ -151,6 +157,19 @@ pub(crate) struct Verify {
     /// A record with this hash, noted earlier, has to be among them
     #[arg(long, value_name = "HASH")]
     pub(crate) holds: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// How many of the last events
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) lines: u32,
+    /// Go on with what comes, over restarts of the gateway
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 impl Cli {

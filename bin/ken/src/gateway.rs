@@ -7,14 +7,17 @@ use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::{Value, json};
-use ureq::http::Response;
+use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
 
 use crate::parts::{kend, to_args, typed};
+use crate::remote::Answer;
 
 /// A JSON answer is not larger than a page of a transcript can be.
 const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(5);
+/// A gateway that has not begun to answer after that is not going to: a long poll takes 30 s.
+const LONGEST: Duration = Duration::from_secs(90);
 
 pub(crate) struct Gateway {
     agent: Agent,
@@ -37,6 +40,7 @@ impl Gateway {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(LONGEST))
             .proxy(None);
         Ok(Gateway {
             agent: config.build().into(),
@@ -60,6 +64,34 @@ impl Gateway {
                 .send(body.to_string())
                 .map_err(|error| self.unreachable(&error))?,
         )
+    }
+
+    /// Any request and its answer, whatever the status. An error when there is none.
+    pub(crate) fn send(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{target}", self.url));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let wrong = |error| Error::invalid("", format!("not a request: {error}"));
+        let sent = match *method == Method::POST || *method == Method::PUT {
+            true => self.agent.run(request.body(body).map_err(wrong)?),
+            false => self.agent.run(request.body(()).map_err(wrong)?),
+        };
+        let (head, body) = sent.map_err(|error| self.unreachable(&error))?.into_parts();
+        let body = body.into_with_config().limit(ANSWER_BYTES).read_to_vec();
+        Ok(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: body.map_err(|error| self.unreachable(&error))?,
+        })
     }
 
     /// The lines of an answer as they come.

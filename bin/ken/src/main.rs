@@ -5,14 +5,17 @@ mod call;
 mod chat;
 mod cli;
 mod client;
+mod events;
 mod external;
 mod gateway;
 mod logs;
 mod output;
 mod parts;
 mod program;
+mod remote;
 mod sessions;
 mod status;
+mod stream;
 mod up;
 
 use std::process::ExitCode;
@@ -42,6 +45,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Restart(change) => parts::change(&cli.places()?, "parts.restart", change),
         Command::Call(call) => call::run(&cli.places()?, call),
         Command::Chat(chat) => chat::run(&cli.places()?, chat),
+        Command::Events(events) => events::run(&cli.places()?, events),
+        Command::Stream(stream) => stream::run(&cli.places()?, stream),
         Command::Sessions(sessions) => sessions::run(&cli.places()?, sessions),
         Command::Audit(Audit {
             command: AuditCommand::Verify(verify),

@@ -16,10 +16,13 @@ pub(crate) fn say(line: &str) -> Result<(), Error> {
 
 /// Prints a piece of text at once.
 pub(crate) fn put(text: &str) -> Result<(), Error> {
+    put_bytes(text.as_bytes())
+}
+
+/// Prints bytes at once.
+pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(closed)
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(closed)
 }
 
 /// Prints a value as one line of JSON.

@@ -1,0 +1,226 @@
+//! `ken stream append`: each line of standard input, in order, once.
+//!
+//! One thread reads lines while a request is on its way; what has gathered by then is the next request. Each carries
+//! the producer's next number, so that one which is made again because its answer was lost writes nothing twice.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use ken_types::id::Mint;
+use ken_types::{Error, json};
+use ureq::http::Method;
+
+use super::Append;
+use super::reader::is_json;
+use crate::remote::Remote;
+
+/// What one append may hold.
+const APPEND_BYTES: usize = 1024 * 1024;
+/// Lines that wait for the request before them.
+const LINES: usize = 1_024;
+
+pub(super) fn run(remote: &mut Remote<'_>, append: &Append) -> Result<(), Error> {
+    if stdin().is_terminal() {
+        let error = Error::invalid("-", "standard input is a terminal; lines are expected there");
+        return Err(error.hint("tail -f FILE | ken stream append NAME"));
+    }
+    let target = append.name.target();
+    let content_type = open(remote, append, &target)?;
+    let (sender, lines) = sync_channel(LINES);
+    // Not waited for: it may sit in a read of a pipe that nobody closes.
+    std::thread::spawn(move || read_lines(&sender));
+    let mut producer = Producer {
+        remote,
+        target,
+        is_json: is_json(&content_type),
+        content_type,
+        id: Mint::fresh()?.ulid(),
+        sequence: 0,
+    };
+    producer.append_all(&lines)?;
+    if append.close {
+        producer.close()?;
+    }
+    Ok(())
+}
+
+/// The stream's content type. It is made if it is not there.
+fn open(remote: &mut Remote<'_>, append: &Append, target: &str) -> Result<String, Error> {
+    match remote.call(&Method::HEAD, target, &[], &[]) {
+        Ok(found) => {
+            let own = found.header("content-type").unwrap_or("application/octet-stream");
+            Ok(append.form.asked().unwrap_or(own).to_owned())
+        }
+        Err(error) if error.code == ken_types::Code::NotFound => {
+            let content_type = append.form.content_type();
+            remote.call(&Method::PUT, target, &[("content-type", content_type)], &[])?;
+            Ok(content_type.to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A line with its end, or why there are no more.
+type Line = Result<Vec<u8>, Error>;
+
+fn read_lines(to: &SyncSender<Line>) {
+    let mut input = BufReader::with_capacity(64 * 1024, stdin());
+    for number in 1.. {
+        let mut line = Vec::new();
+        let limit = APPEND_BYTES as u64 + 1;
+        let line = match (&mut input).take(limit).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(bytes) if bytes as u64 == limit => {
+                let message = format!("line {number} has more than {APPEND_BYTES} bytes");
+                Err(Error::too_large(message))
+            }
+            Ok(_) => Ok(line),
+            Err(error) => Err(Error::invalid("-", format!("standard input: {error}"))),
+        };
+        let ends = line.is_err();
+        if to.send(line).is_err() || ends {
+            return;
+        }
+    }
+}
+
+struct Producer<'a, 'b> {
+    remote: &'a mut Remote<'b>,
+    target: String,
+    content_type: String,
+    is_json: bool,
+    id: String,
+    sequence: u64,
+}
+
+impl Producer<'_, '_> {
+    fn append_all(&mut self, lines: &Receiver<Line>) -> Result<(), Error> {
+        let mut number = 0;
+        let mut next = lines.recv().ok();
+        while let Some(line) = next.take() {
+            let mut batch = Batch::new(self.is_json);
+            let mut wrong = batch.add(line, &mut number).err();
+            while wrong.is_none() {
+                match lines.try_recv() {
+                    Ok(Ok(line)) if !batch.has_room(&line) => {
+                        next = Some(Ok(line));
+                        break;
+                    }
+                    Ok(line) => wrong = batch.add(line, &mut number).err(),
+                    Err(_) => break,
+                }
+            }
+            // What stood before a line that cannot be taken is appended all the same.
+            self.send(batch)?;
+            if let Some(wrong) = wrong {
+                return Err(wrong);
+            }
+            if next.is_none() {
+                next = lines.recv().ok();
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, batch: Batch) -> Result<(), Error> {
+        let Some(body) = batch.into_body() else {
+            return Ok(());
+        };
+        let sequence = self.sequence.to_string();
+        let headers = [
+            ("content-type", self.content_type.as_str()),
+            ("producer-id", self.id.as_str()),
+            ("producer-epoch", "0"),
+            ("producer-seq", sequence.as_str()),
+        ];
+        self.remote.call(&Method::POST, &self.target, &headers, &body)?;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        let closed = [("stream-closed", "true")];
+        self.remote
+            .call(&Method::POST, &self.target, &closed, &[])
+            .map(drop)
+    }
+}
+
+/// The lines of one append: JSON values in an array, anything else as it came.
+struct Batch {
+    is_json: bool,
+    body: Vec<u8>,
+}
+
+impl Batch {
+    fn new(is_json: bool) -> Batch {
+        Batch {
+            is_json,
+            body: Vec::new(),
+        }
+    }
+
+    fn has_room(&self, line: &[u8]) -> bool {
+        self.body.len() + line.len() + 2 <= APPEND_BYTES
+    }
+
+    fn add(&mut self, line: Line, number: &mut u64) -> Result<(), Error> {
+        let line = line?;
+        *number += 1;
+        if !self.is_json {
+            self.body.extend_from_slice(&line);
+            return Ok(());
+        }
+        let text = line.trim_ascii();
+        if text.is_empty() {
+            return Ok(());
+        }
+        json::parse(text, json::MAX_DEPTH).map_err(|error| Error {
+            message: format!("line {number}: {}", error.message),
+            ..error
+        })?;
+        self.body.push(if self.body.is_empty() { b'[' } else { b',' });
+        self.body.extend_from_slice(text);
+        Ok(())
+    }
+
+    /// Nothing if there is nothing to append.
+    fn into_body(mut self) -> Option<Vec<u8>> {
+        if self.body.is_empty() {
+            return None;
+        }
+        if self.is_json {
+            self.body.push(b']');
+        }
+        Some(self.body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(is_json: bool, lines: &[&str]) -> (Option<String>, Option<String>) {
+        let mut batch = Batch::new(is_json);
+        let mut number = 0;
+        let wrong = lines
+            .iter()
+            .find_map(|line| batch.add(Ok(line.as_bytes().to_vec()), &mut number).err());
+        let body = batch.into_body().map(|body| String::from_utf8(body).unwrap());
+        (body, wrong.map(|error| error.message))
+    }
+
+    #[test]
+    fn lines_of_text_stay_as_they_are_and_those_of_json_become_an_array() {
+        assert_eq!(batch(false, &["a\n", "\n", "b"]), (Some("a\n\nb".into()), None));
+        // An array is one message: the one around it is what the protocol takes apart.
+        assert_eq!(
+            batch(true, &["{\"n\":1}\n", " \n", "[1,2]\r\n", "3"]),
+            (Some("[{\"n\":1},[1,2],3]".into()), None)
+        );
+        assert_eq!(batch(true, &["\n"]), (None, None));
+        let (body, wrong) = batch(true, &["1\n", "{x\n", "2\n"]);
+        assert_eq!(body.as_deref(), Some("[1]"));
+        assert!(wrong.unwrap().starts_with("line 2: "));
+    }
+}

@@ -1,0 +1,72 @@
+//! The name of a stream.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+/// What stands below /streams/, checked as far as a request can be made of it; the gateway has the last word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name(String);
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Name, String> {
+        let path = text.strip_prefix("/streams/").unwrap_or(text);
+        let segments: Vec<&str> = path.split('/').collect();
+        // `.` and `..` are taken away by every client and proxy on the way.
+        let is_wrong = |segment: &&str| matches!(*segment, "" | "." | "..");
+        if segments.len() > 8 || segments.iter().any(is_wrong) {
+            return Err(String::from(
+                "1 to 8 segments like logs/server, none of them empty",
+            ));
+        }
+        Ok(Name(path.to_owned()))
+    }
+}
+
+impl Name {
+    /// Its path at the gateway, percent-encoded where it has to be (RFC 3986).
+    pub(crate) fn target(&self) -> String {
+        let mut target = String::from("/streams/");
+        for byte in self.0.bytes() {
+            match byte {
+                b'A'..=b'Z'
+                | b'a'..=b'z'
+                | b'0'..=b'9'
+                | b'-'
+                | b'.'
+                | b'_'
+                | b'~'
+                | b'/'
+                | b':'
+                | b'@'
+                | b'+'
+                | b'=' => {
+                    target.push(char::from(byte));
+                }
+                // A String takes whatever is written to it.
+                other => _ = write!(target, "%{other:02X}"),
+            }
+        }
+        target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (text, target) in [
+            ("logs/x", "/streams/logs/x"),
+            ("/streams/logs/x", "/streams/logs/x"),
+            ("a b?c%/ü", "/streams/a%20b%3Fc%25/%C3%BC"),
+        ] {
+            assert_eq!(text.parse::<Name>().unwrap().target(), target);
+        }
+        for bad in ["", "/x", "x/", "a//b", "a/../b", "1/2/3/4/5/6/7/8/9"] {
+            assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+}
