@@ -51,7 +51,7 @@ async fn steps(run: &Run) -> Result<Result<Value, Failure>, Error> {
     let (mut made, mut known) = (0, 0);
     for step in 1..=number("steps").unwrap_or_default() {
         let name = format!("s{step}");
-        if run.recorded().output(&name).is_some() {
+        if run.recorded().step(&name).is_some() {
             known += 1;
             continue;
         }

@@ -2,7 +2,8 @@
 //! whoever goes on with it reads.
 //!
 //! `attributes` of such an event: `{"step","state":"started","repeatable"}` before a step that is worth a record, and
-//! `{"step","state":"done","output"}` after each. `step` names one execution of a step within the run.
+//! `{"step","state":"done","output"}` or `{"step","state":"failed","error"}` after each. `step` names one execution of a
+//! step within the run.
 
 use ken_types::event::{Body, Failure, RunEvent};
 use ken_types::id::RunId;
@@ -24,17 +25,17 @@ const ENVELOPE_BYTES: usize = 4 * 1024;
 /// What has been recorded of a run by earlier holders.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded {
-    /// Steps that are done, with what they gave, in the order in which they ended.
-    pub done: Vec<(String, Value)>,
+    /// Steps that have ended, with what they gave or why they failed, in the order in which they ended.
+    pub ended: Vec<(String, Result<Value, Error>)>,
     /// Steps that were begun, are not known to have ended, and must not be done again.
     pub uncertain: Vec<String>,
 }
 
 impl Recorded {
-    /// What a step has given, if it is done.
-    pub fn output(&self, step: &str) -> Option<&Value> {
-        let found = self.done.iter().find(|(name, _)| name == step);
-        found.map(|(_, output)| output)
+    /// How a step has ended, if it has.
+    pub fn step(&self, step: &str) -> Option<&Result<Value, Error>> {
+        let found = self.ended.iter().find(|(name, _)| name == step);
+        found.map(|(_, ended)| ended)
     }
 
     /// How such a run has to end: nobody knows whether its open step has had its effect.
@@ -51,11 +52,19 @@ impl Recorded {
             Mark::Started { step, repeatable } if !repeatable => self.uncertain.push(step),
             Mark::Started { .. } => {}
             Mark::Done { step, output } => {
-                self.uncertain.retain(|open| *open != step);
+                self.close(&step);
                 // Done without its output: it was too long to be kept, and is made again.
-                self.done.extend(output.map(|output| (step, output)));
+                self.ended.extend(output.map(|output| (step, Ok(output))));
+            }
+            Mark::Failed { step, error } => {
+                self.close(&step);
+                self.ended.push((step, Err(error)));
             }
         }
+    }
+
+    fn close(&mut self, step: &str) {
+        self.uncertain.retain(|open| open != step);
     }
 }
 
@@ -75,6 +84,10 @@ enum Mark {
             deserialize_with = "present"
         )]
         output: Option<Value>,
+    },
+    Failed {
+        step: String,
+        error: Error,
     },
 }
 
@@ -162,6 +175,16 @@ impl Run {
         let whole = mark(Some(output.clone()));
         let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
         self.mark(message, if fits { whole } else { mark(None) }).await
+    }
+
+    /// Records that a step has failed.
+    pub async fn failed(&self, step: &str, error: &Error) -> Result<(), Error> {
+        let mark = Mark::Failed {
+            step: step.to_owned(),
+            error: error.clone(),
+        };
+        self.mark(format!("step {step} failed: {}", error.message), mark)
+            .await
     }
 
     /// A line for whoever watches.
@@ -285,11 +308,14 @@ mod tests {
             json!({"step": "b", "state": "done", "output": {"n": 1}}),
             json!({"step": "long", "state": "done"}),
             json!({"step": "c", "state": "started", "repeatable": true}),
+            json!({"step": "f", "state": "started", "repeatable": false}),
+            json!({"step": "f", "state": "failed", "error": {"code": "deadline", "message": "late"}}),
             json!({"other": 1}),
         ]);
-        assert_eq!(recorded.output("a"), Some(&Value::Null));
-        assert_eq!(recorded.output("b"), Some(&json!({"n": 1})));
-        assert_eq!((recorded.output("long"), recorded.output("c")), (None, None));
+        assert_eq!(recorded.step("a"), Some(&Ok(Value::Null)));
+        assert_eq!(recorded.step("b"), Some(&Ok(json!({"n": 1}))));
+        assert_eq!((recorded.step("long"), recorded.step("c")), (None, None));
+        assert_eq!(recorded.step("f"), Some(&Err(Error::deadline("late"))));
         assert_eq!(recorded.interruption(), None);
         let open = folded(&[json!({"step": "d", "state": "started", "repeatable": false})]);
         assert_eq!(open.interruption().unwrap().name, "Interrupted");
