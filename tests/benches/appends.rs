@@ -39,24 +39,28 @@ fn main() {
         "the disk's own",
     );
     title("streams of other programs");
-    let system = Builder::default()
-        .config("[limits]\nconnections = 4096\nheld_connections = 2048\n")
-        .start();
+    // Each on a system of its own, so that what one leaves in memory is not counted by the next.
     if wants("appends") {
-        appends(&system);
+        appends(&system());
     }
     if wants("large") {
-        large(&system, disk);
+        large(&system(), disk);
     }
     if wants("reads") {
-        reads(&system);
+        reads(&system());
     }
     if wants("readers") {
-        readers(&system);
+        readers(&system());
     }
     if wants("stalled") {
-        stalled(&system);
+        stalled(&system());
     }
+}
+
+fn system() -> System {
+    Builder::default()
+        .config("[limits]\nconnections = 4096\nheld_connections = 2048\n")
+        .start()
 }
 
 fn megabytes(rate: f64) -> String {
@@ -266,6 +270,57 @@ fn private(system: &System) -> u64 {
     private_kib(system.pid("gateway")) + private_kib(system.pid("store"))
 }
 
+/// What the machine itself takes to tell a thousand: one thread writes as many bytes to each socket, another reads.
+fn fan_out_floor() -> Samples {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let begun = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let reading = std::thread::spawn(move || {
+        runtime.block_on(async move {
+            let tasks: Vec<_> = (0..READERS)
+                .map(|_| tokio::spawn(read_bare_times(address, begun)))
+                .collect();
+            let mut delays = Vec::new();
+            for task in tasks {
+                delays.extend(task.await.expect("a reader"));
+            }
+            delays
+        })
+    });
+    let mut sockets: Vec<TcpStream> = (0..READERS)
+        .map(|_| listener.accept().expect("a reader").0)
+        .collect();
+    for _ in 0..100 {
+        let mut frame = [0; FRAME];
+        frame[..16].copy_from_slice(&begun.elapsed().as_nanos().to_be_bytes());
+        for socket in &mut sockets {
+            socket.write_all(&frame).expect("a write");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(sockets);
+    Samples::of(reading.join().expect("the readers"))
+}
+
+/// As long as the frames of one entry of the readers' stream are.
+const FRAME: usize = 155;
+
+async fn read_bare_times(address: SocketAddr, begun: Instant) -> Vec<Duration> {
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
+    let mut delays = Vec::new();
+    let mut frame = [0; FRAME];
+    while stream.read_exact(&mut frame).await.is_ok() {
+        let sent = u128::from_be_bytes(frame[..16].try_into().expect("16 bytes"));
+        let sent = Duration::from_nanos(u64::try_from(sent).expect("a time"));
+        delays.push(begun.elapsed().saturating_sub(sent));
+    }
+    delays
+}
+
 /// A thousand readers of one stream that grows a hundred times a second; each entry is the time at which it was sent.
 fn readers(system: &System) {
     let target = "/streams/bench/readers";
@@ -314,7 +369,14 @@ fn readers(system: &System) {
         "{READERS} readers, {:.0} appends/s: delay",
         count as f64 / took.as_secs_f64()
     );
-    row(&what, &delays.text(), "goal: median 5 ms");
+    let floor = fan_out_floor();
+    row(
+        &format!("{READERS} bare sockets, 100/s: delay"),
+        &floor.text(),
+        "the machine's own",
+    );
+    let ratio = delays.median().as_secs_f64() / floor.median().as_secs_f64();
+    row(&what, &delays.text(), &format!("{ratio:.1} x; goal: median 5 ms"));
     let what = format!("{READERS} readers: private in gateway and store");
     row(&what, &format!("{:.1} MB", memory as f64 / 1024.0), "goal: 60 MB");
 }

@@ -14,6 +14,7 @@ use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use ken_types::ops::streams::{Lifetime, media_type};
 use ken_types::{Code, Error, Offset};
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
 
 use crate::agents::instance;
 use crate::gateway::{CALL, Gateway};
@@ -21,6 +22,8 @@ use crate::sse;
 
 /// How long a long poll gathers from its first event on.
 const GATHER_MS: u64 = 20;
+/// Between tries while the store restarts.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 /// Cursors count intervals of so many seconds from 2024-10-09T00:00:00Z.
 const CURSOR_SECONDS: u64 = 20;
 const CURSOR_EPOCH: u64 = 1_728_432_000;
@@ -357,16 +360,13 @@ async fn long_poll(
 ) -> Result<Response, Failure> {
     let _held = request.hold()?;
     let mut shutdown = request.shutdown();
-    let first = reading.first(subject);
-    let waiting = ReadStream {
-        wait_ms: LONG_POLL_MS,
-        gather_ms: GATHER_MS,
-        ..first.clone()
-    };
-    let page = tokio::select! {
-        page = page(gateway, subject, &waiting) => page?,
-        () = shutdown.requested() => page(gateway, subject, &first).await?,
-    };
+    let mut page = page(gateway, subject, &reading.first(subject)).await?;
+    if page.is_empty() && !page.closed {
+        tokio::select! {
+            waited = wait(gateway, subject, &page) => page = waited?.unwrap_or(page),
+            () = shutdown.requested() => {}
+        }
+    }
     let place = Place::of(subject, &page);
     let response = match page.is_empty() {
         true => Response::empty(204),
@@ -375,6 +375,31 @@ async fn long_poll(
     place
         .put(response)?
         .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
+}
+
+/// Waits for what comes after a page. A store that restarts meanwhile, however often, only makes it come later.
+async fn wait(
+    gateway: &Gateway,
+    subject: &Subject,
+    after: &StreamPage,
+) -> Result<Option<StreamPage>, Failure> {
+    let until = Instant::now() + Duration::from_millis(LONG_POLL_MS);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let args = ReadStream {
+            stream: subject.name.clone(),
+            offset: Offset::After(after.next),
+            id: Some(after.id),
+            wait_ms: u64::try_from(left.as_millis()).unwrap_or(LONG_POLL_MS),
+            gather_ms: GATHER_MS,
+            ..ReadStream::default()
+        };
+        match page(gateway, subject, &args).await {
+            Err(_) if left.is_zero() => return Ok(None),
+            Err(error) if error.error().code == Code::Unavailable => sleep(PAUSE).await,
+            answered => return answered.map(Some),
+        }
+    }
 }
 
 /// Where to read on, and whether that is the end.

@@ -15,13 +15,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::gateway::Gateway;
-use crate::read::{Form, Kind, Reading, Subject, body, next_cursor, page};
+use crate::read::{Form, Kind, PAUSE, Reading, Subject, body, next_cursor, page};
 use crate::tail::{Followed, Newest, Piece};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
-/// Between tries while the store restarts.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers with the stream. The first page is read here, so that a stream which is not there is a 404.
 pub(crate) async fn open(

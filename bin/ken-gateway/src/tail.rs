@@ -12,13 +12,11 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::gateway::CALL;
-use crate::read::{Form, Subject, next_cursor};
+use crate::read::{Form, PAUSE, Subject, next_cursor};
 use crate::sse::{Place, data_frame};
 
 /// One read waits so long; then it is made again.
 const WAIT_MS: u64 = 300_000;
-/// Between tries while the store restarts.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// The end of a stream, and what was last appended to it.
 #[derive(Debug)]

@@ -137,12 +137,14 @@ fn keep_producer(connection: &Connection, stream: i64, producer: &Producer) -> D
 
 /// Writes entries at the end; the row of the stream is the caller's to update.
 pub(super) fn insert(connection: &Connection, stream: &mut Public, payload: &Payload) -> Done<()> {
-    let mut insert = connection.prepare_cached("INSERT INTO appends (place, body) VALUES (?1, ?2)")?;
+    let mut insert = connection.prepare_cached("INSERT INTO appends (body) VALUES (?1)")?;
+    let mut put = connection.prepare_cached("INSERT INTO places (place, append) VALUES (?1, ?2)")?;
     let mut write = |body: &[u8]| -> Done<()> {
         if stream.entries >= MOST {
             return Err(Error::too_large(format!("the stream {} is full", stream.name)).into());
         }
-        insert.execute(params![place(stream.id, stream.entries), body])?;
+        insert.execute([body])?;
+        put.execute([place(stream.id, stream.entries), connection.last_insert_rowid()])?;
         stream.entries += 1;
         Ok(())
     };
@@ -187,7 +189,8 @@ pub(super) fn one(connection: &Connection, stream: &Public, number: u64) -> Done
 /// Deletes some entries of a stream that nobody reads any more. True when there may be more.
 pub(super) fn delete_slice(connection: &Connection, stream: i64, most: usize, most_bytes: i64) -> Done<bool> {
     let (from, to) = (place(stream, 0), place(stream + 1, 0));
-    let sql = "SELECT place, length(body) AS size FROM appends WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3";
+    let sql = "SELECT place, length(body) AS size FROM places CROSS JOIN appends USING (append)
+               WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3";
     let sized = all(connection, sql, params![from, to, rows(most)], |row| {
         Ok((row.get::<_, i64>("place")?, row.get::<_, i64>("size")?))
     })?;
@@ -200,10 +203,13 @@ pub(super) fn delete_slice(connection: &Connection, stream: i64, most: usize, mo
     let Some((last, _)) = sized.iter().take_while(within).last() else {
         return Ok(false);
     };
+    let sql =
+        "DELETE FROM appends WHERE append IN (SELECT append FROM places WHERE place >= ?1 AND place <= ?2)";
+    run(connection, sql, [from, *last])?;
     run(
         connection,
-        "DELETE FROM appends WHERE place >= ?1 AND place <= ?2",
-        params![from, last],
+        "DELETE FROM places WHERE place >= ?1 AND place <= ?2",
+        [from, *last],
     )?;
     Ok(true)
 }

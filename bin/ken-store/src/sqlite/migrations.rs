@@ -222,10 +222,15 @@ CREATE TABLE public_streams (
 CREATE INDEX public_by_end ON public_streams (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX public_removed ON public_streams (stream) WHERE name IS NULL;
 
--- As entries, for any bytes.
+-- What was appended lies in the order in which it came, whatever stream it is of: an append then writes the last page
+-- of the table, not one of each stream. places has, as entries has, stream << 32 | number, and the row that lies there.
 CREATE TABLE appends (
-  place INTEGER PRIMARY KEY,
-  body  BLOB NOT NULL
+  append INTEGER PRIMARY KEY,
+  body   BLOB NOT NULL
+) STRICT;
+CREATE TABLE places (
+  place  INTEGER PRIMARY KEY,
+  append INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE producers (

@@ -19,9 +19,10 @@ use crate::backend::{Change, Effect, NewEntries};
 pub(super) const AGENT: &str = "agents/orchestrator/";
 /// A stream holds fewer entries than this, and there are fewer streams than half of it.
 pub(super) const MOST: u64 = (1 << 32) - 1;
-/// The tables of entries: JSON of agents and runs, bytes of the streams below `streams/`. They have the same form.
+/// The entries from one place to before another: JSON of agents and runs, bytes of the streams below `streams/`.
 const ENTRIES: &str = "SELECT body FROM entries WHERE place >= ?1 AND place < ?2 ORDER BY place";
-pub(super) const APPENDS: &str = "SELECT body FROM appends WHERE place >= ?1 AND place < ?2 ORDER BY place";
+pub(super) const APPENDS: &str = "SELECT body FROM places CROSS JOIN appends USING (append)
+                                  WHERE place >= ?1 AND place < ?2 ORDER BY place";
 
 /// A stream as it stands in this transaction.
 #[derive(Debug, Clone)]
@@ -160,7 +161,7 @@ fn text(body: &[u8]) -> Done<&str> {
     std::str::from_utf8(body).map_err(|error| Fault::Sql(rusqlite::Error::Utf8Error(0, error)))
 }
 
-/// As [`scan`], over either table. False when `see` had enough.
+/// As [`scan`], over either kind of entries. False when `see` had enough.
 pub(super) fn scan_table(
     connection: &Connection,
     sql: &str,

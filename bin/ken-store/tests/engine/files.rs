@@ -56,7 +56,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     let log = kit.log("tui-1").await;
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    for table in ["public_streams", "appends", "producers", "calls"] {
+    for table in ["public_streams", "places", "appends", "producers", "calls"] {
         raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
     }
     raw.pragma_update(None, "user_version", 2).unwrap();

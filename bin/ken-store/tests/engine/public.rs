@@ -606,7 +606,7 @@ impl Both {
             self.pass(10).await;
         }
         let file = rusqlite::Connection::open(self.kit.file()).unwrap();
-        for table in ["public_streams", "appends", "producers"] {
+        for table in ["public_streams", "places", "appends", "producers"] {
             let sql = format!("SELECT count(*) FROM {table}");
             let left: i64 = file.query_row(&sql, [], |row| row.get(0)).unwrap();
             assert_eq!(left, 0, "{table}");
