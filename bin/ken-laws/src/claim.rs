@@ -58,10 +58,12 @@ impl Claim {
             question: sentence.ending == Ending::Question,
             ..Claim::default()
         };
+        let mut last = 0;
         for (index, token) in tokens.iter().enumerate() {
             claim.flags |= token.flags;
             claim.marks |= token.marks;
-            claim.doubled |= index > 0 && before(tokens, index).hash == token.hash;
+            claim.doubled |= token.hash == last;
+            last = token.hash;
             match token.kind {
                 Kind::Word => {
                     claim.place(index, token);
@@ -138,9 +140,11 @@ impl Claim {
         self.because |= token.hash == BECAUSE;
         self.either |= token.hash == OR;
         self.passive |= token.is(lex::BE) && at(tokens, index + 1).is(lex::VERB_PAST);
-        self.hedges += u32::from(token.is(list("hedge") | list("soft")) && !token.has(QUOTED | CAPITAL));
-        self.change |= token.is(list("change"));
-        self.markers += u32::from(token.is(list("marker")));
+        self.hedges += u32::from(
+            token.is(const { list("hedge") } | const { list("soft") }) && !token.has(QUOTED | CAPITAL),
+        );
+        self.change |= token.is(const { list("change") });
+        self.markers += u32::from(token.is(const { list("marker") }));
         if token.is(lex::NUMERAL) && token.hash != ONE {
             self.numbers += 1;
         }

@@ -21,7 +21,11 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
         .features
         .get(view.index)
         .is_some_and(|features| features & (1 << VAGUE) != 0);
-    if !shown && claim.numbers == 0 && !claim.question && claim.any(list("vague") | list("amount")) {
+    if !shown
+        && claim.numbers == 0
+        && !claim.question
+        && claim.any(const { list("vague") } | const { list("amount") })
+    {
         for index in (0..view.tokens.len()).filter(|&index| is_vague(view, index)) {
             view.find(findings, VAGUE, index, index);
         }
@@ -74,12 +78,13 @@ fn is_vague(view: &View<'_>, index: usize) -> bool {
         return false;
     }
     let condition = matches!(last.hash, AS | SO | HOW | IF | TOO | NOT);
-    let in_instruction = view.claim.instruction && token.is(list("vague")) && !condition;
+    let in_instruction = view.claim.instruction && token.is(const { list("vague") }) && !condition;
     let near = view
         .tokens
         .get(index.saturating_sub(4)..(index + 4).min(view.tokens.len()))
         .unwrap_or_default();
-    in_instruction || token.is(list("amount")) && near.iter().any(|token| token.is(list("change")))
+    in_instruction
+        || token.is(const { list("amount") }) && near.iter().any(|token| token.is(const { list("change") }))
 }
 
 const AS: u64 = hash(b"as");

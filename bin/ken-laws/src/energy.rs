@@ -18,7 +18,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
             view.find(findings, DOUBLED, index - 1, index);
         }
     }
-    if view.claim.any(list("filler")) {
+    if view.claim.any(const { list("filler") }) {
         examine_fillers(view, findings);
     }
     if view.claim.markers >= MARKER_RUN {
@@ -44,7 +44,7 @@ fn examine_fillers(view: &View<'_>, findings: &mut Findings) {
     let is_filler = |index: usize| {
         let token = at(view.tokens, index);
         let rather_than = token.hash == RATHER && at(view.tokens, index + 1).hash == THAN;
-        token.is(list("filler")) && !token.has(QUOTED) && !rather_than
+        token.is(const { list("filler") }) && !token.has(QUOTED) && !rather_than
     };
     let mut fillers = (0..view.tokens.len()).filter(|&index| is_filler(index));
     let (Some(first), Some(second)) = (fillers.next(), fillers.next()) else {
@@ -68,7 +68,7 @@ const THAN: u64 = hash(b"than");
 fn examine_markers(view: &View<'_>, findings: &mut Findings) {
     let (mut first, mut last, mut count) = (0, 0, 0);
     for (index, token) in view.tokens.iter().enumerate() {
-        if token.is(list("marker")) {
+        if token.is(const { list("marker") }) {
             first = if count == 0 { index } else { first };
             last = index;
             count += 1;
@@ -96,11 +96,33 @@ pub(crate) struct Subjects {
     ends: Vec<usize>,
     /// For each of four minimal hashes, and for all stems together, the last sentence that had it, plus one.
     buckets: Table<u32>,
-    /// Whether the sentence is negative.
-    negative: Vec<bool>,
-    numbers: Vec<u64>,
-    /// All words in their order.
-    wholes: Vec<u64>,
+    said: Vec<Said>,
+}
+
+/// What two sentences must share beside their words to say the same.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Said {
+    negative: bool,
+    /// The numbers, in any order.
+    numbers: u64,
+    /// All words, in their order.
+    whole: u64,
+}
+
+impl Said {
+    fn add(&mut self, token: &Token, stems: &mut Vec<u64>) {
+        if token.kind == Kind::Mark {
+            return;
+        }
+        self.whole = (self.whole.rotate_left(7) ^ token.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.negative ^= token.is(lex::NEGATION);
+        if token.kind == Kind::Number {
+            self.numbers = self.numbers.wrapping_add(token.hash);
+        }
+        if token.is_content() || token.kind == Kind::Number {
+            stems.push(token.stem);
+        }
+    }
 }
 
 /// Of four, at least one minimal hash of two sets is equal with a probability of 0.99 when 7 of 10 elements are shared
@@ -114,9 +136,7 @@ impl Subjects {
     pub(crate) fn clear(&mut self) {
         self.stems.clear();
         self.ends.clear();
-        self.negative.clear();
-        self.numbers.clear();
-        self.wholes.clear();
+        self.said.clear();
         self.buckets.clear();
     }
 
@@ -134,25 +154,14 @@ impl Subjects {
     /// Takes the next sentence, and finds it when an earlier one said the same.
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
         let start = self.stems.len();
-        let said = view
-            .tokens
-            .iter()
-            .filter(|token| token.is_content() || token.kind == Kind::Number);
-        self.stems.extend(said.map(|token| token.stem));
+        let mut said = Said::default();
+        for token in view.tokens {
+            said.add(token, &mut self.stems);
+        }
         let end = start + self.sort_from(start);
         self.stems.truncate(end);
         self.ends.push(end);
-        self.negative
-            .push(view.tokens.iter().filter(|token| token.is(lex::NEGATION)).count() % 2 == 1);
-        self.numbers.push(
-            view.tokens
-                .iter()
-                .filter(|token| token.kind == Kind::Number)
-                .fold(0, |sum: u64, token| sum.wrapping_add(token.hash)),
-        );
-        let words = view.tokens.iter().filter(|token| token.kind != Kind::Mark);
-        self.wholes
-            .push(words.fold(0, |key, token| lex::join(key, token.hash)));
+        self.said.push(said);
         // "Wait here." may have to be said twice; a statement need not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
         let fewest = if states { 1 } else { FEWEST_STEMS };
@@ -208,10 +217,11 @@ impl Subjects {
         let (left, right) = (self.of(earlier), self.of(sentence));
         let shared = shared(left, right);
         let all = left.len() + right.len() - shared;
-        self.negative.get(earlier) == self.negative.get(sentence)
-            && self.numbers.get(earlier) == self.numbers.get(sentence)
-            && (self.wholes.get(earlier) == self.wholes.get(sentence)
-                || shared >= FEWEST_STEMS && shared * 100 >= all * ALIKE)
+        let (Some(before), Some(now)) = (self.said.get(earlier), self.said.get(sentence)) else {
+            return false;
+        };
+        let same_sense = before.negative == now.negative && before.numbers == now.numbers;
+        same_sense && (before.whole == now.whole || shared >= FEWEST_STEMS && shared * 100 >= all * ALIKE)
     }
 }
 

@@ -164,19 +164,26 @@ pub(crate) const fn join(first: u64, second: u64) -> u64 {
     finish(first.rotate_left(23) ^ second)
 }
 
-/// The hash of a word in lower case.
-pub(crate) const fn hash(word: &[u8]) -> u64 {
-    hash_range(word, 0, word.len())
-}
+/// The bit that tells a capital ASCII letter from a small one, in eight bytes. Digits and the apostrophe have it anyway.
+const SMALL: u64 = 0x2020_2020_2020_2020;
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-const fn hash_range(bytes: &[u8], start: usize, end: usize) -> u64 {
-    let mut hash = SEED;
-    let mut index = start;
-    while index < end {
-        hash = step(hash, bytes[index]);
-        index += 1;
+/// The hash of a word, in capitals or small ASCII letters alike; other letters must be small. Eight bytes at a time.
+pub(crate) const fn hash(word: &[u8]) -> u64 {
+    let mut hash = SEED ^ (word.len() as u64).wrapping_mul(ODD);
+    let mut rest = word;
+    while let Some((eight, more)) = rest.split_first_chunk::<8>() {
+        hash = (hash ^ (u64::from_le_bytes(*eight) | SMALL))
+            .wrapping_mul(ODD)
+            .rotate_left(27);
+        rest = more;
     }
-    finish(hash)
+    let mut last = 0;
+    while let Some((byte, more)) = rest.split_first() {
+        last = last << 8 | *byte as u64;
+        rest = more;
+    }
+    finish((hash ^ (last | SMALL)).wrapping_mul(ODD))
 }
 
 /// The stem that all forms of an irregular verb share.
@@ -211,10 +218,11 @@ pub(crate) const fn stem(word: &[u8]) -> u64 {
     };
     let mut index = 0;
     while index < word.len() {
-        stem.bytes[index] = word[index];
+        stem.bytes[index] = word[index].to_ascii_lowercase();
         index += 1;
     }
-    hash_range(&stem.inflected_off().bytes, 0, stem.inflected_off().length)
+    let stem = stem.inflected_off();
+    hash(stem.bytes.split_at(stem.length).0)
 }
 
 #[derive(Clone, Copy)]

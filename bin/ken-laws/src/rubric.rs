@@ -515,7 +515,18 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// The bits of a law's violations in a set of features.
-pub(crate) const fn violations_of(law: Law) -> u64 {
+pub(crate) fn violations_of(law: Law) -> u64 {
+    const OF: [u64; 5] = [
+        collect_violations(Law::Architecture),
+        collect_violations(Law::Governance),
+        collect_violations(Law::Truth),
+        collect_violations(Law::Energy),
+        collect_violations(Law::Determinism),
+    ];
+    OF[law as usize]
+}
+
+const fn collect_violations(law: Law) -> u64 {
     let (mut index, mut set) = (0, 0);
     while index < FEATURES.len() {
         if FEATURES[index].law as u8 == law as u8 && matches!(FEATURES[index].effect, Effect::Violation) {

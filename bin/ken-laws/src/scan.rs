@@ -114,6 +114,8 @@ struct Scanner<'a> {
     /// The token after an opening quotation mark, and the mark that closes it.
     quote: Option<(usize, char)>,
     in_code: bool,
+    /// Room for a word in lower case.
+    lower: String,
 }
 
 /// What a byte can begin.
@@ -165,6 +167,7 @@ impl<'a> Scanner<'a> {
             heading: false,
             quote: None,
             in_code: false,
+            lower: String::new(),
         }
     }
 
@@ -207,40 +210,54 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Most words are plain: ASCII letters and digits, read and hashed where they stand.
     fn word(&mut self) {
         let start = self.at;
-        let mut word = Spelling::new();
-        let mut apostrophe = false;
-        while let Some(&byte) = self.bytes.get(self.at) {
+        let mut case = Case::default();
+        let is_plain = loop {
+            let byte = self.byte(self.at);
             match class(byte) {
-                Class::Letter | Class::Digit => {
-                    word.push(byte);
-                    self.at += 1;
-                }
-                Class::High => {
-                    let char = self.char_at(self.at);
-                    let joins = char == '\u{2019}' && self.letter_follows(self.at + char.len_utf8());
-                    if !joins && !is_letter(char) {
-                        break;
-                    }
-                    apostrophe |= joins;
-                    word.push_char(if joins { '\'' } else { char });
-                    self.at += char.len_utf8();
-                }
-                Class::Mark if byte == b'\'' && self.letter_follows(self.at + 1) => {
-                    apostrophe = true;
-                    word.push(byte);
-                    self.at += 1;
-                }
-                _ => break,
+                Class::Letter | Class::Digit => case.add_byte(byte),
+                Class::High => break false,
+                Class::Mark => break byte != b'\'' || !self.letter_follows(self.at + 1),
+                Class::Blank | Class::Line => break true,
             }
+            self.at += 1;
+        };
+        if !is_plain {
+            return self.odd_word(start);
         }
         if self.byte(self.at) == b':' && self.bytes.get(self.at..self.at + 3) == Some(b"://") {
             return self.address(start);
         }
-        if !(apostrophe && self.contraction(start)) {
-            self.push_word(start, self.at, &word);
+        let word = self.bytes.get(start..self.at).unwrap_or_default();
+        self.push_word(start, self.at, word, case);
+    }
+
+    /// A word with an apostrophe or with letters beyond ASCII.
+    fn odd_word(&mut self, start: usize) {
+        self.at = start;
+        let mut word = std::mem::take(&mut self.lower);
+        word.clear();
+        let mut case = Case::default();
+        let mut apostrophe = false;
+        loop {
+            let char = self.char_at(self.at);
+            let joins = matches!(char, '\'' | '\u{2019}') && self.letter_follows(self.at + char.len_utf8());
+            if !joins && !is_letter(char) {
+                break;
+            }
+            apostrophe |= joins;
+            case.add(char);
+            word.extend(if joins { '\'' } else { char }.to_lowercase());
+            self.at += char.len_utf8();
         }
+        if self.at == start {
+            self.mark(self.char_at(start)); // a character that only looked like a letter
+        } else if !(apostrophe && self.contraction(start)) {
+            self.push_word(start, self.at, word.as_bytes(), case);
+        }
+        self.lower = word;
     }
 
     fn letter_follows(&self, at: usize) -> bool {
@@ -260,25 +277,38 @@ impl<'a> Scanner<'a> {
             return false;
         };
         let (middle, end) = (start + parts.stem, self.at);
-        self.push_word(start, middle, &Spelling::of(parts.first(word)));
-        self.push_word(middle, end, &Spelling::of(parts.second));
+        for (start, end, word) in [(start, middle, parts.first(word)), (middle, end, parts.second)] {
+            let mut case = Case::default();
+            word.chars().for_each(|char| case.add(char));
+            self.push_word(start, end, word.as_bytes(), case);
+        }
         true
     }
 
-    fn push_word(&mut self, start: usize, end: usize, word: &Spelling) {
-        let hash = word.hash();
+    /// `word` is what the table knows it as, in any case.
+    fn push_word(&mut self, start: usize, end: usize, word: &[u8], case: Case) {
+        let hash = lexicon::hash(word);
         let entry = LEXICON.look_up(hash);
-        self.push(start, end, hash, Kind::Word);
-        if let Some(token) = self.scan.tokens.last_mut() {
-            token.learn(entry);
-            token.marks = word.marks();
-            if entry.stem == 0 {
-                token.stem = word.stem(hash);
-                token.stem_phrase = LEXICON.look_up(!token.stem).phrase;
-            } else {
-                token.stem = entry.stem;
+        let (stem, stem_phrase) = match entry.stem {
+            0 if word.len() > 2 => {
+                let stem = lexicon::stem(word);
+                (stem, LEXICON.look_up(!stem).phrase)
             }
-        }
+            0 => (hash, entry.stem_phrase),
+            stem => (stem, entry.stem_phrase),
+        };
+        self.scan.tokens.push(Token {
+            start: start as u32,
+            end: end as u32,
+            hash,
+            stem,
+            flags: entry.flags,
+            value: entry.value,
+            phrase: entry.phrase,
+            stem_phrase,
+            kind: Kind::Word,
+            marks: case.marks(word.last().copied()),
+        });
     }
 
     fn address(&mut self, start: usize) {
@@ -676,90 +706,40 @@ fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || matches!(char, '\u{300}'..='\u{36f}')
 }
 
-/// A word in lower case as it is being read.
-struct Spelling {
-    lower: [u8; lexicon::LONGEST],
-    length: usize,
-    state: u64,
-    capitals: usize,
-    letters: usize,
+/// Which letters of a word are capitals.
+#[derive(Clone, Copy, Default)]
+struct Case {
+    length: u32,
+    letters: u32,
+    capitals: u32,
     first_is_capital: bool,
 }
 
-impl Spelling {
-    fn new() -> Spelling {
-        Spelling {
-            lower: [0; lexicon::LONGEST],
-            length: 0,
-            state: lexicon::SEED,
-            capitals: 0,
-            letters: 0,
-            first_is_capital: false,
-        }
-    }
-
-    fn of(text: &str) -> Spelling {
-        let mut word = Spelling::new();
-        for char in text.chars() {
-            word.push_char(char);
-        }
-        word
-    }
-
-    fn push(&mut self, byte: u8) {
+impl Case {
+    fn add_byte(&mut self, byte: u8) {
         let capital = byte.is_ascii_uppercase();
-        self.note(capital, byte.is_ascii_alphabetic());
-        self.lower(byte.to_ascii_lowercase());
-    }
-
-    fn push_char(&mut self, char: char) {
-        if char.is_ascii() {
-            return self.push(char as u8);
-        }
-        self.note(char.is_uppercase(), char.is_alphabetic());
-        let mut bytes = [0; 4];
-        for lower in char.to_lowercase() {
-            for &byte in lower.encode_utf8(&mut bytes).as_bytes() {
-                self.lower(byte);
-            }
-        }
-    }
-
-    fn note(&mut self, capital: bool, letter: bool) {
         self.first_is_capital |= capital && self.length == 0;
-        self.capitals += usize::from(capital);
-        self.letters += usize::from(letter);
-    }
-
-    fn lower(&mut self, byte: u8) {
-        if let Some(slot) = self.lower.get_mut(self.length) {
-            *slot = byte;
-        }
+        self.capitals += u32::from(capital);
+        self.letters += u32::from(byte.is_ascii_alphabetic());
         self.length += 1;
-        self.state = lexicon::step(self.state, byte);
     }
 
-    fn hash(&self) -> u64 {
-        lexicon::finish(self.state)
+    fn add(&mut self, char: char) {
+        let capital = char.is_uppercase();
+        self.first_is_capital |= capital && self.length == 0;
+        self.capitals += u32::from(capital);
+        self.letters += u32::from(char.is_alphabetic());
+        self.length += 1;
     }
 
-    fn stem(&self, hash: u64) -> u64 {
-        match self.lower.get(..self.length) {
-            Some(word) if word.len() > 2 => lexicon::stem(word),
-            _ => hash,
-        }
-    }
-
-    fn marks(&self) -> u8 {
-        let all = self.letters > 1 && self.capitals == self.letters && self.letters == self.length;
-        let plural = self.letters > 2
-            && self.capitals + 1 == self.letters
-            && self.lower.get(self.length.wrapping_sub(1)) == Some(&b's')
-            && self.first_is_capital;
-        let ends_in_s = self.lower.get(self.length.wrapping_sub(1)) == Some(&b's');
+    fn marks(&self, last: Option<u8>) -> u8 {
         let mark = |mark: u8, holds: bool| if holds { mark } else { 0 };
-        mark(PLURAL, ends_in_s)
-            | mark(CAPITALS, all || plural && self.length < 7)
+        let in_capitals = self.letters > 1 && self.letters == self.length && self.capitals == self.letters;
+        // "URLs"
+        let plural =
+            last == Some(b's') && self.letters > 2 && self.length < 7 && self.capitals + 1 == self.letters;
+        mark(PLURAL, matches!(last, Some(b's' | b'S')))
+            | mark(CAPITALS, in_capitals || plural && self.first_is_capital)
             | mark(CAPITAL, self.first_is_capital)
     }
 }

@@ -18,8 +18,8 @@ const REASONED: usize = index_of("reasoned");
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
     examine_hedges(view, findings);
-    let could_be =
-        claim.any(lex::NEGATION | list("everyone")) || view.tokens.iter().any(|token| token.hash == ALWAYS);
+    let could_be = claim.any(lex::NEGATION | const { list("everyone") })
+        || view.tokens.iter().any(|token| token.hash == ALWAYS);
     if !could_be || claim.question || claim.conditional || claim.is_supported() {
         return;
     }
@@ -45,8 +45,8 @@ fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     if shown || view.claim.hedges < 3 || view.claim.numbers > 0 || view.claim.question {
         return;
     }
-    let mut hedges =
-        (0..view.tokens.len()).filter(|&index| at(view.tokens, index).is(list("hedge") | list("soft")));
+    let mut hedges = (0..view.tokens.len())
+        .filter(|&index| at(view.tokens, index).is(const { list("hedge") } | const { list("soft") }));
     if let (Some(first), Some(last)) = (hedges.next(), hedges.next_back()) {
         view.find(findings, HEDGES, first, last);
     }
@@ -293,7 +293,7 @@ impl Builder {
             return DENIALS.contains(&token.hash).then_some(());
         }
         self.past |= matches!(token.hash, WAS | WERE | DID);
-        if token.is(lex::ARTICLE | list("filler")) || token.kind == Kind::Mark {
+        if token.is(lex::ARTICLE | const { list("filler") }) || token.kind == Kind::Mark {
             return Some(());
         }
         let after_auxiliary = before(words, index).is(lex::AUXILIARY | lex::DETERMINER)
