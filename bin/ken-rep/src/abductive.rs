@@ -20,6 +20,9 @@ const MOST_FOUND: usize = 64;
 const MOST_TRIES: usize = 20_000;
 const MOST_WORK: usize = 20_000_000;
 
+/// The most explanations that are told, the best ones.
+const MOST_TOLD: usize = 100;
+
 /// The weight of an explanation that nobody thought of, against 1 for a complete one of cost 1.
 const UNKNOWN: f64 = 0.25;
 
@@ -288,32 +291,35 @@ impl<'a> Search<'a> {
     }
 
     /// By coverage, then cost, then order; confidence is an explanation's share of the weight of all, the unknown included.
-    fn rank(&self, tried: Vec<(Vec<usize>, BTreeSet<usize>)>) -> Vec<Explanation> {
-        let mut ranked: Vec<Explanation> = tried
-            .into_iter()
-            .map(|(members, covered)| self.explanation(members, &covered))
-            .collect();
-        ranked.sort_by(|a, b| {
-            b.coverage
-                .total_cmp(&a.coverage)
-                .then(a.cost.total_cmp(&b.cost))
-                .then(a.members.cmp(&b.members))
+    fn rank(&self, mut tried: Vec<(Vec<usize>, BTreeSet<usize>)>) -> Vec<Explanation> {
+        let share = |covered: &BTreeSet<usize>| covered.len() as f64 / self.observed.len().max(1) as f64;
+        let weight = |(members, covered): &(Vec<usize>, BTreeSet<usize>)| {
+            share(covered) / self.cost(members).max(f64::MIN_POSITIVE)
+        };
+        let all: f64 = UNKNOWN + tried.iter().map(weight).sum::<f64>();
+        tried.sort_by(|(a, of_a), (b, of_b)| {
+            let costs = self.cost(a).total_cmp(&self.cost(b));
+            of_b.len().cmp(&of_a.len()).then(costs).then(a.cmp(b))
         });
-        let weight =
-            |explanation: &Explanation| explanation.coverage / explanation.cost.max(f64::MIN_POSITIVE);
-        let all: f64 = UNKNOWN + ranked.iter().map(weight).sum::<f64>();
-        for explanation in &mut ranked {
-            explanation.confidence = rounded(weight(explanation) / all);
-        }
-        ranked
+        tried.truncate(MOST_TOLD);
+        let told = tried.into_iter().map(|one| {
+            let confidence = rounded(weight(&one) / all);
+            self.explanation(one.0, &one.1, confidence)
+        });
+        told.collect()
     }
 
-    fn explanation(&self, members: Vec<usize>, covered: &BTreeSet<usize>) -> Explanation {
+    fn cost(&self, members: &[usize]) -> f64 {
+        let chosen = members.iter().filter_map(|&member| self.hypotheses.get(member));
+        chosen.map(|hypothesis| hypothesis.cost).sum()
+    }
+
+    fn explanation(&self, members: Vec<usize>, covered: &BTreeSet<usize>, confidence: f64) -> Explanation {
         let worded = |literal: &Literal| self.theory.wording(*literal).into_owned();
         let observed = || self.observed.iter().enumerate();
-        let chosen = || members.iter().filter_map(|&member| self.hypotheses.get(member));
+        let chosen = members.iter().filter_map(|&member| self.hypotheses.get(member));
         Explanation {
-            hypotheses: chosen().map(|hypothesis| hypothesis.statement.clone()).collect(),
+            hypotheses: chosen.map(|hypothesis| hypothesis.statement.clone()).collect(),
             explains: observed()
                 .filter(|(place, _)| covered.contains(place))
                 .map(|(_, literal)| worded(literal))
@@ -323,8 +329,8 @@ impl<'a> Search<'a> {
                 .map(|(_, literal)| worded(literal))
                 .collect(),
             coverage: rounded(covered.len() as f64 / self.observed.len().max(1) as f64),
-            cost: chosen().map(|hypothesis| hypothesis.cost).sum(),
-            confidence: 0.0,
+            cost: self.cost(&members),
+            confidence,
             members,
         }
     }

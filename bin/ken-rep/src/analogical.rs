@@ -1,12 +1,14 @@
 //! What one case suggests of another.
 
+use std::collections::{BTreeSet, HashMap};
+
 use ken_tool::{Error, Reply, Sent};
 use serde::Serialize;
 
 use crate::answer::{Found, Step};
 use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
-use crate::structure::{Case, Relation, map};
+use crate::structure::{Case, Mapping, Relation, map};
 
 /// More alike than not, or nothing is transferred.
 const LEAST_SIMILARITY: f64 = 0.5;
@@ -45,7 +47,7 @@ struct Comparison {
     shared: Vec<String>,
     differences: Vec<String>,
     /// Things of the source and of the target that play the same part.
-    mapping: crate::structure::Mapping,
+    mapping: Mapping,
     matched: Vec<(usize, usize)>,
     /// The weight of what agrees: one for an attribute, its size for a relation.
     agreeing: usize,
@@ -127,27 +129,35 @@ impl Comparison {
         if self.similarity() <= LEAST_SIMILARITY {
             return Vec::new();
         }
+        let ties = self.ties();
         let attributes = self
             .source
             .attributes
             .iter()
             .filter(|(path, _)| !self.target.attributes.contains_key(*path));
         let mut transfers: Vec<Transfer> = attributes
-            .map(|(path, value)| self.attribute(path, value))
+            .map(|(path, value)| self.attribute(path, value, ties.get(path.as_str()).copied().unwrap_or(0)))
             .collect();
-        let unmatched = self.source.relations.iter().enumerate();
-        let unmatched = unmatched.filter(|(number, _)| !self.matched.iter().any(|pair| pair.0 == *number));
-        transfers.extend(unmatched.filter_map(|(_, relation)| self.relation(relation)));
+        let unmatched = without(&self.source.relations, self.matched.iter().map(|pair| pair.0));
+        transfers.extend(unmatched.filter_map(|relation| self.relation(relation)));
         transfers
     }
 
-    fn attribute(&self, path: &str, value: &str) -> Transfer {
-        // Systematicity: what a shared relation ties to the rest is likelier to come along than what stands alone.
-        let ties = self
-            .matched
-            .iter()
-            .filter_map(|(number, _)| self.source.relations.get(*number));
-        let ties = ties.filter(|relation| relation.shown().contains(path)).count();
+    /// In how many shared relations a thing takes part. Systematicity: what a shared relation ties to the rest is likelier
+    /// to come along than what stands alone.
+    fn ties(&self) -> HashMap<&str, usize> {
+        let mut ties: HashMap<&str, usize> = HashMap::new();
+        for (number, _) in &self.matched {
+            let relation = self.source.relations.get(*number);
+            let terms: BTreeSet<&str> = relation.into_iter().flat_map(Relation::terms).collect();
+            terms
+                .into_iter()
+                .for_each(|term| *ties.entry(term).or_default() += 1);
+        }
+        ties
+    }
+
+    fn attribute(&self, path: &str, value: &str, ties: usize) -> Transfer {
         Transfer {
             property: path.to_owned(),
             value: value.to_owned(),
@@ -267,20 +277,23 @@ impl Comparison {
     }
 }
 
+/// The relations that are not among those numbers.
+fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Relation> {
+    let numbers: BTreeSet<usize> = numbers.collect();
+    let numbered = relations.iter().enumerate();
+    numbered
+        .filter(move |(number, _)| !numbers.contains(number))
+        .map(|(_, relation)| relation)
+}
+
 /// Relations of the source that the target has by name, but not between the things that correspond.
 fn unmatched(source: &Case, target: &Case, matched: &[(usize, usize)]) -> usize {
-    let free = |relation: &Relation| {
-        let others = target.relations.iter().enumerate();
-        others
-            .filter(|(other, _)| !matched.iter().any(|pair| pair.1 == *other))
-            .any(|(_, other)| other.name == relation.name)
-    };
-    let open = source
-        .relations
-        .iter()
-        .enumerate()
-        .filter(|(number, _)| !matched.iter().any(|pair| pair.0 == *number));
-    open.filter(|(_, relation)| free(relation)).count()
+    let free: BTreeSet<&str> = without(&target.relations, matched.iter().map(|pair| pair.1))
+        .map(|relation| relation.name.as_str())
+        .collect();
+    without(&source.relations, matched.iter().map(|pair| pair.0))
+        .filter(|relation| free.contains(relation.name.as_str()))
+        .count()
 }
 
 /// An attribute as a statement. One that is only true is said as it is.

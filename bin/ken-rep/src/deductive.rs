@@ -7,6 +7,7 @@ use ken_logic::{Closure, Contradiction, Inference, Literal, Theory};
 use ken_tool::{Error, Reply, Sent};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::answer::{Confidences, Found, Issue, NoMore, Proof, Texts};
 use crate::document::{Document, Kind};
@@ -23,7 +24,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let closure = theory
         .derive(&given)
         .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
-    let confidence = confidence_by_depth(&closure, document.decay);
+    let confidence = Confidence::of(&closure, document.decay)?;
     let chain = Chain {
         theory: &theory,
         closure: &closure,
@@ -41,19 +42,30 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Deductive, &document.facts, document)))
 }
 
-/// `decay` to the power of the depth, by multiplying, which is the same on every machine. Empty without decay.
-fn confidence_by_depth(closure: &Closure, decay: f64) -> Vec<f64> {
-    if decay == 1.0 {
-        return Vec::new();
+/// `decay` to the power of the depth, by multiplying, which is the same on every machine. Each is a number and its text, made
+/// once: a long chain has hundreds of thousands of steps, and mostly one confidence.
+struct Confidence {
+    by_depth: Vec<(f64, Box<RawValue>)>,
+}
+
+impl Confidence {
+    fn of(closure: &Closure, decay: f64) -> Result<Confidence, Error> {
+        let deepest = closure.steps.iter().map(|step| step.depth).max().unwrap_or(0);
+        let mut confidence = 1.0;
+        let mut by_depth = Vec::new();
+        for _ in 0..=if decay == 1.0 { 0 } else { deepest } {
+            let number: f64 = rounded(confidence);
+            let text = to_raw_value(&number).map_err(|error| Error::internal(error.to_string()))?;
+            by_depth.push((number, text));
+            confidence *= decay;
+        }
+        Ok(Confidence { by_depth })
     }
-    let deepest = closure.steps.iter().map(|step| step.depth).max().unwrap_or(0);
-    let mut confidence = 1.0;
-    let mut by_depth = Vec::with_capacity(deepest as usize + 1);
-    for _ in 0..=deepest {
-        by_depth.push(rounded(confidence));
-        confidence *= decay;
+
+    /// Without decay there is but one.
+    fn at(&self, depth: u32) -> Option<&(f64, Box<RawValue>)> {
+        self.by_depth.get(depth as usize).or(self.by_depth.last())
     }
-    by_depth
 }
 
 fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize) -> String {
@@ -83,12 +95,16 @@ fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize
 struct Chain<'c, 'a> {
     theory: &'c Theory<'a>,
     closure: &'c Closure,
-    confidence: &'c [f64],
+    confidence: &'c Confidence,
 }
 
 impl Chain<'_, '_> {
     fn confidence(&self, step: &ken_logic::Step) -> f64 {
-        self.confidence.get(step.depth as usize).copied().unwrap_or(1.0)
+        self.confidence.at(step.depth).map_or(1.0, |known| known.0)
+    }
+
+    fn confidence_text(&self, step: &ken_logic::Step) -> Option<&RawValue> {
+        self.confidence.at(step.depth).map(|known| known.1.as_ref())
     }
 
     fn wording(&self, literal: Literal) -> Cow<'_, str> {
@@ -145,7 +161,7 @@ struct StepInWords<'c> {
     rule: u32,
     premises: Wordings<'c>,
     conclusion: Cow<'c, str>,
-    confidence: f64,
+    confidence: Option<&'c RawValue>,
     explanation: &'c str,
 }
 
@@ -160,7 +176,7 @@ impl Serialize for Chain<'_, '_> {
                 rule: step.rule,
                 premises: Wordings(self.theory, self.closure.premises(step)),
                 conclusion: self.wording(step.conclusion),
-                confidence: self.confidence(step),
+                confidence: self.confidence_text(step),
                 explanation: &explanation,
             })?;
         }
@@ -198,7 +214,13 @@ struct Scores<'c, 'a>(&'c Chain<'c, 'a>);
 
 impl Serialize for Scores<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.closure.steps.iter().map(|step| self.0.confidence(step)))
+        serializer.collect_seq(
+            self.0
+                .closure
+                .steps
+                .iter()
+                .map(|step| self.0.confidence_text(step)),
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use ken_text::{Word, is_negator, is_stop_word, words};
 use ken_tool::{Error, Reply, Sent};
 use serde::Serialize;
 
-use crate::answer::{Found, Step};
+use crate::answer::{Found, Issue, Step};
 use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::trend::{self, Trend};
@@ -14,24 +14,28 @@ use crate::trend::{self, Trend};
 /// Terms that are looked at for going together, the best supported first: pairs grow with the square.
 const MOST_PAIRED_TERMS: usize = 24;
 
+/// Bytes of observations that all generalisations together cite: many long observations of the same words would else fill
+/// the memory.
+const MOST_CITED: usize = 32 * 1024 * 1024;
+
 /// A term, or a term together with another, and how far it holds.
 #[derive(Serialize)]
-struct Generalisation {
+struct Generalisation<'t> {
     term: String,
     /// What goes with the term, when the generalisation is of two.
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<String>,
     support: usize,
     total: usize,
-    exceptions: Vec<String>,
+    exceptions: Vec<&'t str>,
     confidence: f64,
     #[serde(skip)]
     supporters: Vec<usize>,
 }
 
 #[derive(Serialize)]
-struct More {
-    generalisations: Vec<Generalisation>,
+struct More<'t> {
+    generalisations: Vec<Generalisation<'t>>,
     trends: Vec<Trend>,
 }
 
@@ -45,7 +49,8 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         ));
     }
     let texts: Vec<&str> = observations.iter().map(AsRef::as_ref).collect();
-    let generalisations = generalise(&texts);
+    let mut generalisations = generalise(&texts);
+    let issues = cut(&mut generalisations, &texts);
     let trends = trend::find(&texts);
     let mut chain: Vec<Step> = generalisations.iter().map(|found| found.step(&texts)).collect();
     chain.extend(trends.iter().map(|trend| trend.step(&texts)));
@@ -55,7 +60,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         explanation: explanation(texts.len(), &generalisations, &trends),
         conclusions: &conclusions,
         chain: &chain,
-        issues: Vec::new(),
+        issues,
         more: More {
             generalisations,
             trends,
@@ -64,7 +69,31 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
 
-fn explanation(observations: usize, generalisations: &[Generalisation], trends: &[Trend]) -> String {
+/// Leaves out what would be cited beyond [`MOST_CITED`], the least supported, and says so.
+fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Vec<Issue> {
+    let mut cited = 0;
+    let size = |place: &usize| texts.get(*place).map_or(0, |text| text.len());
+    let fits = generalisations.iter().take_while(|found| {
+        let exceptions = found.exceptions.iter().map(|text| 2 * text.len());
+        cited += found.supporters.iter().map(size).chain(exceptions).sum::<usize>();
+        cited <= MOST_CITED
+    });
+    let fits = fits.count();
+    if fits == generalisations.len() {
+        return Vec::new();
+    }
+    let message = format!("{fits} of {} generalisations are told", generalisations.len());
+    generalisations.truncate(fits);
+    vec![Issue {
+        kind: "search_cut",
+        severity: "warning",
+        at: "/observations".to_owned(),
+        message,
+        proofs: Vec::new(),
+    }]
+}
+
+fn explanation(observations: usize, generalisations: &[Generalisation<'_>], trends: &[Trend]) -> String {
     let from = counted(observations, "observation");
     match (generalisations.len(), trends.len()) {
         (0, 0) => format!("{from} have nothing in common that would generalise"),
@@ -79,22 +108,19 @@ fn explanation(observations: usize, generalisations: &[Generalisation], trends: 
     }
 }
 
-impl Generalisation {
+impl<'t> Generalisation<'t> {
     fn of(
         term: String,
         with: Option<String>,
         supporters: Vec<usize>,
         cases: &[usize],
-        texts: &[&str],
+        texts: &[&'t str],
     ) -> Self {
         let exceptions = cases
             .iter()
             .filter(|case| supporters.binary_search(case).is_err());
         Generalisation {
-            exceptions: exceptions
-                .filter_map(|&case| texts.get(case))
-                .map(|&text| text.to_owned())
-                .collect(),
+            exceptions: exceptions.filter_map(|&case| texts.get(case).copied()).collect(),
             support: supporters.len(),
             total: cases.len(),
             confidence: rounded(wilson(supporters.len(), cases.len())),
@@ -200,13 +226,13 @@ fn singular(word: &str) -> String {
     }
 }
 
-fn generalise(texts: &[&str]) -> Vec<Generalisation> {
+fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
     let shared = Terms::of(texts).shared(texts.len());
     let one = |(term, places): &(String, BTreeSet<usize>)| {
         Generalisation::of(term.clone(), None, places.iter().copied().collect(), &all, texts)
     };
-    let mut found: Vec<Generalisation> = shared.iter().map(one).collect();
+    let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
     let paired: Vec<_> = shared.iter().take(MOST_PAIRED_TERMS).collect();
     for (term, places) in &paired {
         for (with, others) in paired.iter().filter(|(with, _)| with != term) {
@@ -218,11 +244,11 @@ fn generalise(texts: &[&str]) -> Vec<Generalisation> {
 
 /// Where the one is said, is the other mostly too? Only in the order of reading, the way a subject comes before what is said
 /// of it.
-fn together(
-    texts: &[&str],
+fn together<'t>(
+    texts: &[&'t str],
     (term, places): (&String, &BTreeSet<usize>),
     (with, others): (&String, &BTreeSet<usize>),
-) -> Option<Generalisation> {
+) -> Option<Generalisation<'t>> {
     let both: Vec<usize> = places.intersection(others).copied().collect();
     let first = both.first().and_then(|&place| texts.get(place))?;
     let folded = ken_text::fold(first);

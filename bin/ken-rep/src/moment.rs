@@ -97,7 +97,14 @@ fn zone(time: &str) -> Option<(&str, f64)> {
 fn days(date: &str) -> Option<f64> {
     let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let is_date = (1..=12).contains(&month) && (1..=31).contains(&day) && (0..=9999).contains(&year);
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let longest = match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    let is_date = (1..=12).contains(&month) && (1..=longest).contains(&day) && (0..=9999).contains(&year);
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year - era * 400;
@@ -118,7 +125,16 @@ mod tests {
         assert_eq!(read("1970-01-02"), Some(Moment::Date(86_400.0)));
         assert_eq!(read("2026-11-20T10:00:00Z"), read("2026-11-20T11:00:00+01:00"));
         assert_eq!(read("2000-03-01"), Some(Moment::Date(951_868_800.0)));
-        for bad in ["soon", "25:00", "2026-13-01", "2026-1", "", "NaN"] {
+        for bad in [
+            "soon",
+            "25:00",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-04-31",
+            "2026-1",
+            "",
+            "NaN",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
         assert_eq!(Moment::Number(1.0).after(Moment::Clock(0.0)), None);

@@ -1,6 +1,6 @@
 //! A case as a structure: attributes with values, and relations over them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ken_tool::Error;
 use serde_json::{Map, Value};
@@ -33,6 +33,9 @@ const NAMES: [&str; 3] = ["name", "id", "label"];
 /// Attributes in an object of their own count like those beside it.
 const CONTAINERS: [&str; 3] = ["attributes", "properties", "features"];
 
+/// The most relations of a case: each of the one is compared with each of the other.
+const MOST_RELATIONS: usize = 2_000;
+
 impl Case {
     /// An object of attributes (with `name` and `relations`), or a list of statements, each an attribute that is true.
     pub(crate) fn of(value: &Value, field: &str) -> Result<Case, Error> {
@@ -63,8 +66,14 @@ impl Case {
                 (name, Value::String(text)) if NAMES.contains(&name) => self.name = text.clone(),
                 ("relations", value) => {
                     let at = format!("{at}/relations");
-                    let relations = list(value, &at)?.iter().enumerate();
+                    let relations = list(value, &at)?;
+                    if relations.len() > MOST_RELATIONS {
+                        let message = format!("more than {MOST_RELATIONS} relations");
+                        return Err(Error::too_large(message).at(at));
+                    }
                     self.relations = relations
+                        .iter()
+                        .enumerate()
                         .map(|(number, item)| Relation::of(item, &format!("{at}/{number}")))
                         .collect::<Result<_, _>>()?;
                 }
@@ -150,6 +159,21 @@ impl Relation {
         })
     }
 
+    /// Puts the things of both side by side; false when the relations have not the same form.
+    fn align<'r>(&'r self, other: &'r Relation, pairs: &mut Vec<(&'r str, &'r str)>) -> bool {
+        let parts = || self.parts.iter().zip(&other.parts);
+        self.name == other.name
+            && self.parts.len() == other.parts.len()
+            && parts().all(|parts| match parts {
+                (Part::Thing(one), Part::Thing(two)) => {
+                    pairs.push((one, two));
+                    true
+                }
+                (Part::Relation(one), Part::Relation(two)) => one.align(two, pairs),
+                _ => false,
+            })
+    }
+
     /// How many relations it is made of: a relation between relations says more than one between things.
     pub(crate) fn size(&self) -> usize {
         let inner = self.parts.iter().map(|part| match part {
@@ -157,6 +181,15 @@ impl Relation {
             Part::Thing(_) => 0,
         });
         1 + inner.sum::<usize>()
+    }
+
+    /// The names and things that it is about, at any depth.
+    pub(crate) fn terms(&self) -> Vec<&str> {
+        let inner = self.parts.iter().flat_map(|part| match part {
+            Part::Thing(thing) => vec![thing.as_str()],
+            Part::Relation(relation) => relation.terms(),
+        });
+        std::iter::once(self.name.as_str()).chain(inner).collect()
     }
 
     pub(crate) fn shown(&self) -> String {
@@ -169,53 +202,49 @@ impl Relation {
 }
 
 /// Things of the source and what they are in the target, one to one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Mapping {
     pub(crate) pairs: Vec<(String, String)>,
+    targets: HashMap<String, String>,
+    sources: HashMap<String, String>,
 }
 
 impl Mapping {
-    pub(crate) fn target_of(&self, thing: &str) -> Option<&str> {
-        self.pairs
-            .iter()
-            .find(|(source, _)| source == thing)
-            .map(|(_, target)| target.as_str())
-    }
-
-    /// With the pairs that make the relations one; `None` where a thing would be two.
-    fn with(&self, source: &Relation, target: &Relation) -> Option<Mapping> {
-        if source.name != target.name || source.parts.len() != target.parts.len() {
-            return None;
+    /// Adds the pairs that make the relations one. Where a thing would be two, false, and nothing is added.
+    fn join(&mut self, source: &Relation, target: &Relation) -> bool {
+        let mut pairs = Vec::new();
+        if !source.align(target, &mut pairs) {
+            return false;
         }
-        source
-            .parts
-            .iter()
-            .zip(&target.parts)
-            .try_fold(self.clone(), |mapping, parts| match parts {
-                (Part::Thing(source), Part::Thing(target)) => mapping.with_things(source, target),
-                (Part::Relation(source), Part::Relation(target)) => mapping.with(source, target),
-                _ => None,
-            })
+        let known = self.pairs.len();
+        let joined = pairs.into_iter().all(|(source, target)| self.add(source, target));
+        if !joined {
+            for (source, target) in self.pairs.drain(known..) {
+                self.targets.remove(&source);
+                self.sources.remove(&target);
+            }
+        }
+        joined
     }
 
-    fn with_things(mut self, source: &str, target: &str) -> Option<Mapping> {
-        match self
-            .pairs
-            .iter()
-            .find(|pair| pair.0 == source || pair.1 == target)
-        {
-            Some(pair) => (pair.0 == source && pair.1 == target).then_some(self),
-            None => {
+    /// Whether the two can be one; adds the pair if it is new.
+    fn add(&mut self, source: &str, target: &str) -> bool {
+        match (self.targets.get(source), self.sources.get(target)) {
+            (Some(known), Some(_)) => known == target,
+            (None, None) => {
+                self.targets.insert(source.to_owned(), target.to_owned());
+                self.sources.insert(target.to_owned(), source.to_owned());
                 self.pairs.push((source.to_owned(), target.to_owned()));
-                Some(self)
+                true
             }
+            _ => false,
         }
     }
 
     /// The relation as it would be in the target; `None` while a thing of it has no counterpart.
     pub(crate) fn carry(&self, relation: &Relation) -> Option<Relation> {
         let part = |part: &Part| match part {
-            Part::Thing(thing) => self.target_of(thing).map(|target| Part::Thing(target.to_owned())),
+            Part::Thing(thing) => self.targets.get(thing).cloned().map(Part::Thing),
             Part::Relation(relation) => self.carry(relation).map(Part::Relation),
         };
         let parts = relation.parts.iter().map(part).collect::<Option<_>>()?;
@@ -229,28 +258,14 @@ impl Mapping {
 /// Which relations of the source match which of the target, greedily: those that say most first, each only if it agrees
 /// with what is mapped already (the greedy merge of Forbus and Oblinger, "Making SME greedy and pragmatic", 1990).
 pub(crate) fn map(source: &Case, target: &Case) -> (Mapping, Vec<(usize, usize)>) {
-    let mut kernels: Vec<(usize, usize)> = Vec::new();
-    for (number, relation) in source.relations.iter().enumerate() {
-        let alike = target
-            .relations
-            .iter()
-            .enumerate()
-            .filter(|(_, other)| Mapping::default().with(relation, other).is_some());
-        kernels.extend(alike.map(|(other, _)| (number, other)));
-    }
-    let size = |&(number, _): &(usize, usize)| source.relations.get(number).map_or(0, Relation::size);
-    kernels.sort_by_key(|kernel| (std::cmp::Reverse(size(kernel)), *kernel));
+    let mut largest: Vec<(usize, &Relation)> = source.relations.iter().enumerate().collect();
+    largest.sort_by_key(|(_, relation)| std::cmp::Reverse(relation.size()));
     let mut mapping = Mapping::default();
+    let mut free: Vec<(usize, &Relation)> = target.relations.iter().enumerate().collect();
     let mut matched: Vec<(usize, usize)> = Vec::new();
-    for (number, other) in kernels {
-        let is_free = !matched.iter().any(|pair| pair.0 == number || pair.1 == other);
-        let (Some(relation), Some(alike)) = (source.relations.get(number), target.relations.get(other))
-        else {
-            continue;
-        };
-        if let Some(larger) = mapping.with(relation, alike).filter(|_| is_free) {
-            mapping = larger;
-            matched.push((number, other));
+    for (number, relation) in largest {
+        if let Some(place) = free.iter().position(|(_, other)| mapping.join(relation, other)) {
+            matched.push((number, free.remove(place).0));
         }
     }
     (mapping, matched)

@@ -522,6 +522,36 @@ fn a_contradiction_in_a_long_chain_is_not_quadratic() {
     assert!(stdout.len() < 10_000_000, "{} bytes", stdout.len());
 }
 
+/// Small inputs that took gigabytes or minutes.
+#[test]
+fn what_grows_with_the_square_is_bounded() {
+    let words: String = (0..2_000).map(|n| format!("word{}x ", n)).collect();
+    let alike = json!({"reasoning_type": "inductive", "observations": vec![words.replace(|c: char| c.is_ascii_digit(), "ab"); 50]});
+    let many: Vec<String> = (0..60).map(|n| format!("{words} {n}")).collect();
+    let many = json!({"reasoning_type": "inductive", "observations": many});
+    let effects: Vec<Value> = (0..2_000)
+        .map(|n| json!([[format!("h{}", n % 200)], format!("o{n}")]))
+        .collect();
+    let observed: Vec<String> = (0..2_000).map(|n| format!("o{n}")).collect();
+    let causes: Vec<String> = (0..200).map(|n| format!("h{n}")).collect();
+    let rivals = json!({"reasoning_type": "abductive", "observations": observed, "hypotheses": causes, "rules": effects});
+    let related = |n: usize, a: &str| json!({"relations": (0..n).map(|i| json!(["r", format!("{a}{i}"), "b"])).collect::<Vec<_>>()});
+    let cases = |n: usize| json!({"reasoning_type": "analogical", "source_case": related(n, "a"), "target_case": related(n, "c")});
+    for (document, most) in [(alike, 20), (many, 80), (rivals, 4), (cases(2_000), 1)] {
+        let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
+        assert_eq!((stderr.as_str(), status), ("", 0));
+        assert!(stdout.len() < most * 1_000_000, "{} bytes", stdout.len());
+    }
+    let document = cases(2_001).to_string();
+    assert_error(&[], document.as_bytes(), "too_large", "/source_case/relations");
+    let long = format!("{} is here", "W w ".repeat(100_000));
+    let document = json!({"facts": [long], "rules": [[["?x is ?y"], "?y was ?x"]]}).to_string();
+    assert_eq!(run(&[], document.as_bytes()).2, 0);
+    let is_a =
+        json!({"facts": ["A ".to_owned() + &"is a ".repeat(20_000)], "rules": [[["?x is ?y"], "?y was ?x"]]});
+    assert_error(&[], is_a.to_string().as_bytes(), "too_large", "/rules");
+}
+
 #[test]
 fn lines_answers_each_document_and_equal_input_gives_equal_bytes() {
     let document = r#"{"facts":["a"],"rules":[[["a"],"b"],[["?x"],"?x too"]]}"#;

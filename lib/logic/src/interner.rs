@@ -1,16 +1,22 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
-/// Texts and their numbers, in order of first appearance. Open addressing over one array of 64-bit slots: the hash's upper
-/// half beside the number, so that a text is compared only when it very likely is the one.
+/// Texts and their numbers, in order of first appearance. Open addressing over one array of small slots: eight bits of the
+/// hash beside the number, so that a text is compared only when it likely is the one.
 pub(crate) struct Interner<'a> {
     texts: Vec<Cow<'a, str>>,
-    /// `0` is free; else the upper half of the hash and the number plus one. The length is a power of two.
-    slots: Vec<u64>,
+    /// `0` is free; else eight bits of the hash above the number plus one. The length is a power of two.
+    slots: Vec<u32>,
     seed: u64,
 }
 
-const UPPER: u64 = !0 << 32;
+/// Numbers take the lower 24 bits: an input of 8 MiB and a million derived statements hold fewer texts than that.
+const NUMBER: u32 = (1 << 24) - 1;
+
+/// The bits of the hash that a slot keeps; the slot's place depends on others.
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32 & !NUMBER
+}
 
 impl<'a> Interner<'a> {
     /// Room for this many texts. The seed is random, so that no input can be made to collide; nothing that is visible
@@ -44,14 +50,14 @@ impl<'a> Interner<'a> {
 
     /// The text's number, and whether it is new.
     pub(crate) fn intern(&mut self, text: Cow<'a, str>) -> (u32, bool) {
-        let (slot, upper) = match self.find(&text) {
+        let (slot, tag) = match self.find(&text) {
             Ok(number) => return (number, false),
             Err(place) => place,
         };
-        let number = self.texts.len() as u32; // an input of 8 MiB holds fewer texts than that
+        let number = self.texts.len() as u32 & NUMBER;
         self.texts.push(text);
         if let Some(free) = self.slots.get_mut(slot) {
-            *free = upper | u64::from(number + 1);
+            *free = tag | (number + 1);
         }
         if self.texts.len() * 2 > self.slots.len() {
             self.grow();
@@ -59,16 +65,16 @@ impl<'a> Interner<'a> {
         (number, true)
     }
 
-    /// The number of the text, or the slot where it belongs and the upper half of its hash.
-    fn find(&self, text: &str) -> Result<u32, (usize, u64)> {
+    /// The number of the text, or the slot where it belongs and its tag.
+    fn find(&self, text: &str) -> Result<u32, (usize, u32)> {
         let hash = self.hash(text.as_bytes());
-        let mask = self.slots.len() - 1;
+        let (mask, tag) = (self.slots.len() - 1, tag(hash));
         let mut slot = hash as usize & mask;
         loop {
             match self.slots.get(slot).copied().unwrap_or(0) {
-                0 => return Err((slot, hash & UPPER)),
-                used if used & UPPER == hash & UPPER && self.text(used as u32 - 1) == text => {
-                    return Ok(used as u32 - 1);
+                0 => return Err((slot, tag)),
+                used if used & !NUMBER == tag && self.text((used & NUMBER) - 1) == text => {
+                    return Ok((used & NUMBER) - 1);
                 }
                 _ => slot = (slot + 1) & mask,
             }
@@ -77,7 +83,7 @@ impl<'a> Interner<'a> {
 
     fn grow(&mut self) {
         let mask = self.slots.len() * 4 - 1;
-        let mut slots = vec![0u64; mask + 1];
+        let mut slots = vec![0u32; mask + 1];
         for (number, text) in self.texts.iter().enumerate() {
             let hash = self.hash(text.as_bytes());
             let mut slot = hash as usize & mask;
@@ -85,7 +91,7 @@ impl<'a> Interner<'a> {
                 slot = (slot + 1) & mask;
             }
             if let Some(free) = slots.get_mut(slot) {
-                *free = hash & UPPER | (number as u64 + 1);
+                *free = tag(hash) | (number as u32 + 1);
             }
         }
         self.slots = slots;

@@ -14,6 +14,9 @@ pub const MAX_VARIABLE_PREMISES: usize = 16;
 /// What a firing costs of [`crate::MAX_WORK`], next to a look at a tuple: it takes memory until the round ends.
 const FIRING_WORK: usize = 30;
 
+/// Bytes of a statement that are looked through, for the wording of a phrase, in the time of a look at a tuple.
+const BYTES_OF_WORK: usize = 8;
+
 pub(crate) struct Joins {
     words: Interner<'static>,
     phrases: Interner<'static>,
@@ -254,17 +257,21 @@ impl Joins {
         }
         let left = crate::MAX_WORK - self.work.min(crate::MAX_WORK);
         let found = Matcher::run(&relation.pattern, words, left);
-        let (matches, work) = (found.matches, found.work);
+        let (matches, mut work) = (found.matches, found.work);
         for phrases in &matches {
             let mut tuple = Vec::with_capacity(phrases.len());
             for &phrase in phrases {
                 let (number, new) = self.phrases.intern(phrase.to_owned().into());
                 if new {
                     self.wordings.push(worded(phrase, &theory.wording(literal)));
+                    work += words.text.len() / BYTES_OF_WORK;
                 }
                 tuple.push(number);
             }
             relation.push(&tuple, literal);
+            if work > left {
+                break;
+            }
         }
         self.spend(work)
     }

@@ -256,16 +256,16 @@ pub(crate) fn worded(phrase: &str, wording: &str) -> String {
         return phrase.to_owned();
     }
     let words: Vec<&str> = wording.split_whitespace().collect();
-    let count = phrase.split(' ').count();
-    let same = |run: &&[&str]| {
-        let folded = ken_text::fold(&run.join(" ")).into_owned();
-        folded == phrase || folded.trim_end_matches('.') == phrase
+    let folded: Vec<_> = words.iter().map(|word| ken_text::fold(word)).collect();
+    // Between blanks, a phrase is found at the borders of words alone.
+    let text = format!(" {} ", folded.join(" ").trim_end_matches('.'));
+    let Some(at) = text.find(&format!(" {phrase} ")) else {
+        return phrase.to_owned();
     };
-    let run = words.windows(count.max(1)).find(same);
-    run.map_or_else(
-        || phrase.to_owned(),
-        |run| run.join(" ").trim_end_matches('.').to_owned(),
-    )
+    let before = text.get(..at).map_or(0, |before| before.matches(' ').count());
+    let run = words.into_iter().skip(before).take(phrase.split(' ').count());
+    let run: Vec<&str> = run.collect();
+    run.join(" ").trim_end_matches('.').to_owned()
 }
 
 /// A wording with its variables replaced; `value` gives the text of a name in normal form.
