@@ -30,6 +30,9 @@ const NEUTRAL_SCORE: f32 = 0.05;
 /// From this score on a text is not neutral, though no label with a polarity is near: opinions need no emotion.
 const OUTSPOKEN: f32 = 0.45;
 
+/// How far an emotion that the model does not know is above its threshold where it is named.
+const NAMED: f32 = 0.5;
+
 /// One emotion that was found.
 #[derive(Debug)]
 pub(crate) struct Feeling {
@@ -156,7 +159,7 @@ impl Reader {
         self.is_weakened |= findings.is_weakened;
         self.is_question |= findings.is_question;
         self.has_negation |= findings.has_negation;
-        self.has_contrast |= findings.has_contrast;
+        self.has_contrast |= findings.has_contrast();
         self.is_ironic |= findings.is_ironic;
         self.is_torn |= findings.is_torn();
         self.take_words(table, window);
@@ -233,7 +236,7 @@ impl Reader {
             match self.evidence.iter_mut().find(|best| best.0 == emotion) {
                 Some((_, _, spans)) if spans.len() < MAX_EVIDENCE => spans.push(span),
                 Some(_) => {}
-                None => self.evidence.push((emotion, 0.5, vec![span])),
+                None => self.evidence.push((emotion, NAMED, vec![span])),
             }
         }
     }
@@ -242,12 +245,13 @@ impl Reader {
         let count = self.tokens.max(1) as f32;
         self.scores.iter_mut().for_each(|score| *score /= count);
         let (language, clarity) = self.language();
-        let feelings = if self.tokens == 0 {
+        let mut feelings = if self.tokens == 0 {
             Vec::new()
         } else {
             self.feelings(table, clarity)
         };
         let (valence, valence_score) = self.valence(table, &feelings, clarity);
+        agree(&mut feelings, valence);
         let neutral = sigmoid(self.scores[NEUTRAL] - table.threshold(NEUTRAL));
         let strongest = feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = strongest.map(|feeling| feeling.intensity).fold(0.0, f32::max);
@@ -297,12 +301,18 @@ impl Reader {
     fn feelings(&mut self, table: &Table, clarity: f32) -> Vec<Feeling> {
         let found = detected(&self.scores, |label| table.threshold(label));
         let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
-        let margins = labels.map(|label| (label, self.scores[label] - table.threshold(label)));
-        let named = self
-            .evidence
-            .iter()
-            .filter(|best| best.0 >= LABELS)
-            .map(|best| (best.0, best.1));
+        let margin = |label: usize| self.scores[label] - table.threshold(label);
+        let margins = labels.map(|label| (label, margin(label)));
+        // What names an emotion outright names it better than the label that the model knows for it.
+        let outright = |spans: &[Span]| {
+            let alike = |best: &&(usize, f32, Vec<Span>)| {
+                best.0 < LABELS && best.2.iter().any(|span| spans.contains(span))
+            };
+            let margins = self.evidence.iter().filter(alike).map(|best| margin(best.0));
+            margins.map(|margin| margin + 0.01).fold(NAMED, f32::max)
+        };
+        let named = self.evidence.iter().filter(|best| best.0 >= LABELS);
+        let named = named.map(|best| (best.0, outright(&best.2)));
         let mut feelings: Vec<Feeling> = margins
             .chain(named)
             .map(|(emotion, margin)| {
@@ -354,6 +364,15 @@ impl Reader {
             _ if positive >= negative => (Valence::Positive, score.max(0.06)),
             _ => (Valence::Negative, score.min(-0.06)),
         }
+    }
+}
+
+/// A text with a valence is not neutral if it has an emotion of that valence.
+fn agree(feelings: &mut [Feeling], valence: Valence) {
+    let agreeing = |feeling: &Feeling| EMOTIONS[feeling.emotion].valence == valence;
+    let is_neutral = feelings.first().is_some_and(|first| first.emotion == NEUTRAL);
+    if is_neutral && valence != Valence::Neutral && feelings.iter().any(agreeing) {
+        feelings.sort_by_key(|feeling| !agreeing(feeling)); // stable: else in the order of strength
     }
 }
 

@@ -13,7 +13,8 @@ use crate::token::Token;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Findings {
     pub(crate) has_negation: bool,
-    pub(crate) has_contrast: bool,
+    /// The place of the last "but".
+    contrast: Option<usize>,
     pub(crate) is_ironic: bool,
     pub(crate) is_question: bool,
     /// The writer speaks of themselves.
@@ -50,7 +51,7 @@ pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
         .iter()
         .rposition(|note| note.is(Class::Contrast))
         .filter(|at| *at > 0);
-    findings.has_contrast = contrast.is_some();
+    findings.contrast = contrast;
     for (at, note) in notes.iter().enumerate() {
         findings.take_note(note, contrast.map(|contrast| at > contrast));
     }
@@ -63,6 +64,10 @@ pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
 }
 
 impl Findings {
+    pub(crate) fn has_contrast(&self) -> bool {
+        self.contrast.is_some()
+    }
+
     /// Whether the two sides of a contrast say opposite things outright.
     pub(crate) fn is_torn(&self) -> bool {
         let [before, after] = self.sides;
@@ -110,7 +115,8 @@ impl Findings {
             .windows(2)
             .last()
             .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
-        self.is_ironic = opens || (marked || rolls || tag) && praises;
+        let tells = marked || rolls || tag || takes_back(tokens) || complains(tokens);
+        self.is_ironic = opens || tells && praises;
     }
 
     fn find_question(&mut self, tokens: &[Token]) {
@@ -127,6 +133,22 @@ impl Findings {
             .is_some_and(|token| OPENERS.iter().any(|opener| token.is(opener)));
         self.is_question = marked || opens && !ends_else && tokens.len() > 2;
     }
+}
+
+fn is_mark(token: &Token) -> bool {
+    !token.is_word()
+}
+
+/// "That went well. Not."
+fn takes_back(tokens: &[Token]) -> bool {
+    let last = tokens.iter().rposition(|token| !is_mark(token)).unwrap_or(0);
+    let before = last.checked_sub(1).and_then(|before| tokens.get(before));
+    tokens.get(last).is_some_and(|token| token.is("not")) && before.is_some_and(is_mark)
+}
+
+/// "Great. Another delay." Praise alone, and what it is for is one more of its kind.
+fn complains(tokens: &[Token]) -> bool {
+    matches!(tokens, [_, mark, another, ..] if is_mark(mark) && another.is("another"))
 }
 
 /// Each sign of emphasis takes a part of what is left to 1.
@@ -167,7 +189,7 @@ pub(crate) fn apply(
     notes: &[Note],
     scores: &mut [f32; SCORES],
 ) {
-    mute_negated_families(notes, scores);
+    mute_negated_families(table, notes, scores);
     if !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
@@ -177,6 +199,9 @@ pub(crate) fn apply(
     }
     if findings.is_own {
         own_up(table, notes, scores);
+    }
+    if let Some(contrast) = findings.contrast.filter(|_| findings.is_torn()) {
+        weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
     }
 }
 
@@ -258,27 +283,51 @@ fn neither(scores: &mut [f32; SCORES]) {
     scores[POLARITY] *= 0.2;
 }
 
-/// An emotion of which every word is negated is not felt.
-fn mute_negated_families(notes: &[Note], scores: &mut [f32; SCORES]) {
-    let families = |negated: bool| {
-        let words = notes
-            .iter()
-            .filter(move |note| note.is_negated == negated && note.is_feeling());
-        let numbers = words.filter_map(|note| match note.class() {
-            Some(Class::Emotion(number)) => EMOTIONS.get(number),
-            _ => None,
-        });
-        numbers.fold(0u32, |set, emotion| set | 1 << emotion.family as u32)
-    };
-    let muted = families(true) & !families(false);
-    if muted == 0 {
-        return;
-    }
+/// The families of some emotions, a bit each.
+fn families(classes: impl Iterator<Item = Class>) -> u32 {
+    let numbers = classes.filter_map(|class| match class {
+        Class::Emotion(number) => EMOTIONS.get(number),
+        _ => None,
+    });
+    numbers.fold(0, |set, emotion| set | 1 << emotion.family as u32)
+}
+
+/// The families of the feelings that are named and not negated.
+fn felt(notes: &[Note]) -> u32 {
+    let plain = notes.iter().filter(|note| !note.is_negated && note.is_feeling());
+    families(plain.filter_map(Note::class))
+}
+
+/// Adds to the scores of all emotions of some families.
+fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
     for (score, emotion) in scores.iter_mut().zip(EMOTIONS.iter().take(LABELS)) {
-        if muted & 1 << emotion.family as u32 != 0 && emotion.family != Family::Surprise {
-            *score -= STRONG;
+        if set & 1 << emotion.family as u32 != 0 {
+            *score += by;
         }
     }
+}
+
+/// An emotion of which every word is negated, or part of a phrase that says something else, is not felt. Where the model
+/// could not see that, its score says nothing.
+fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    let of = |holds: fn(&&Note) -> bool| families(notes.iter().filter(holds).filter_map(Note::class));
+    let overruled = families(notes.iter().filter_map(|note| note.overruled));
+    let negated = of(|note| note.is_negated && note.is_feeling());
+    let heard = !felt(notes) & !(1 << Family::Surprise as u32);
+    move_families((negated | overruled) & heard, -STRONG, scores);
+    let unseen = (of(|note| note.is_empty) | overruled) & heard;
+    for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
+        if unseen & 1 << emotion.family as u32 != 0 {
+            scores[label] = scores[label].min(table.threshold(label) - WEAK);
+        }
+    }
+}
+
+/// "He was sad, but he is happy now": what only the first side names is the weaker.
+fn weigh_sides((before, after): (&[Note], &[Note]), scores: &mut [f32; SCORES]) {
+    let (before, after) = (felt(before), felt(after));
+    move_families(before & !after, -0.5 * WEAK, scores);
+    move_families(after & !before, 0.5 * WEAK, scores);
 }
 
 /// Irony: what is praised is meant to be bad.

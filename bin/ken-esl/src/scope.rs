@@ -18,7 +18,11 @@ pub(crate) struct Note {
     pub(crate) entry: Option<Entry>,
     /// How many tokens the entry covers; 0 inside of a phrase.
     pub(crate) width: usize,
+    /// What the word is alone, where the phrase that it is part of says something else: the worries of "no worries".
+    pub(crate) overruled: Option<Class>,
     pub(crate) is_negated: bool,
+    /// It is denied by its object, which the model does not see: [`mark_empty_objects`].
+    pub(crate) is_empty: bool,
     /// It looked negated and is the opposite: see [`lift_comparatives`].
     pub(crate) is_lifted: bool,
     /// Part of a name, as the adjective of "the great wall".
@@ -76,7 +80,9 @@ pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
             key,
             entry: table.entry(key),
             width: 1,
+            overruled: None,
             is_negated: false,
+            is_empty: false,
             is_lifted: false,
             is_name: false,
             boost: 0.0,
@@ -94,6 +100,10 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
         at += match longest_phrase(table, rest) {
             Some((entry, width)) => {
                 rest.iter_mut().take(width).for_each(|note| {
+                    note.overruled = note
+                        .entry
+                        .filter(|word| contradict(entry, *word))
+                        .map(|word| word.class);
                     note.entry = None;
                     note.width = 0;
                 });
@@ -111,6 +121,11 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
             note.entry = None;
         }
     }
+}
+
+/// Whether a phrase says the opposite of one of its words.
+fn contradict(phrase: Entry, word: Entry) -> bool {
+    phrase.valence.abs() >= 1.0 && phrase.valence * word.valence < 0.0
 }
 
 fn longest_phrase(table: &Table, notes: &[Note]) -> Option<(Entry, usize)> {
@@ -184,6 +199,26 @@ fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
             note.boost = boost;
             boost = 0.0;
         }
+    }
+}
+
+/// Feelings that need an object: who fears nothing does not fear.
+const TRANSITIVE: [&str; 12] = [
+    "fear", "fears", "feared", "regret", "regrets", "hate", "hates", "envy", "envies", "resent", "dread",
+    "doubt",
+];
+
+/// "He fears no one": the object, and so the feeling, is denied after it is named. The model has seen it as plain, so this
+/// is for the rules alone, as [`lift_comparatives`] is.
+pub(crate) fn mark_empty_objects(tokens: &[Token], notes: &mut [Note]) {
+    let is_no_one = |at: usize| {
+        let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is(word));
+        is(at, "nothing") || is(at, "nobody") || is(at, "no") && is(at + 1, "one")
+    };
+    for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
+        let needs_object = || TRANSITIVE.iter().any(|word| token.is(word));
+        note.is_empty = note.is_feeling() && is_no_one(at + 1) && needs_object();
+        note.is_negated |= note.is_empty;
     }
 }
 

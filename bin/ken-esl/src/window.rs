@@ -4,7 +4,7 @@ use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
 use crate::reading::{Span, detected};
 use crate::rules;
-use crate::scope::{Note, annotate, lift_comparatives, settle};
+use crate::scope::{Note, annotate, lift_comparatives, mark_empty_objects, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
@@ -62,6 +62,7 @@ impl Window {
         feature::of_style(&tokens, |feature| rows.take(table, feature));
         total.add(&table.sum(rows.list()), rows.list().len());
         lift_comparatives(&tokens, &mut notes);
+        mark_empty_objects(&tokens, &mut notes);
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);
         let findings = rules::find(&tokens, &notes);
@@ -161,43 +162,56 @@ impl Rows {
 
 /// What a word adds wherever it stands, kept from text to text: most words of a text are among a few hundred. What is
 /// kept is what would be computed again, so no answer depends on it.
-pub(crate) struct WordSums(Vec<WordSum>);
+pub(crate) struct WordSums {
+    /// By place: where in `sums` its word is, plus one. All zeros at first, which costs nothing before it is used.
+    places: Vec<u16>,
+    sums: Vec<WordSum>,
+}
 
-#[derive(Clone, Copy)]
 struct WordSum {
     key: u64,
-    is_used: bool,
     count: usize,
     sum: [i16; WIDTH],
 }
 
 impl Default for WordSums {
     fn default() -> WordSums {
-        let empty = WordSum {
-            key: 0,
-            is_used: false,
-            count: 0,
-            sum: [0; WIDTH],
-        };
-        WordSums(vec![empty; WordSums::PLACES]) // zeros: the system gives a page when it is first written
+        WordSums {
+            places: vec![0; WordSums::PLACES],
+            sums: Vec::new(),
+        }
     }
 }
 
 impl WordSums {
-    const PLACES: usize = 2048;
+    const PLACES: usize = 4096;
 
     fn of(&mut self, table: &Table, token: &Token, key: u64) -> Option<&WordSum> {
-        let place = self.0.get_mut((key >> 24) as usize % WordSums::PLACES)?;
-        if !place.is_used || place.key != key {
-            let mut rows = Rows::default();
-            feature::of_itself(token, key, |feature| rows.take(table, feature));
-            *place = WordSum {
-                key,
-                is_used: true,
-                count: rows.list().len(),
-                sum: table.sum(rows.list()),
-            };
+        let place = self.places.get_mut((key >> 24) as usize % WordSums::PLACES)?;
+        match usize::from(*place).checked_sub(1) {
+            Some(at) if self.sums.get(at)?.key == key => self.sums.get(at),
+            Some(at) => {
+                let kept = self.sums.get_mut(at)?;
+                *kept = WordSum::of(table, token, key);
+                Some(kept)
+            }
+            None => {
+                self.sums.push(WordSum::of(table, token, key));
+                *place = self.sums.len() as u16;
+                self.sums.last()
+            }
         }
-        Some(place)
+    }
+}
+
+impl WordSum {
+    fn of(table: &Table, token: &Token, key: u64) -> WordSum {
+        let mut rows = Rows::default();
+        feature::of_itself(token, key, |feature| rows.take(table, feature));
+        WordSum {
+            key,
+            count: rows.list().len(),
+            sum: table.sum(rows.list()),
+        }
     }
 }

@@ -79,7 +79,22 @@ fn negation_turns_or_mutes_a_feeling() {
             "positive|neutral",
         ),
         ("I can't wait to see you!", &["excitement", "joy"], "positive"),
+        ("no worries", &["approval", "caring"], "positive"),
+        (
+            "There is nothing to fear.",
+            &["neutral", "approval", "caring"],
+            "neutral|positive",
+        ),
     ]);
+    for (text, muted) in [
+        ("No problem, thanks!", "sadness"),
+        ("no worries", "fear"),
+        ("no worries", "nervousness"),
+        ("He fears no one.", "fear"),
+        ("I regret nothing", "remorse"),
+    ] {
+        assert!(!emotions(&feel(text)).contains(&muted), "{text}: {muted}");
+    }
     for text in [
         "I don't feel happy",
         "I don\u{2019}t feel happy",
@@ -126,7 +141,7 @@ fn plain_feelings_are_named() {
         ("lol that's hilarious", &["amusement"], "positive"),
         (
             "I'm not sure what you mean",
-            &["confusion", "curiosity"],
+            &["confusion", "curiosity", "doubt"],
             "neutral|negative",
         ),
         (
@@ -177,6 +192,20 @@ fn what_is_no_feeling_is_neutral() {
     ]);
 }
 
+/// An emotion that is named is the state, before the label that training texts have for it; and where there is a valence
+/// and an emotion of it, the state is not neutral.
+#[test]
+fn the_state_is_what_the_words_say() {
+    check(&[
+        ("I hope it rains tomorrow.", &["hope"], "positive"),
+        ("I envy your patience.", &["envy"], "positive|negative"),
+        ("She feels guilty.", &["guilt"], "negative"),
+        ("I am confident that we will win.", &["confidence"], "positive"),
+        ("Ugh.", &["annoyance"], "negative"),
+        ("Piss off", &["anger", "annoyance"], "negative"),
+    ]);
+}
+
 #[test]
 fn emoji_and_emoticons_speak() {
     check(&[
@@ -205,6 +234,16 @@ fn irony_turns_praise() {
             "negative",
         ),
         (
+            "Great. Another delay.",
+            &["annoyance", "disappointment"],
+            "negative",
+        ),
+        (
+            "Well, that went well. NOT.",
+            &["annoyance", "disappointment", "disapproval"],
+            "negative",
+        ),
+        (
             "Great, just great, it broke again /s",
             &["annoyance", "disappointment"],
             "negative",
@@ -217,6 +256,8 @@ fn a_contrast_weighs_its_sides() {
     let mixed = feel("I was happy yesterday, but now I am sad.");
     assert_eq!(mixed["valence"], "mixed");
     assert!(emotions(&mixed).contains(&"joy") && emotions(&mixed).contains(&"sadness"));
+    assert_eq!(mixed["emotional_state"], "sadness");
+    assert_eq!(feel("He was sad, but he is happy now.")["emotional_state"], "joy");
     let score = |text: &str| feel(text)["valence_score"].as_f64().unwrap();
     assert!(
         score("The room was dirty but the food was wonderful")
