@@ -23,10 +23,12 @@ const WARNINGS: &str = "warnings";
 /// What a document brings as context.
 const CONTEXT: [&str; 2] = ["context", "facts"];
 
-/// Whether the input is a JSON document rather than text: it stands between braces.
+/// Whether the input is a JSON document rather than text: it stands between braces, or begins as an object does, so that a
+/// document that was cut off is not taken for text.
 pub(crate) fn is_document(input: &str) -> bool {
     let input = input.trim();
-    input.starts_with('{') && input.ends_with('}')
+    let inside = input.strip_prefix('{').map(str::trim_start);
+    inside.is_some_and(|inside| inside.starts_with('"') || inside.ends_with('}'))
 }
 
 impl Subject {
