@@ -4,7 +4,14 @@
 
 use ken_tests::{Page, help_flags, root};
 
-const TOOLS: [&str; 5] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws", "ken-workflow"];
+const TOOLS: [&str; 6] = [
+    "ken-rep",
+    "ken-esl",
+    "ken-vvp",
+    "ken-laws",
+    "ken-workflow",
+    "ken-respond",
+];
 
 const SECTIONS: [&str; 10] = [
     "NAME",

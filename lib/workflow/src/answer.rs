@@ -60,7 +60,7 @@ impl Answer {
     }
 
     /// The error that a tool answers in place of a result: `{"error":{"code","message","at"}}`.
-    pub(crate) fn error(&self) -> Option<Error> {
+    pub fn error(&self) -> Option<Error> {
         match self.fields.len() {
             1..=3 => self.parse("error"), // some tools add the line's number and id
             _ => None,

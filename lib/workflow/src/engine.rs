@@ -12,14 +12,14 @@ use crate::data::Data;
 use crate::definition::{Definition, Item, Step};
 use crate::governance;
 use crate::join::join_all;
-use crate::model::Part;
 use crate::observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
 use crate::outcome::{Outcome, Results, Status, Summary};
-use crate::pool::{Pool, ToolState};
-use crate::protocol::{Kind, Protocol, Protocols};
+use crate::pool::ToolState;
+use crate::protocol::{Kind, Protocols};
 use crate::scope::Scope;
 use crate::settings::Settings;
 use crate::template::Unfilled;
+use crate::tool::Tool;
 
 /// The protocols and the processes of their tools. One engine serves every request of a program; it must be used on the
 /// thread that will end last, because the tools end with the thread that started them (PR_SET_PDEATHSIG).
@@ -27,14 +27,6 @@ pub struct Engine {
     protocols: Protocols,
     tools: Vec<Tool>,
     settings: Settings,
-}
-
-/// What does the steps of one protocol.
-struct Tool {
-    protocol: Protocol,
-    pool: Pool,
-    /// ken-model as a part, where it may be one.
-    part: Option<Part>,
 }
 
 /// What one run is held to.
@@ -108,23 +100,6 @@ impl Engine {
 
     fn find(&self, protocol: &str) -> Option<&Tool> {
         self.tools.iter().find(|tool| tool.protocol.name == protocol)
-    }
-}
-
-impl Tool {
-    fn new(protocol: &Protocol) -> Tool {
-        Tool {
-            pool: Pool::new(protocol.clone()),
-            part: protocol.socket.clone().map(Part::new),
-            protocol: protocol.clone(),
-        }
-    }
-
-    async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
-        match &self.part {
-            Some(part) if part.is_there() => part.ask(line, time).await,
-            _ => self.pool.ask(line).await,
-        }
     }
 }
 

@@ -33,6 +33,7 @@ mod join;
 mod model;
 mod node;
 mod observer;
+mod once;
 mod outcome;
 mod place;
 mod pool;
@@ -45,6 +46,7 @@ mod settings;
 mod shelf;
 mod template;
 mod tense;
+mod tool;
 
 pub use answer::Answer;
 pub use data::Data;
@@ -53,9 +55,11 @@ pub use definition::{
 };
 pub use engine::{Engine, Request, recorded};
 pub use observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
+pub use once::{Limits, run_once};
 pub use outcome::{Check, Coherence, Outcome, Results, Status, Summary};
 pub use pool::{ENVIRONMENT, ToolState};
 pub use process::MAX_ANSWER;
 pub use protocol::{Kind, Protocol, Protocols};
 pub use settings::{Governance, Settings};
 pub use shelf::{Shelf, load};
+pub use tool::Tool;

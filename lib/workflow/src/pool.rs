@@ -31,8 +31,8 @@ pub const ENVIRONMENT: [&str; 12] = [
 /// How long a process that nobody needs is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Processes are started when a line finds none idle, and kept if their tool knows tags; those that were not needed for a minute are ended when
-/// another one comes back.
+/// Processes are started when a line finds none idle, and kept if their tool knows tags; those that were not needed for a
+/// minute are ended when another one comes back.
 pub(crate) struct Pool {
     protocol: Protocol,
     launch: OnceLock<Launch>,

@@ -260,7 +260,7 @@ fn keep(kept: &Mutex<Tail>, bytes: &[u8]) {
 }
 
 #[allow(unsafe_code)] // one function between fork and exec; see the SAFETY line
-fn command(launch: &Launch) -> Command {
+pub(crate) fn command(launch: &Launch) -> Command {
     let mut command = Command::new(&launch.program);
     command
         .args(&launch.args)
@@ -285,7 +285,7 @@ fn command(launch: &Launch) -> Command {
     command
 }
 
-fn words_of(status: ExitStatus) -> String {
+pub(crate) fn words_of(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),

@@ -1,0 +1,99 @@
+use std::cell::OnceCell;
+use std::time::Duration;
+
+use clap::Args;
+use ken_tool::{Error, Filter, Reply, Sent};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::draft::Drafter;
+use crate::laws::Laws;
+use crate::question::Question;
+use crate::response::Response;
+
+#[derive(Args)]
+pub(crate) struct Respond {
+    /// What is to be answered
+    #[arg(short, long, value_name = "TEXT")]
+    text: Option<String>,
+    /// How many drafts there are at most, 1 to 10
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=10))]
+    rounds: u8,
+    /// What ken-laws asks of a draft: lenient, moderate or strict
+    #[arg(short, long, value_name = "STRICTNESS", default_value = "moderate", value_parser = ["lenient", "moderate", "strict"])]
+    strictness: String,
+    /// What is known, as JSON; a draft must not contradict it
+    #[arg(short, long, value_name = "JSON")]
+    context: Option<String>,
+    /// How many milliseconds one draft may take
+    #[arg(long, value_name = "MS", default_value_t = 120_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    timeout_ms: u64,
+    /// The program that drafts; all words that follow are its arguments
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    draft: Vec<String>,
+    #[arg(skip)]
+    opened: OnceCell<Opened>,
+}
+
+/// What all inputs share.
+struct Opened {
+    drafter: Drafter,
+    laws: Laws,
+    /// Dropped after those whose processes it watches.
+    runtime: Runtime,
+}
+
+impl Filter for Respond {
+    const NAME: &'static str = "ken-respond";
+    const ABOUT: &'static str =
+        "Draft an answer, have it judged by the five laws, and revise it until it passes";
+    const AFTER_HELP: &'static str =
+        "Exit status: 0 the response passed, 1 no draft did, 2 an error. See ken-respond(1).";
+
+    fn inline(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let question = Question::read(input)?;
+        let opened = self.opened()?;
+        let rounds = usize::from(self.rounds);
+        let response = opened.runtime.block_on(async {
+            let responding = Response::to(&question, &opened.drafter, &opened.laws, rounds);
+            tokio::select! {
+                response = responding => response,
+                stopped = told_to_stop() => Err(stopped), // dropped drafts are killed
+            }
+        })?;
+        Ok(reply.send(&response))
+    }
+}
+
+impl Respond {
+    fn opened(&self) -> Result<&Opened, Error> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let opened = Opened {
+            drafter: Drafter::of(&self.draft, Duration::from_millis(self.timeout_ms)),
+            laws: Laws::new(&self.strictness, self.context.as_deref())?,
+            runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
+        };
+        Ok(self.opened.get_or_init(|| opened))
+    }
+}
+
+/// Resolves when the program is told to end, so that what it started ends first.
+async fn told_to_stop() -> Error {
+    let told = async |kind| match signal(kind) {
+        Ok(mut signal) => _ = signal.recv().await,
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = told(SignalKind::interrupt()) => {}
+        () = told(SignalKind::terminate()) => {}
+        () = told(SignalKind::hangup()) => {}
+    }
+    Error::cancelled("told to stop before there was a response")
+}

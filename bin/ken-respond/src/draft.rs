@@ -1,0 +1,138 @@
+//! Who drafts.
+
+use std::time::Duration;
+
+use ken_flow::{Kind, Limits, Protocol, Tool, run_once};
+use ken_tool::{Error, MAX_INPUT};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::attempt::Attempt;
+use crate::model;
+use crate::question::Question;
+
+pub(crate) struct Drafter {
+    who: Who,
+    time: Duration,
+}
+
+enum Who {
+    /// A program with its arguments, run once for each draft.
+    Program(Vec<String>),
+    /// The ken-model of the running system, or one of our own.
+    Model(Box<Tool>),
+}
+
+impl Drafter {
+    /// The command, if there is one; else ken-model.
+    pub(crate) fn of(command: &[String], time: Duration) -> Drafter {
+        let who = match command {
+            [] => Who::Model(Box::new(Tool::new(&Protocol::new(
+                "MODEL",
+                Kind::Model,
+                "ken-model",
+                "",
+            )))),
+            words => Who::Program(words.to_vec()),
+        };
+        Drafter { who, time }
+    }
+
+    /// The next draft, with what was wrong with the one before.
+    pub(crate) async fn draft(&self, question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
+        let model = match &self.who {
+            Who::Program(words) => return self.run(words, question, attempts).await,
+            Who::Model(model) => model,
+        };
+        let drafted = timeout(self.time, model::ask(model, question, attempts, self.time)).await;
+        let took_too_long = |_| Error::deadline(format!("ken-model took longer than {:?}", self.time));
+        said_something("ken-model", drafted.map_err(took_too_long)??)
+    }
+
+    async fn run(
+        &self,
+        words: &[String],
+        question: &Question,
+        attempts: &[Attempt],
+    ) -> Result<String, Error> {
+        let brief = serde_json::to_vec(&Brief::of(question, attempts))
+            .map_err(|error| Error::internal(error.to_string()))?;
+        let limits = Limits {
+            time: self.time,
+            bytes: MAX_INPUT,
+        };
+        let output = run_once(words, &brief, limits)
+            .await
+            .map_err(|error| error.at("--draft"))?;
+        let name = words.first().map_or("the command", String::as_str);
+        let output = String::from_utf8(output)
+            .map_err(|_| Error::invalid("--draft", format!("the draft of {name} is not UTF-8")))?;
+        said_something(name, written(output)).map_err(|error| error.at("--draft"))
+    }
+}
+
+/// What a drafting program reads on standard input, in one line.
+#[derive(Serialize)]
+struct Brief<'a> {
+    prompt: &'a str,
+    context: &'a serde_json::Value,
+    /// 1 for the first.
+    attempt: usize,
+    /// The draft before, and what was wrong with it.
+    previous: Option<&'a str>,
+    violations: &'a [String],
+    recommendations: &'a [String],
+}
+
+impl<'a> Brief<'a> {
+    fn of(question: &'a Question, attempts: &'a [Attempt]) -> Brief<'a> {
+        let last = attempts.last();
+        let judgement = last.map(|last| &last.judgement);
+        Brief {
+            prompt: &question.prompt,
+            context: &question.context,
+            attempt: attempts.len() + 1,
+            previous: last.map(|last| last.response.as_str()),
+            violations: judgement.map_or(&[], |judgement| &judgement.violations),
+            recommendations: judgement.map_or(&[], |judgement| &judgement.recommendations),
+        }
+    }
+}
+
+/// A draft is the text that a program writes, or the `response` or `text` of a JSON object.
+fn written(output: String) -> String {
+    #[derive(Deserialize)]
+    struct Document {
+        #[serde(alias = "text")]
+        response: String,
+    }
+    let document = output.trim_start().starts_with('{');
+    match document.then(|| serde_json::from_str::<Document>(&output)) {
+        Some(Ok(document)) => document.response,
+        _ => output.trim_end_matches(['\n', '\r']).to_owned(),
+    }
+}
+
+fn said_something(who: &str, draft: String) -> Result<String, Error> {
+    match draft.trim().is_empty() {
+        true => Err(Error::unavailable(format!("{who} drafted nothing"))),
+        false => Ok(draft),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_is_text_or_the_field_of_a_document() {
+        for (output, draft) in [
+            ("a b\n", "a b"),
+            ("{\"response\":\"a\"}\n", "a"),
+            (" {\"text\":\"a\",\"more\":1}", "a"),
+            ("{braces} are text", "{braces} are text"),
+        ] {
+            assert_eq!(written(output.to_owned()), draft);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use std::time::Duration;
+
+use ken_flow::{Kind, Protocol, Tool};
+use ken_tool::{Error, MAX_DEPTH};
+use ken_types::json;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::attempt::Judgement;
+
+/// ken-laws as a co-process.
+pub(crate) struct Laws {
+    tool: Tool,
+}
+
+/// No text of 8 MiB takes it a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Laws {
+    /// `context` is JSON, and an error of the flag when it is not.
+    pub(crate) fn new(strictness: &str, context: Option<&str>) -> Result<Laws, Error> {
+        let mut laws = Protocol::new("LAWS", Kind::Laws, "ken-laws", "");
+        laws.args
+            .extend(["--strictness".to_owned(), strictness.to_owned()]);
+        if let Some(context) = context {
+            json::parse(context.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
+            laws.args.extend(["--context".to_owned(), context.to_owned()]);
+        }
+        Ok(Laws {
+            tool: Tool::new(&laws),
+        })
+    }
+
+    pub(crate) async fn judge(&self, response: &str, context: &Value) -> Result<Judgement, Error> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            text: &'a str,
+            context: &'a Value,
+        }
+        let line = serde_json::to_string(&Line {
+            text: response,
+            context,
+        })
+        .map_err(|error| Error::internal(error.to_string()))?;
+        let answer = timeout(PATIENCE, self.tool.ask(&line, PATIENCE)).await;
+        let answer = answer.map_err(|_| Error::deadline("ken-laws did not answer in time"))??;
+        match answer.error() {
+            Some(error) => Err(error.at("")),
+            None => Judgement::read(answer.text()),
+        }
+    }
+}

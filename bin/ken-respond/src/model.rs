@@ -1,0 +1,91 @@
+//! A draft of ken-model, which is asked as a part of the running system or as a co-process.
+
+use std::time::Duration;
+
+use ken_flow::Tool;
+use ken_tool::Error;
+use ken_types::event::{Block, Message, Purpose, Usage};
+use ken_types::ops::model::Generate;
+use serde::Deserialize;
+
+use crate::attempt::Attempt;
+use crate::question::Question;
+
+const SYSTEM: &str = "Answer the user. Tie each claim to its reason or source, with numbers, units and dates where you have \
+    them; say what you did not check; say nothing twice.";
+
+pub(crate) async fn ask(
+    model: &Tool,
+    question: &Question,
+    attempts: &[Attempt],
+    time: Duration,
+) -> Result<String, Error> {
+    #[derive(Deserialize)]
+    struct Said {
+        text: String,
+    }
+    let line = serde_json::to_string(&request(question, attempts))
+        .map_err(|error| Error::internal(error.to_string()))?;
+    let answer = model.ask(&line, time).await?;
+    if let Some(error) = answer.error() {
+        return Err(error.at(""));
+    }
+    let said: Said = serde_json::from_str(answer.text())
+        .map_err(|error| Error::internal(format!("the answer of ken-model is not understood: {error}")))?;
+    Ok(said.text)
+}
+
+fn request(question: &Question, attempts: &[Attempt]) -> Generate {
+    let mut messages = vec![user(prompt(question))];
+    if let Some(last) = attempts.last() {
+        messages.push(assistant(&last.response));
+        messages.push(user(feedback(last)));
+    }
+    Generate {
+        model: None,
+        system: SYSTEM.to_owned(),
+        sources: Vec::new(),
+        messages,
+        tools: Vec::new(),
+        prefix: String::new(),
+        purpose: Purpose::Agent,
+    }
+}
+
+fn prompt(question: &Question) -> String {
+    match &question.context {
+        serde_json::Value::Null => question.prompt.clone(),
+        context => format!("{}\n\nWhat is known:\n{context}", question.prompt),
+    }
+}
+
+fn feedback(attempt: &Attempt) -> String {
+    let judgement = &attempt.judgement;
+    let items = |items: &[String]| items.iter().map(|item| format!("- {item}\n")).collect::<String>();
+    format!(
+        "Revise your answer.\n\nWhat is wrong with it:\n{}\nWhat would help:\n{}\nWrite the revised answer alone.",
+        items(&judgement.violations),
+        items(&judgement.recommendations)
+    )
+}
+
+fn user(text: String) -> Message {
+    Message::User {
+        content: vec![Block::text(text)],
+        timestamp: 0,
+    }
+}
+
+/// Who drafted, and when, matters to no provider.
+fn assistant(text: &str) -> Message {
+    Message::Assistant {
+        content: vec![Block::text(text)],
+        api: String::new(),
+        provider: String::new(),
+        model: String::new(),
+        usage: Usage::default(),
+        stop_reason: None,
+        error: None,
+        timestamp: 0,
+    }
+}

@@ -1,0 +1,144 @@
+//! A program that is run once: bytes in, bytes out.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use ken_types::Error;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use crate::pool::find;
+use crate::process::{Launch, command, words_of};
+
+/// What a program may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub time: Duration,
+    /// Of its standard output.
+    pub bytes: usize,
+}
+
+/// What is kept of its standard error.
+const ERROR_BYTES: usize = 4096;
+
+/// Runs a program with its arguments, without a shell, in this environment and in a process group of its own; gives what it
+/// wrote to standard output. It need not read its input.
+///
+/// `unavailable` when it cannot be started or does not end with status 0, `deadline` and `too_large` past a limit: it is
+/// then killed with its group, as it is when this is dropped.
+pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
+    let Some((program, args)) = words.split_first() else {
+        return Err(Error::invalid("", "there is no program to run"));
+    };
+    let missing = || Error::unavailable(format!("there is no program {program}"));
+    let launch = Launch {
+        program: find(Path::new(program)).ok_or_else(missing)?,
+        args: args.to_vec(),
+        environment: std::env::vars_os().collect(),
+    };
+    let child = command(&launch).spawn();
+    let child = child.map_err(|error| Error::unavailable(format!("{program} does not start: {error}")))?;
+    match timeout(limits.time, Running(child).finish(input, limits.bytes)).await {
+        Err(_) => Err(Error::deadline(format!(
+            "{program} took longer than {:?} and was killed",
+            limits.time
+        ))),
+        Ok(Err(error)) => Err(Error::unavailable(format!(
+            "{program} cannot be talked to: {error}"
+        ))),
+        Ok(Ok(None)) => {
+            let limit = limits.bytes;
+            Err(Error::too_large(format!(
+                "{program} wrote more than {limit} bytes and was killed"
+            )))
+        }
+        Ok(Ok(Some(end))) if !end.status.success() => Err(Error::unavailable(format!(
+            "{program} {}{}",
+            words_of(end.status),
+            last_line(&end.said)
+        ))),
+        Ok(Ok(Some(end))) => Ok(end.output),
+    }
+}
+
+/// How it ended.
+struct End {
+    status: ExitStatus,
+    output: Vec<u8>,
+    /// The beginning of its standard error.
+    said: Vec<u8>,
+}
+
+/// Dropped before it has ended, it is killed with all that it started.
+struct Running(Child);
+
+impl Running {
+    /// Nothing when it wrote more than `most` bytes.
+    async fn finish(mut self, input: &[u8], most: usize) -> io::Result<Option<End>> {
+        let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                let _ = stdin.write_all(input).await; // it may end without having read all
+            }
+            io::Result::Ok(())
+        };
+        let read = async {
+            let output = read(stdout, most + 1).await?;
+            if output.len() > most {
+                Err(too_much())
+            } else {
+                Ok(output)
+            }
+        };
+        let (output, said) = match tokio::try_join!(write, read, drain(stderr)) {
+            Ok(((), output, said)) => (output, said),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let status = self.0.wait().await?;
+        Ok(Some(End { status, output, said }))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // While the child has not been waited for, its number, which is its group's, belongs to nobody else.
+        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(group) = pid.and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL); // it may be gone
+        }
+    }
+}
+
+fn too_much() -> io::Error {
+    io::ErrorKind::FileTooLarge.into()
+}
+
+async fn read(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(most as u64).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}
+
+/// Reads to the end, so that the program never waits for room, and keeps the beginning.
+async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let Some(mut pipe) = pipe else {
+        return Ok(Vec::new());
+    };
+    let kept = read(Some(&mut pipe), ERROR_BYTES).await?;
+    tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
+    Ok(kept)
+}
+
+/// The last line that is not blank, after a colon.
+fn last_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    line.map(|line| format!(": {line}")).unwrap_or_default()
+}
