@@ -1,6 +1,6 @@
 //! Runs workflows.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_types::{Code, Error};
@@ -75,14 +75,13 @@ impl Engine {
     ) -> Result<Outcome, Error> {
         definition.check(data)?;
         let begun = Instant::now();
-        let mut run = Run::new(self, definition, data, request);
-        let (status, error, summary) = run.govern().await;
+        let ended = Run::new(self, definition, data, request).govern().await;
         Ok(Outcome {
             workflow: definition.name().to_owned(),
-            status,
-            results: run.into_results(),
-            governance_summary: summary,
-            error,
+            status: ended.status,
+            results: ended.results,
+            governance_summary: ended.summary,
+            error: ended.error,
             execution_time_ms: Some(begun.elapsed()),
         })
     }
@@ -111,134 +110,115 @@ struct Run<'a> {
     request: Request<'a>,
     /// Tools that may be at work for it.
     places: Semaphore,
-    progress: Mutex<Progress>,
-    /// What was wrong with the first try.
-    issues: Vec<String>,
-}
-
-/// By the steps of the definition.
-struct Progress {
-    results: Vec<Option<Made>>,
-    turns: Vec<u32>,
-    /// The steps with a result, oldest result first.
-    order: Vec<usize>,
-}
-
-/// A step that ran.
-#[derive(Clone)]
-pub(crate) struct Made {
-    /// The line that its tool was given; empty when there was none to be made.
-    pub(crate) input: Arc<str>,
-    pub(crate) result: Recorded,
 }
 
 impl<'a> Run<'a> {
     fn new(engine: &'a Engine, definition: &'a Definition, data: &'a Data, request: Request<'a>) -> Run<'a> {
-        let steps = definition.steps().len();
         Run {
             engine,
             definition,
             data,
             places: Semaphore::new(request.settings.max_parallel.max(1)),
             request,
-            progress: Mutex::new(Progress {
-                results: (0..steps).map(|_| None).collect(),
-                turns: vec![0; steps],
-                order: Vec::with_capacity(steps),
-            }),
-            issues: Vec::new(),
         }
     }
 
     /// The first try; where its results do not agree and must, the second.
-    async fn govern(&mut self) -> (Status, Option<Error>, Summary) {
-        let mut actions = Vec::new();
-        loop {
-            let failed = self.items(self.definition.items()).await.err();
-            let mut summary = self.judge();
-            summary.actions = actions.clone();
-            let told = self.tell(&summary).await;
-            if let Some(error) = failed.or(told.err()) {
-                return (Status::Failed, Some(error), summary);
-            }
-            let governance = self.request.settings.governance;
-            if summary.is_coherent != Some(false) || !governance.requires_coherence {
-                return (Status::Completed, None, summary);
-            }
-            let issues = summary
-                .coherence
-                .as_ref()
-                .map(|found| found.issues.clone())
-                .unwrap_or_default();
-            let is_last = !self.issues.is_empty();
-            if let Err(error) = self.decide(is_last, &issues).await {
-                return (Status::Failed, Some(error), summary);
-            }
-            if is_last {
-                let words = format!("the results do not agree: {}", issues.join("; "));
-                summary
-                    .actions
-                    .push("aborted: the second try was not coherent either".to_owned());
-                return (Status::Aborted, Some(Error::conflict(words)), summary);
-            }
-            actions.push(format!("retried with {} found", counted(issues.len(), "issue")));
-            self.begin_again(issues);
+    async fn govern(&self) -> Ended {
+        let mut progress = Progress::new(self.definition.steps().len());
+        let mut ended = self.attempt(&mut progress).await;
+        let Some(issues) = self.to_solve(&ended) else {
+            return ended;
+        };
+        if let Err(error) = self.decide(Decision::Retry, &issues).await {
+            return ended.failed(error);
+        }
+        let retried = format!("retried with {} found", counted(issues.len(), "issue"));
+        progress.begin_again(issues);
+        ended = self.attempt(&mut progress).await;
+        ended.summary.actions.push(retried);
+        let Some(issues) = self.to_solve(&ended) else {
+            return ended;
+        };
+        match self.decide(Decision::Abort, &issues).await {
+            Err(error) => ended.failed(error),
+            Ok(()) => ended.aborted(&issues),
         }
     }
 
-    fn begin_again(&mut self, issues: Vec<String>) {
-        self.issues = issues;
-        let mut progress = self.progress();
-        progress.results.iter_mut().for_each(|result| *result = None);
-        progress.order.clear();
+    /// All items once, and what they are worth.
+    async fn attempt(&self, progress: &mut Progress) -> Ended {
+        let done = self.items(self.definition.items(), progress).await;
+        let summary = self.judge(progress);
+        let told = self.tell(&summary).await;
+        let ended = Ended {
+            status: Status::Completed,
+            error: None,
+            results: self.results(progress),
+            summary,
+        };
+        match done.and(told) {
+            Ok(()) => ended,
+            Err(error) => ended.failed(error),
+        }
     }
 
-    fn judge(&self) -> Summary {
+    /// What does not agree, when it has to.
+    fn to_solve(&self, ended: &Ended) -> Option<Vec<String>> {
+        let is_needed =
+            self.request.settings.governance.requires_coherence && ended.status == Status::Completed;
+        let found = ended
+            .summary
+            .coherence
+            .as_ref()
+            .filter(|found| !found.issues.is_empty());
+        found.filter(|_| is_needed).map(|found| found.issues.clone())
+    }
+
+    fn judge(&self, progress: &Progress) -> Summary {
         let governance = self.request.settings.governance;
         if !governance.is_enabled {
             return Summary::default();
         }
-        let results = self.progress().results.clone();
-        governance::judge(
-            self.definition,
-            &self.engine.protocols,
-            &results,
-            governance.min_quality,
-        )
+        let protocols = &self.engine.protocols;
+        governance::judge(self.definition, protocols, &progress.made, governance.min_quality)
     }
 
     async fn tell(&self, summary: &Summary) -> Result<(), Error> {
         let min_quality = self.request.settings.governance.min_quality;
-        for (step, quality) in &summary.quality_scores {
-            if *quality < min_quality {
-                let event = Event::GovernanceLowQuality {
-                    step: step.clone(),
-                    quality: *quality,
-                    min_quality,
-                };
-                self.request.observer.event(&event).await?;
-            }
+        for (step, quality) in summary
+            .quality_scores
+            .iter()
+            .filter(|(_, quality)| *quality < min_quality)
+        {
+            let event = Event::GovernanceLowQuality {
+                step: step.clone(),
+                quality: *quality,
+                min_quality,
+            };
+            self.request.observer.event(&event).await?;
         }
-        match &summary.coherence {
-            Some(found) if summary.is_coherent == Some(false) => {
-                let event = Event::GovernanceIncoherenceDetected {
-                    score: found.score,
-                    issues: found.issues.clone(),
-                };
-                self.request.observer.event(&event).await
-            }
-            _ => Ok(()),
-        }
+        let Some(found) = summary
+            .coherence
+            .as_ref()
+            .filter(|found| !found.issues.is_empty())
+        else {
+            return Ok(());
+        };
+        let event = Event::GovernanceIncoherenceDetected {
+            score: found.score,
+            issues: found.issues.clone(),
+        };
+        self.request.observer.event(&event).await
     }
 
-    async fn decide(&self, is_last: bool, issues: &[String]) -> Result<(), Error> {
+    async fn decide(&self, decision: Decision, issues: &[String]) -> Result<(), Error> {
         let observer = self.request.observer;
-        let decision = if is_last { Decision::Abort } else { Decision::Retry };
         let reason = format!("the results do not agree: {}", counted(issues.len(), "issue"));
         observer
             .event(&Event::RecoveryDecision { decision, reason })
             .await?;
-        if is_last {
+        if decision == Decision::Abort {
             let issues = issues.to_vec();
             observer.event(&Event::GovernanceAbort { issues }).await?;
         }
@@ -246,37 +226,51 @@ impl<'a> Run<'a> {
     }
 
     /// Items one after the other, until one fails.
-    fn items<'s>(&'s self, items: &'s [Item]) -> Pending<'s, Result<(), Error>> {
+    fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), Error>> {
         Box::pin(async move {
             for item in items {
-                self.item(item).await?;
+                self.item(item, progress).await?;
             }
             Ok(())
         })
     }
 
-    async fn item(&self, item: &Item) -> Result<(), Error> {
+    async fn item(&self, item: &Item, progress: &mut Progress) -> Result<(), Error> {
         match item {
-            Item::Step(step) => self.step(*step).await,
+            Item::Step(step) => self.step(*step, progress).await,
             Item::Loop { rounds, items } => {
                 for _ in 0..*rounds {
-                    self.items(items).await?;
+                    self.items(items, progress).await?;
                 }
                 Ok(())
             }
-            // All come to their end; the first that failed is the error.
-            Item::Parallel(items) => {
-                let branches = items.iter().map(|item| self.items(std::slice::from_ref(item)));
-                join_all(branches).await.into_iter().collect()
-            }
+            Item::Parallel(items) => self.parallel(items, progress).await,
         }
     }
 
-    async fn step(&self, number: usize) -> Result<(), Error> {
+    /// All come to their end; the first of the file that failed is the error. None sees what another has done by then, so
+    /// that it does not matter which is first.
+    async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Error> {
+        let branches = items.iter().map(|item| {
+            let mut own = progress.clone();
+            async move {
+                let done = self.items(std::slice::from_ref(item), &mut own).await;
+                (own, done)
+            }
+        });
+        let mut all_done = Ok(());
+        for (own, done) in join_all(branches).await {
+            progress.merge(own);
+            all_done = all_done.and(done);
+        }
+        all_done
+    }
+
+    async fn step(&self, number: usize, progress: &mut Progress) -> Result<(), Error> {
         let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
-        let scope = self.scope();
+        let scope = self.scope(progress);
         if step
             .when
             .as_ref()
@@ -284,24 +278,36 @@ impl<'a> Run<'a> {
         {
             return Ok(());
         }
-        let name = StepName {
-            id: step.id.clone(),
-            turn: self.next_turn(number),
-        };
         let tool = self.engine.find(&step.protocol);
         let tool = tool.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
-        let (input, known) = match line(step, tool.protocol.kind, &scope) {
-            Ok(line) => (Arc::from(line), self.request.observer.recorded(&name)),
-            Err(error) => (Arc::from(""), Some(Err(named(step, error)))),
+        let line = line(step, tool.protocol.kind, &scope).map_err(|error| named(step, error));
+        let name = StepName {
+            id: step.id.clone(),
+            turn: progress.next_turn(number),
         };
-        drop(scope);
+        let made = self.make(step, &name, tool, line).await?;
+        let ended = made.result.as_ref().map(|_| ()).map_err(Error::clone);
+        progress.keep(number, made);
+        ended
+    }
+
+    /// The result that the observer has, or the tool's.
+    async fn make(
+        &self,
+        step: &Step,
+        name: &StepName,
+        tool: &Tool,
+        line: Result<String, Error>,
+    ) -> Result<Made, Error> {
+        let (input, known) = match line {
+            Ok(line) => (Arc::from(line), self.request.observer.recorded(name)),
+            Err(error) => (Arc::from(""), Some(Err(error))),
+        };
         let result = match known {
             Some(known) => known,
-            None => self.observed(step, &name, tool, &input).await?,
+            None => self.observed(step, name, tool, &input).await?,
         };
-        let ended = result.as_ref().map(|_| ()).map_err(Error::clone);
-        self.progress().keep(number, Made { input, result });
-        ended
+        Ok(Made { input, result })
     }
 
     /// Asks the tool under the observer's eyes; only the observer's own error is one here.
@@ -367,46 +373,119 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn next_turn(&self, number: usize) -> u32 {
-        let mut progress = self.progress();
-        let turn = progress.turns.get_mut(number);
-        turn.map_or(1, |turn| {
+    fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
+        Scope {
+            definition: self.definition,
+            data: self.data,
+            made: &progress.made,
+            order: &progress.order,
+            issues: &progress.issues,
+        }
+    }
+
+    fn results(&self, progress: &Progress) -> Results {
+        let steps = self.definition.steps().iter().zip(&progress.made);
+        let answered = steps.filter_map(|(step, made)| {
+            let answer = made.as_ref()?.result.as_ref().ok()?;
+            Some((step.id.clone(), answer.clone()))
+        });
+        Results(answered.collect())
+    }
+}
+
+/// How a try ended.
+struct Ended {
+    status: Status,
+    error: Option<Error>,
+    results: Results,
+    summary: Summary,
+}
+
+impl Ended {
+    fn failed(self, error: Error) -> Ended {
+        Ended {
+            status: Status::Failed,
+            error: Some(error),
+            ..self
+        }
+    }
+
+    fn aborted(mut self, issues: &[String]) -> Ended {
+        self.summary
+            .actions
+            .push("aborted: the second try was not coherent either".to_owned());
+        let words = format!("the results do not agree: {}", issues.join("; "));
+        Ended {
+            status: Status::Aborted,
+            error: Some(Error::conflict(words)),
+            ..self
+        }
+    }
+}
+
+/// A step that ran.
+#[derive(Clone)]
+pub(crate) struct Made {
+    /// The line that its tool was given; empty when there was none to be made.
+    pub(crate) input: Arc<str>,
+    pub(crate) result: Recorded,
+}
+
+/// What was done so far, by the steps of the definition; of a branch of `parallel`, what it can see of that.
+#[derive(Clone)]
+struct Progress {
+    made: Vec<Option<Made>>,
+    turns: Vec<u32>,
+    /// The steps that ran, the last to run last.
+    order: Vec<usize>,
+    /// What was wrong with the first try.
+    issues: Vec<String>,
+}
+
+impl Progress {
+    fn new(steps: usize) -> Progress {
+        Progress {
+            made: (0..steps).map(|_| None).collect(),
+            turns: vec![0; steps],
+            order: Vec::with_capacity(steps),
+            issues: Vec::new(),
+        }
+    }
+
+    /// Turns go on: no two results of one run have the same name.
+    fn begin_again(&mut self, issues: Vec<String>) {
+        self.made.iter_mut().for_each(|made| *made = None);
+        self.order.clear();
+        self.issues = issues;
+    }
+
+    fn next_turn(&mut self, step: usize) -> u32 {
+        self.turns.get_mut(step).map_or(1, |turn| {
             *turn += 1;
             *turn
         })
     }
 
-    fn scope(&self) -> Scope<'_> {
-        let progress = self.progress();
-        let answer = |made: &Option<Made>| made.as_ref().and_then(|made| made.result.as_ref().ok().cloned());
-        Scope {
-            definition: self.definition,
-            data: self.data,
-            results: progress.results.iter().map(answer).collect(),
-            order: progress.order.clone(),
-            issues: &self.issues,
+    fn keep(&mut self, step: usize, made: Made) {
+        self.order.retain(|known| *known != step);
+        self.order.push(step);
+        if let Some(place) = self.made.get_mut(step) {
+            *place = Some(made);
         }
     }
 
-    fn into_results(self) -> Results {
-        let progress = self.progress.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let steps = self.definition.steps().iter().map(|step| step.id.clone());
-        let answers = progress.results.into_iter().map(|made| made?.result.ok());
-        let found = steps.zip(answers).filter_map(|(id, answer)| Some((id, answer?)));
-        Results(found.collect())
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Progress {
-    fn keep(&mut self, number: usize, made: Made) {
-        self.order.retain(|step| *step != number);
-        self.order.push(number);
-        if let Some(place) = self.results.get_mut(number) {
-            *place = Some(made);
+    /// Takes over what a branch has done. No step is in two branches.
+    fn merge(&mut self, mut branch: Progress) {
+        for step in std::mem::take(&mut branch.order) {
+            let (Some(own), Some(turn)) = (self.turns.get_mut(step), branch.turns.get(step)) else {
+                continue;
+            };
+            if *turn > *own {
+                *own = *turn;
+                if let Some(made) = branch.made.get_mut(step).and_then(Option::take) {
+                    self.keep(step, made);
+                }
+            }
         }
     }
 }

@@ -357,6 +357,50 @@ fn conditions_templates_and_loops() {
 }
 
 #[test]
+fn branches_do_not_see_each_other_and_the_last_of_the_file_is_the_newest() {
+    let late = r#"read -r line; case "$line" in *late*) sleep 0.3;; esac; echo "{\"rules\":[$line]}""#;
+    let bench = Bench::new()
+        .tool_of("REP", Kind::Rep, late)
+        .tool_of("VVP", Kind::Vvp, ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let workflow = bench.workflow(json!([
+            {"parallel": [
+                {"step": "REP", "id": "r1", "input": "late"},
+                {"step": "REP", "id": "r2", "input": "soon"},
+                {"loop": 1, "steps": [
+                    {"step": "REP", "id": "wait", "input": "late too"},
+                    {"step": "VVP", "id": "inside", "input": {"soon": "{{/results/r2|}}", "own": "{{/results/wait/rules/0}}"}}
+                ]}
+            ]},
+            {"parallel": [{"step": "VVP", "id": "after"}]}
+        ]));
+        let outcome = run(&engine, &workflow, json!({})).await;
+        let results = &value(&outcome)["results"];
+        assert_eq!(
+            results["inside"]["got"],
+            json!({"own": "late too"}),
+            "{outcome:?}"
+        );
+        assert_eq!(
+            results["after"]["got"],
+            json!({"rules": ["late too"]}),
+            "{outcome:?}"
+        );
+        let workflow = bench.workflow(json!([
+            {"parallel": [{"step": "REP", "id": "r1", "input": "late"}, {"step": "REP", "id": "r2", "input": "soon"}]},
+            {"step": "VVP", "id": "after"}
+        ]));
+        let outcome = run(&engine, &workflow, json!({})).await;
+        assert_eq!(
+            value(&outcome)["results"]["after"]["got"],
+            json!({"rules": ["soon"]}),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
 fn planted_results_are_refused() {
     let bench = Bench::new().tool("ECHO", ECHO);
     on_runtime(async {
