@@ -95,6 +95,66 @@ fn both_paths_and_both_spellings_give_the_same() {
     assert!(answers[0].1["quality_scores"]["REP"].as_f64().unwrap() > 0.6);
 }
 
+/// The workflows that are shipped, and one of the user's own, which is there as soon as its file is.
+#[test]
+fn workflows_are_found_by_name() {
+    let system = cognitive().start();
+    let mut asker = system.asker();
+    let data = chain("chain-1", 3)["data"].clone();
+    for (name, steps) in [
+        ("StandardReasoningWorkflow", 3),
+        ("analyze_only", 2),
+        ("full_governance", 4),
+    ] {
+        for field in ["workflow", "template_name"] {
+            let answer = asker
+                .post("/v1/execute", &json!({field: name, "data": data}))
+                .expect(200);
+            assert_eq!(answer.text("/workflow"), name);
+            assert!(
+                answer.at("/results").as_object().unwrap().len() >= steps,
+                "{name}"
+            );
+        }
+    }
+    let folder = system.home().join("workflows");
+    fs::create_dir(&folder).unwrap();
+    fs::write(
+        folder.join("mine.json"),
+        r#"{"name": "mine", "steps": [{"step": "ESL", "id": "mood"}]}"#,
+    )
+    .unwrap();
+    fs::write(
+        folder.join("torn.json"),
+        r#"{"name": "torn", "steps": [{"step": "XYZ"}]}"#,
+    )
+    .unwrap();
+    let mine = json!({"workflow": "mine", "data": {"text": "Fine."}});
+    assert!(
+        asker
+            .post("/v1/execute", &mine)
+            .expect(200)
+            .at("/results/mood")
+            .is_object()
+    );
+    let planted = json!({"workflow": "mine", "data": {"text": "Fine.", "mood": {}}});
+    assert_eq!(
+        asker.post("/v1/execute", &planted).expect(400).at("/error/at"),
+        "/data/mood"
+    );
+    let torn = asker
+        .post("/v1/execute", &json!({"workflow": "torn", "data": {}}))
+        .expect(503);
+    let said = torn.text("/error/message");
+    assert!(said.contains("torn.json") && said.contains("XYZ"), "{said}");
+    let templates = asker.get("/v1/templates").expect(200).json();
+    assert_eq!(
+        templates["mine"]["steps"],
+        json!([{"id": "mood", "protocol": "ESL"}])
+    );
+    assert!(templates["torn"]["error"]["at"] == "/steps/0/step" && templates["full_reasoning"].is_object());
+}
+
 #[test]
 fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
     let system = cognitive().start();

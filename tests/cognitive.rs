@@ -314,6 +314,7 @@ fn a_setting_that_cannot_be_read_ends_the_start() {
     for (name, value) in [
         ("RATE_LIMIT_EXECUTE", "20"),
         ("PROTOCOL_TIMEOUTS_MS", "REP"),
+        ("PROTOCOL_TIMEOUTS_MS", "XYZ:5"),
         ("GOV_MIN_QUALITY", "7"),
         ("MAX_BODY_BYTES", "1MB"),
     ] {

@@ -6,14 +6,15 @@
 mod figures;
 
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
 use ken_audit::{Record, Trail};
-use ken_tests::{Asker, Client, KEY, System, binary, chain, children_of, cognitive, server_with};
+use ken_tests::{Asker, Client, KEY, binary, chain, children_of, server_with};
 use serde_json::{Value, json};
 
 fn main() {
@@ -24,10 +25,11 @@ fn main() {
     row("/bin/true, start to exit", &spawn.text(), "");
     title("ken-cognitive at rest");
     start(&spawn);
-    let system = cognitive().start();
-    idle(&system);
+    let server = Server::start(&binary("ken-cognitive"), &[]);
+    idle(&server);
     title("ken-cognitive at work");
-    requests(&system);
+    requests(&server);
+    drop(server);
     late();
     title("the audit log");
     audit();
@@ -53,51 +55,71 @@ fn start(floor: &Samples) {
 }
 
 fn start_once() -> Duration {
-    let home = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    std::fs::write(
-        home.path().join("ken.toml"),
-        format!("[cognitive]\nport = {port}\n"),
-    )
-    .unwrap();
     let begun = Instant::now();
-    let mut server = Command::new(binary("ken-cognitive"))
-        .arg("--home")
-        .arg(home.path())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let time = loop {
-        match Client::try_connect(address) {
-            Ok(mut client) => {
-                client.get("/health").expect(200);
-                break begun.elapsed();
-            }
-            Err(_) => std::thread::sleep(Duration::from_micros(200)),
-        }
-    };
-    server.kill().unwrap();
-    server.wait().unwrap();
-    time
+    let server = Server::start(&binary("ken-cognitive"), &[]);
+    Client::connect(server.address).get("/health").expect(200);
+    begun.elapsed()
 }
 
-fn idle(system: &System) {
+/// The server alone, without kend, on a home of its own.
+struct Server {
+    process: Child,
+    address: SocketAddr,
+    _home: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(program: &Path, env: &[(&str, &str)]) -> Server {
+        let home = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let config = format!("[cognitive]\nport = {}\n", address.port());
+        std::fs::write(home.path().join("ken.toml"), config).unwrap();
+        let process = Command::new(program)
+            .arg("--home")
+            .arg(home.path())
+            .env("MCP_API_KEY", KEY)
+            .envs(env.iter().copied())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while Client::try_connect(address).is_err() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Server {
+            process,
+            address,
+            _home: home,
+        }
+    }
+
+    fn pid(&self) -> i32 {
+        self.process.id().try_into().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+fn idle(server: &Server) {
     std::thread::sleep(Duration::from_millis(500));
-    let server = system.pid("cognitive");
+    let pid = server.pid();
     let mb = |kib: u64| format!("{:.1} MB", kib as f64 / 1024.0);
     row(
         "private memory, nothing asked yet",
-        &mb(private_kib(server)),
+        &mb(private_kib(pid)),
         "goal: 6 MB",
     );
-    row("idle PSS", &mb(figures::pss_kib(server)), "");
-    system.execute(&chain("chain-1", 3)).expect(200);
-    for (pid, name) in children_of(server) {
+    row("idle PSS", &mb(figures::pss_kib(pid)), "");
+    Asker::at(server.address)
+        .post("/v1/execute", &chain("chain-1", 3))
+        .expect(200);
+    for (pid, name) in children_of(pid) {
         row(
             &format!("private memory of an idle {name}"),
             &mb(private_kib(pid)),
@@ -114,7 +136,7 @@ fn private_kib(pid: i32) -> u64 {
         .sum()
 }
 
-fn requests(system: &System) {
+fn requests(server: &Server) {
     let three = json!({
         "protocol_names": ["REP", "ESL", "VVP"],
         "data": {"user_input": "I am happy with how this went, but a little worried about tomorrow.",
@@ -122,20 +144,19 @@ fn requests(system: &System) {
             "rules": [[["?x is a dog"], "?x is an animal"], [["?x is an animal", "?x is hungry"], "?x eats"]]},
     });
     for (clients, goal) in [(1, ""), (16, "goal: 4 000/s, p99 10 ms")] {
-        let (rate, samples) = load(system.cognitive(), clients, &three);
+        let (rate, samples) = load(server.address, clients, &three);
         row(
             &format!("three steps, {clients} clients"),
             &format!("{}, {}", per_second(rate), samples.text()),
             goal,
         );
     }
-    let server = system.pid("cognitive");
     row(
         "private memory after that",
-        &format!("{:.1} MB", private_kib(server) as f64 / 1024.0),
+        &format!("{:.1} MB", private_kib(server.pid()) as f64 / 1024.0),
         "",
     );
-    let (rate, samples) = load(system.cognitive(), 16, &chain("chain-1", 150));
+    let (rate, samples) = load(server.address, 16, &chain("chain-1", 150));
     row(
         "three steps over 150 rules, 16 clients",
         &format!("{}, {}", per_second(rate), samples.text()),
@@ -180,12 +201,12 @@ fn load(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
 /// A tool that sleeps, under a limit of 200 ms.
 fn late() {
     let script = "#!/bin/sh\nwhile read -r line; do sleep 600; done\n";
-    let (_folder, config) = server_with(&[("ken-rep", script)]);
-    let system = cognitive()
-        .config(&config)
-        .env("PROTOCOL_TIMEOUT_MS", "200")
-        .start();
-    let mut asker = Asker::at(system.cognitive());
+    let (folder, _) = server_with(&[("ken-rep", script)]);
+    let server = Server::start(
+        &folder.path().join("ken-cognitive"),
+        &[("PROTOCOL_TIMEOUT_MS", "200")],
+    );
+    let mut asker = Asker::at(server.address);
     let samples = (0..10).map(|_| {
         let begun = Instant::now();
         asker

@@ -88,7 +88,7 @@ pub(crate) fn start(
     let app = Arc::new(Cognitive {
         keys: Keys::open(&dir, settings.key.as_deref())?,
         limits: Limits::new(&settings),
-        engine: Engine::new(protocols.clone(), ken_flow::Settings::read(variable)?),
+        engine: Engine::new(protocols.clone(), workflow_settings(variable, &protocols)?),
         shelf: Shelf::usual(protocols),
         models: Models::new(&dir),
         wrong_keys: Limiter::new(WRONG_KEYS),
@@ -107,6 +107,26 @@ pub(crate) fn start(
         }
     });
     Ok((wire::table(program.part(), program.version), app))
+}
+
+/// A time for a protocol that there is not is a mistake like any other.
+fn workflow_settings(
+    variable: impl Fn(&str) -> Option<String>,
+    protocols: &Protocols,
+) -> Result<ken_flow::Settings, Error> {
+    let settings = ken_flow::Settings::read(variable)?;
+    let unknown = settings
+        .timeouts
+        .keys()
+        .find(|name| protocols.find(name).is_none());
+    match unknown {
+        None => Ok(settings),
+        Some(name) => {
+            let known: Vec<&str> = protocols.names().collect();
+            let message = format!("PROTOCOL_TIMEOUTS_MS: there is no protocol `{name}`");
+            Err(Error::invalid("PROTOCOL_TIMEOUTS_MS", message).hint(format!("known: {}", known.join(", "))))
+        }
+    }
 }
 
 /// The socket that kend holds, else one of our own.

@@ -39,6 +39,8 @@ pub(crate) struct Pool {
     places: Semaphore,
     /// The newest used last.
     idle: Mutex<Vec<(Process, Instant)>>,
+    /// How often all were sent to rest; one that is older than the last time is not used again.
+    era: AtomicU64,
     counts: Counts,
 }
 
@@ -71,6 +73,7 @@ impl Pool {
             protocol,
             launch: OnceLock::new(),
             idle: Mutex::default(),
+            era: AtomicU64::new(0),
             counts: Counts::default(),
         }
     }
@@ -89,6 +92,7 @@ impl Pool {
     }
 
     async fn ask_once(&self, launch: &Launch, line: &str) -> Result<Answer, Fault> {
+        let era = self.era.load(Ordering::Relaxed);
         let mut process = self.take(launch)?;
         let asked = process.ask(line).await;
         let asked = asked.and_then(|Asked { text, is_clean }| match Answer::read(text) {
@@ -96,8 +100,8 @@ impl Pool {
             Err(error) => Err(Fault::NotJson(error)),
         });
         match asked {
-            Ok((_, true)) => self.give_back(process),
-            Ok((_, false)) => drop(process),
+            Ok((_, true)) if era == self.era.load(Ordering::Relaxed) => self.give_back(process),
+            Ok(_) => drop(process),
             Err(_) => _ = self.counts.crashed.fetch_add(1, Ordering::Relaxed),
         }
         asked.map(|(answer, _)| answer)
@@ -169,8 +173,9 @@ impl Pool {
         }
     }
 
-    /// Ends the processes that do nothing; those at work end with their answer's request.
+    /// Ends the processes that do nothing; those at work end with their answer.
     pub(crate) fn rest(&self) {
+        self.era.fetch_add(1, Ordering::Relaxed);
         let idle = std::mem::take(&mut *self.idle());
         drop(idle);
     }
