@@ -166,7 +166,7 @@ fn idle_memory() {
     let system = System::start();
     std::thread::sleep(Duration::from_secs(1));
     let mut all = 0;
-    for part in ["kend", "store", "model", "agent", "gateway"] {
+    for part in ["kend", "store", "model", "agent", "gateway", "cognitive"] {
         let kib = figures::pss_kib(system.pid(part));
         all += kib;
         row(
