@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, System, binary, until};
+use ken_tests::{Answer, Builder, System, binary, scripted, until};
 use serde_json::{Value, json};
 
 const STEPS: &str = "/workflows/steps";
@@ -31,11 +31,17 @@ fn record(system: &System, run: &str) -> Value {
     system.get(&format!("/runs/{run}?meta")).expect(200).json()
 }
 
-/// The run's events, whole, and whether its stream is closed.
+/// The run's events, page by page, and whether its stream is closed.
 fn events(system: &System, run: &str) -> (Vec<Value>, bool) {
-    let page = system.get(&format!("/runs/{run}")).expect(200);
-    let closed = page.header("stream-closed") == Some("true");
-    (page.json().as_array().unwrap().clone(), closed)
+    let (mut events, mut offset) = (Vec::new(), "-1".to_owned());
+    loop {
+        let page = system.get(&format!("/runs/{run}?offset={offset}")).expect(200);
+        events.extend(page.json().as_array().unwrap().iter().cloned());
+        if page.header("stream-up-to-date").is_some() {
+            return (events, page.header("stream-closed") == Some("true"));
+        }
+        offset = page.header("stream-next-offset").unwrap().to_owned();
+    }
 }
 
 fn kinds(events: &[Value]) -> Vec<&str> {
@@ -543,4 +549,130 @@ fn a_step_that_must_not_be_repeated_ends_its_run_and_a_run_that_nobody_can_take_
 
 fn record_of(system: &System, run: &str) -> String {
     record(system, run)["status"].as_str().unwrap().to_owned()
+}
+
+/// A workflow of the user's own.
+fn workflow(system: &System, name: &str, steps: &Value) {
+    let folder = system.home().join("workflows");
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = json!({"name": name, "description": "A test.", "public": true, "steps": steps,
+        "schema": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}});
+    std::fs::write(folder.join(format!("{name}.json")), text.to_string()).unwrap();
+}
+
+/// The steps that were recorded as done, in order.
+fn recorded(events: &[Value]) -> Vec<&str> {
+    let done = events
+        .iter()
+        .filter(|event| event["attributes"]["state"] == "done");
+    done.map(|event| event["attributes"]["step"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn the_engine_does_them() {
+    let system = scripted();
+    let data = json!({"user_input": "I am glad that it works.", "facts": ["a"], "rules": [[["a"], "b"]]});
+    let shipped = "/workflows/StandardReasoningWorkflow";
+    let answer = system.post(&format!("{shipped}?wait=result"), &data).expect(200);
+    let result = answer.at("/result");
+    assert_eq!(
+        (&result["status"], &result["error"]),
+        (&json!("completed"), &Value::Null)
+    );
+    assert!(result["results"]["REP"].to_string().contains("\"b\""), "{result}");
+    let (_, events) = ended(&system, &answer.text("/runId"));
+    assert_eq!(recorded(&events), ["ESL", "REP", "VVP"]);
+    system.post(shipped, &json!([1])).expect(400);
+    system
+        .post(shipped, &json!({"REP": 1}))
+        .refused(400, "invalid_request", "/REP");
+
+    goes_on(&system);
+    asks_a_model(&system);
+}
+
+/// A run whose holder is killed has the result of one that is left alone, and no step was recorded twice.
+fn goes_on(system: &System) {
+    workflow(
+        system,
+        "rounds",
+        &json!([{"loop": 100, "steps": [{"step": "ESL"}, {"step": "LAWS"}]}]),
+    );
+    system
+        .post("/workflows/rounds", &json!({}))
+        .refused(400, "invalid_request", "/text");
+    let payload = json!({"text": "We agreed to measure it, because nobody knew."});
+    let alone = system.post("/workflows/rounds?wait=result", &payload).expect(200);
+    let run = system
+        .post("/workflows/rounds", &payload)
+        .expect(202)
+        .text("/runId");
+    until("it is on its way", || events(system, &run).0.len() > 40);
+    system.kill("cognitive");
+    let (record, events) = ended(system, &run);
+    assert_eq!(
+        (&record["status"], &record["result"]),
+        (&json!("completed"), &alone.at("/result"))
+    );
+    assert_eq!(
+        kinds(&events)
+            .iter()
+            .filter(|kind| **kind == "run_resume")
+            .count(),
+        1
+    );
+    let mut steps = recorded(&events);
+    assert_eq!(steps.len(), 200);
+    steps.sort();
+    steps.dedup();
+    assert_eq!(steps.len(), 200, "each of them once");
+}
+
+fn asks_a_model(system: &System) {
+    let asks = json!({"step": "MODEL", "timeout_ms": 600_000,
+        "input": {"messages": [{"role": "user", "content": "{{/data/text}}"}]}});
+    workflow(system, "asks", &json!([{"step": "ESL"}, asks]));
+    let asking = |run: &str| {
+        let begun = |event: &Value| {
+            event["attributes"]["step"] == "MODEL" && event["attributes"]["repeatable"] == false
+        };
+        until("the model is asked", || events(system, run).0.iter().any(begun));
+    };
+    let held = json!({"text": "hold"});
+    let run = system.post("/workflows/asks", &held).expect(202).text("/runId");
+    asking(&run);
+    assert_eq!(
+        system
+            .post(&format!("/runs/{run}/abort"), &json!({}))
+            .expect(200)
+            .json(),
+        json!({"aborted": true})
+    );
+    assert_eq!(ended(system, &run).0["error"]["name"], "Aborted");
+
+    // Nobody knows what the model has said: it is not asked again.
+    let run = system.post("/workflows/asks", &held).expect(202).text("/runId");
+    asking(&run);
+    system.kill("cognitive");
+    let (record, events) = ended(system, &run);
+    assert_eq!(
+        (&record["status"], &record["error"]["name"]),
+        (&json!("errored"), &json!("Interrupted"))
+    );
+    assert_eq!(recorded(&events), ["ESL"]);
+    until("the part is back", || {
+        system.ken(&["status", "cognitive"]).status.success()
+    });
+    let answer = system
+        .post("/workflows/asks?wait=result", &json!({"text": "hello"}))
+        .expect(200);
+    assert!(
+        answer
+            .at("/result/results/MODEL")
+            .to_string()
+            .contains("Hello there."),
+        "{}",
+        answer.shown()
+    );
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ken_audit::Record;
+use ken_claims::Held;
 use ken_flow::{Engine, Protocols, Shelf};
 use ken_http::{Limiter, Rate, Server};
 use ken_service::{NoOptions, Program, Start};
@@ -19,6 +20,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::routes;
+use crate::runs;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::wire;
@@ -39,6 +41,8 @@ pub(crate) struct Cognitive {
     pub(crate) shelf: Shelf,
     pub(crate) models: Models,
     pub(crate) started: Instant,
+    /// Runs that were claimed.
+    pub(crate) held: Arc<Held>,
 }
 
 impl Daemon for Cognitive {
@@ -46,6 +50,7 @@ impl Daemon for Cognitive {
         [
             ("sessions".to_owned(), self.sessions.count().into()),
             ("audit_waiting".to_owned(), self.audit.waiting().into()),
+            ("runs".to_owned(), self.held.running().into()),
         ]
         .into_iter()
         .collect()
@@ -96,6 +101,7 @@ pub(crate) fn start(
         metrics: Metrics::new(),
         sessions: Sessions::default(),
         started: Instant::now(),
+        held: Arc::default(),
         settings,
     });
     let socket = http_socket(start)?;
@@ -106,6 +112,13 @@ pub(crate) fn start(
             tracing::error!("HTTP has ended: {error}");
         }
     });
+    let claims = runs::claim(
+        app.clone(),
+        start.places.clone(),
+        app.held.clone(),
+        start.stop.clone(),
+    );
+    start.tasks.spawn(claims);
     Ok((wire::table(program.part(), program.version), app))
 }
 

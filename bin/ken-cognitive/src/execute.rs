@@ -137,7 +137,7 @@ fn status_of(outcome: &Outcome) -> u16 {
     }
 }
 
-fn status_name(status: Status) -> &'static str {
+pub(crate) fn status_name(status: Status) -> &'static str {
     match status {
         Status::Completed => "completed",
         Status::Failed => "failed",
@@ -145,7 +145,7 @@ fn status_name(status: Status) -> &'static str {
     }
 }
 
-fn milliseconds(outcome: &Outcome) -> f64 {
+pub(crate) fn milliseconds(outcome: &Outcome) -> f64 {
     outcome.execution_time_ms.unwrap_or_default().as_micros() as f64 / 1e3
 }
 

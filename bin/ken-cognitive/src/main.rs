@@ -19,6 +19,7 @@ mod metrics_page;
 mod models;
 mod openapi;
 mod routes;
+mod runs;
 mod sessions;
 mod settings;
 mod window;

@@ -24,8 +24,9 @@ const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
 /// Over what the claim itself waits.
 const CALL: Duration = Duration::from_secs(10);
-/// Between two tries to reach the store.
+/// Between two tries to reach the store: twice the one before, up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A lease that young needs no renewal, and most are given back before.
 const YOUNG: Duration = Duration::from_secs(5);
 /// How often it looks whether all is done, when stopping.
@@ -79,25 +80,30 @@ pub struct Claiming<W> {
 impl<W: Worker> Claiming<W> {
     /// Claims and works until told to stop; then until what has begun is done.
     pub async fn run(self, mut stop: Stop) {
-        let mut is_away = false;
-        while let Err(error) = self.hold_connection(&mut stop, &mut is_away).await {
+        let mut away = None;
+        while let Err(error) = self.hold_connection(&mut stop, &mut away).await {
             if stop.is_stopped() {
                 return;
             }
             // At once the first time: the store's socket is held by kend and waits for it.
-            if std::mem::replace(&mut is_away, true) {
-                sleep(PAUSE).await;
-            } else {
-                tracing::warn!(%error, "the store is away");
-            }
+            away = Some(match away {
+                None => {
+                    tracing::warn!(%error, "the store is away");
+                    PAUSE
+                }
+                Some(pause) => {
+                    sleep(pause).await;
+                    LONGEST_PAUSE.min(pause * 2)
+                }
+            });
         }
     }
 
     /// One connection's life.
-    async fn hold_connection(&self, stop: &mut Stop, is_away: &mut bool) -> Result<(), Error> {
+    async fn hold_connection(&self, stop: &mut Stop, away: &mut Option<Duration>) -> Result<(), Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
         self.renew(&connection, Duration::ZERO).await?;
-        *is_away = false;
+        *away = None;
         let mut renewing = interval_at(
             Instant::now() + Duration::from_millis(LEASE_RENEW_MS),
             Duration::from_millis(LEASE_RENEW_MS),

@@ -1,0 +1,227 @@
+//! Runs of workflows that were started at the gateway: claimed from the store, done by the engine, recorded step by
+//! step. A step that was recorded is not made again; one that asks a model and was cut ends its run as interrupted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_claims::{Claiming, Held, Run, Worker};
+use ken_flow::{
+    Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Status, StepEnd, StepName,
+    recorded,
+};
+use ken_service::Stop;
+use ken_types::event::Failure;
+use ken_types::ops::store::{Claim, Work};
+use ken_types::places::Places;
+use ken_types::{Code, Error};
+use ken_wire::Pool;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::cognitive::Cognitive;
+use crate::execute::{milliseconds, status_name};
+use crate::witness::Witness;
+
+/// Runs at a time; the store hands out no more to all holders together.
+const AT_ONCE: usize = 32;
+
+/// Claims runs until told to stop.
+pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
+    let socket = places.socket("store");
+    let claiming = Claiming {
+        worker: Runner {
+            app,
+            store: Pool::new(socket.clone()),
+        },
+        held,
+        work: Work::Runs,
+        at_once: AT_ONCE,
+        socket,
+        holder: format!("ken-cognitive {}", std::process::id()),
+    };
+    claiming.run(stop).await;
+}
+
+#[derive(Clone)]
+struct Runner {
+    app: Arc<Cognitive>,
+    store: Pool,
+}
+
+impl Worker for Runner {
+    async fn work(&self, claim: Claim, mut aborted: watch::Receiver<bool>) -> Result<(), Error> {
+        let left = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or_default());
+        let run = Run::open(&self.store, claim).await?;
+        let ended = match run.recorded().interruption() {
+            Some(interrupted) => Err(interrupted),
+            None => tokio::select! {
+                ended = execute(&self.app, &run, Instant::now() + left) => ended?,
+                // Dropped before its end, the engine kills the tools at work for it.
+                _ = aborted.wait_for(|aborted| *aborted) => Err(failure("Aborted", "The run was aborted.")),
+            },
+        };
+        run.end(ended).await
+    }
+}
+
+fn failure(name: &str, message: impl Into<String>) -> Failure {
+    Failure {
+        name: name.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// What became of it. An error when it could not be recorded: somebody else has the run.
+async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result<Value, Failure>, Error> {
+    let found = app.shelf.find(run.workflow());
+    let (definition, data) = match found.and_then(|found| Ok((found, Data::from_value(run.payload())?))) {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(refusal(&error))),
+    };
+    let scribe = Scribe {
+        run,
+        definition: &definition,
+        app,
+        witness: Witness::new(&app.metrics, run.id().as_str(), USER),
+        lost: Mutex::default(),
+    };
+    let request = Request {
+        deadline: Some(deadline),
+        settings: app.engine.settings(),
+        observer: &scribe,
+    };
+    let done = app.engine.run(&definition, &data, request).await;
+    if let Some(lost) = scribe.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(lost);
+    }
+    match done {
+        Ok(outcome) => {
+            app.metrics.workflow(&definition, &outcome);
+            Ok(audited(app, &outcome, run, scribe.witness)
+                .await
+                .and_then(|()| result(outcome)))
+        }
+        Err(error) => Ok(Err(refusal(&error))),
+    }
+}
+
+/// Who asks, for the audit: runs carry no key.
+const USER: &str = "gateway";
+
+/// Its payload was checked before it was admitted; its workflow has been changed or taken away since.
+fn refusal(error: &Error) -> Failure {
+    let name = if error.code == Code::NotFound {
+        "WorkflowNotFound"
+    } else {
+        "InvalidRequest"
+    };
+    failure(name, error.to_string())
+}
+
+/// What cannot be written to the audit has not happened: the run fails.
+async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, witness: Witness<'_>) -> Result<(), Failure> {
+    let mut records = witness.into_records();
+    let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
+        .with("workflow", outcome.workflow.as_str())
+        .with("status", status_name(outcome.status))
+        .with("execution_time_ms", milliseconds(outcome));
+    records.push(match &outcome.error {
+        Some(error) => record.with("code", error.code.name()),
+        None => record,
+    });
+    let written = app.record(records).await;
+    written.map_err(|error| failure("AuditUnavailable", error.message))
+}
+
+/// The outcome as `ken-workflow` prints it, without the time: a run that went on gives what one in a single piece does.
+fn result(outcome: Outcome) -> Result<Value, Failure> {
+    let why = |error: &Option<Error>| {
+        error
+            .as_ref()
+            .map_or_else(String::new, |error| error.message.clone())
+    };
+    match outcome.status {
+        Status::Completed => {
+            let outcome = Outcome {
+                execution_time_ms: None,
+                ..outcome
+            };
+            serde_json::to_value(&outcome).map_err(|error| failure("Defect", error.to_string()))
+        }
+        Status::Aborted => Err(failure("Incoherent", why(&outcome.error))),
+        Status::Failed => Err(failure("StepFailed", why(&outcome.error))),
+    }
+}
+
+/// Writes down what happens in a run, and supplies what was written down before.
+struct Scribe<'a> {
+    run: &'a Run,
+    definition: &'a Definition,
+    app: &'a Cognitive,
+    witness: Witness<'a>,
+    /// Why the run could not be recorded.
+    lost: Mutex<Option<Error>>,
+}
+
+/// One execution of a step, as it is recorded.
+fn key(name: &StepName) -> String {
+    match name.turn {
+        1 => name.id.clone(),
+        turn => format!("{}#{turn}", name.id),
+    }
+}
+
+impl Scribe<'_> {
+    /// Whether a step may be made again: all but those that ask a model give the same again and change nothing.
+    fn is_repeatable(&self, id: &str) -> bool {
+        let step = self.definition.steps().iter().find(|step| step.id == id);
+        let protocol = step.and_then(|step| self.app.engine.protocols().find(&step.protocol));
+        protocol.is_some_and(|protocol| !matches!(protocol.kind, Kind::Model | Kind::Other))
+    }
+
+    fn keep(&self, written: Result<(), Error>) -> Result<(), Error> {
+        written.inspect_err(|error| {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        })
+    }
+}
+
+impl Observer for Scribe<'_> {
+    fn recorded(&self, name: &StepName) -> Option<Recorded> {
+        match self.run.recorded().step(&key(name))? {
+            Ok(output) => Some(recorded(output.to_string())),
+            Err(error) => Some(Err(error.clone())),
+        }
+    }
+
+    fn begun<'a>(&'a self, name: &'a StepName) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move { self.keep(self.run.begin(&key(name), self.is_repeatable(&name.id)).await) })
+    }
+
+    fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.witness.ended(step).await?;
+            let key = key(step.name);
+            let written = match step.result {
+                Ok(answer) => match serde_json::from_str(answer.text()) {
+                    Ok(output) => self.run.done(&key, &output).await,
+                    Err(error) => Err(Error::internal(format!("an answer cannot be read: {error}"))),
+                },
+                Err(error) => self.run.failed(&key, error).await,
+            };
+            self.keep(written)
+        })
+    }
+
+    fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.witness.event(event).await?;
+            let told = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
+            self.keep(
+                self.run
+                    .log("warn", event.name(), json!({"governance": told}))
+                    .await,
+            )
+        })
+    }
+}
