@@ -6,6 +6,7 @@ pub mod check;
 pub mod config;
 pub mod generate;
 pub mod load;
+pub mod memory;
 pub mod model;
 pub mod plain;
 pub mod product;

@@ -8,6 +8,7 @@ use ken_types::Error;
 
 use crate::config::{Config, Generation};
 use crate::generate::Generator;
+use crate::memory;
 use crate::model::Model;
 use crate::product::Engine;
 use crate::sidecar;
@@ -48,7 +49,7 @@ impl Plan {
         // vocabulary would count for much in the peak of memory: it goes before the weights come.
         let encoder = std::thread::scope(|scope| {
             if !self.int8 {
-                scope.spawn(|| model.weights().prefetch());
+                scope.spawn(|| model.prefetch());
             }
             Encoder::read(&self.folder)
         })?;
@@ -113,8 +114,8 @@ impl Opened {
     /// The same, with the memory given back before the weights come: for those who count megabytes.
     pub fn drop_encoder(self) -> Generator {
         drop(self.encoder);
-        give_back_memory();
-        self.generator.model.weights().prefetch();
+        memory::give_back();
+        self.generator.model.prefetch();
         self.generator
     }
 
@@ -157,14 +158,4 @@ fn device() -> Result<Device, Error> {
         let fault = format!("the CUDA device cannot be used: {error}");
         Error::unavailable(fault).hint("PYTORCH_FORCE_CPU=1 computes on the processor")
     })
-}
-
-/// Hands what was freed back to the system; glibc would keep it for later.
-#[allow(unsafe_code)]
-fn give_back_memory() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the call takes no pointers and locks the allocator itself.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }

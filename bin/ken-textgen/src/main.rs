@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use ken_textgen::aliases::Aliases;
 use ken_textgen::check::Checked;
 use ken_textgen::load::{Opened, Plan};
+use ken_textgen::memory;
 use ken_textgen::simd::Isa;
 use ken_tool::{Failure, Output};
 use ken_types::Error;
@@ -20,6 +21,7 @@ use ken_types::Error;
 use cli::{Cli, Parsed};
 
 fn main() -> ExitCode {
+    memory::take_large_steps();
     let mut output = Output::open();
     let result = Parsed::from_arguments()
         .map_err(Failure::from)

@@ -12,7 +12,7 @@ use crate::attention::{Attention, Cache, LayerNorm, Part};
 use crate::config::Config;
 use crate::plain::{self, Plain};
 use crate::product::{Engine, Matrix, Product};
-use crate::simd::GROUP;
+use crate::simd::{self, GROUP};
 use crate::weights::{Slice, Weights};
 
 /// A model that is ready to compute.
@@ -151,6 +151,11 @@ impl Model {
         &self.weights
     }
 
+    /// Has the weights mapped now, but for the positions, of which each token needs one row.
+    pub fn prefetch(&self) {
+        self.weights.prefetch(&self.positions);
+    }
+
     /// Feeds the tokens of several texts at once and gives, for each text, the logits after its last token. The caller
     /// has seen to it that no text is empty or grows past `n_positions`, and that all tokens are in the vocabulary.
     pub fn forward(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>, Error> {
@@ -160,10 +165,16 @@ impl Model {
         for next in batch {
             next.cache.advance(next.tokens.len());
         }
-        match logits.iter().flatten().all(|logit| logit.is_finite()) {
+        match logits.iter().all(|logits| self.are_finite(logits)) {
             true => Ok(logits),
             false => Err(self.not_finite()),
         }
+    }
+
+    fn are_finite(&self, logits: &[f32]) -> bool {
+        let mut finite = false;
+        simd::are_finite(self.engine.isa, logits, &mut finite);
+        finite
     }
 
     /// All weights are searched only now that one is known to be wrong; looking at start would cost a read of the file.
@@ -195,8 +206,19 @@ impl Model {
         if x.dim(0)? > ends.len() {
             x = x.index_select(&Tensor::new(ends, &Device::Cpu)?, 0)?;
         }
-        let x = x.apply_op1_no_bwd(&self.last_norm)?;
-        x.apply_op1_no_bwd(&self.head)?.to_vec2()
+        let x = x.apply_op1_no_bwd(&self.last_norm)?.flatten_all()?.to_vec1()?;
+        Ok(self.logits(self.head.apply(&x)))
+    }
+
+    /// One text's logits are what they are, without a copy.
+    fn logits(&self, all: Vec<f32>) -> Vec<Vec<f32>> {
+        match all.len() == self.config.vocab_size {
+            true => vec![all],
+            false => all
+                .chunks_exact(self.config.vocab_size)
+                .map(<[f32]>::to_vec)
+                .collect(),
+        }
     }
 
     fn block(

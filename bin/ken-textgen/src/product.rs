@@ -4,6 +4,7 @@
 //! nothing but such products, bound by how fast the weights can be read, so here they are read once, strictly
 //! forward, by all threads, and only the activations are candle's.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -134,9 +135,9 @@ impl Product {
     /// The layer applied to tokens that lie one after the other.
     pub fn apply(&self, x: &[f32]) -> Vec<f32> {
         let tokens = x.len() / self.inputs;
-        let mut out = match &self.matrix {
-            Matrix::Columns(weights) if tokens == 1 => self.stream_rows(weights.floats(), x),
-            Matrix::Columns(weights) => self.by_columns(weights.floats(), x, tokens),
+        match &self.matrix {
+            Matrix::Columns(weights) if tokens == 1 => self.finished(self.stream_rows(weights.floats(), x)),
+            Matrix::Columns(weights) => self.finished(self.by_columns(weights.floats(), x, tokens)),
             Matrix::Rows(weights) => self.by_rows(x, tokens, |rows, x, into| {
                 let weights = &weights.floats()[rows.start * self.inputs..rows.end * self.inputs];
                 for (x, into) in x.chunks_exact(self.inputs).zip(into) {
@@ -144,9 +145,7 @@ impl Product {
                 }
             }),
             Matrix::Bytes { weights, scales } => self.bytes(weights.bytes(), scales.floats(), x, tokens),
-        };
-        self.finish(&mut out);
-        out
+        }
     }
 
     /// One token: whole rows of the matrix are streamed forward. The rows are cut into chunks, each with sums of its own
@@ -203,7 +202,7 @@ impl Product {
         &self,
         x: &[f32],
         tokens: usize,
-        dots: impl Fn(std::ops::Range<usize>, &[f32], &mut [&mut [f32]]) + Sync,
+        dots: impl Fn(Range<usize>, &[f32], &mut [&mut [f32]]) + Sync,
     ) -> Vec<f32> {
         let block = self.row_block();
         let mut out = vec![0.0; tokens * self.outputs];
@@ -211,8 +210,10 @@ impl Product {
             .team
             .each(out.chunks_mut(tokens * block), |index, part| {
                 let count = part.len() / tokens;
+                let rows = index * block..index * block + count;
                 let mut each: Vec<&mut [f32]> = part.chunks_exact_mut(count).collect();
-                dots(index * block..index * block + count, x, &mut each);
+                dots(rows.clone(), x, &mut each);
+                each.iter_mut().for_each(|part| self.finish(rows.clone(), part));
             });
         if tokens == 1 {
             out
@@ -242,21 +243,23 @@ impl Product {
         token
     }
 
-    /// Bias and GELU.
-    fn finish(&self, out: &mut [f32]) {
-        if self.bias.is_none() && !self.gelu {
-            return;
-        }
+    /// Whole tokens with bias and GELU.
+    fn finished(&self, mut tokens: Vec<f32>) -> Vec<f32> {
+        let each = tokens.chunks_exact_mut(self.outputs);
         self.engine
             .team
-            .each(out.chunks_exact_mut(self.outputs), |_, out| {
-                if let Some(bias) = &self.bias {
-                    simd::add_weights(self.engine.isa, bias.floats(), out);
-                }
-                if self.gelu {
-                    simd::gelu(self.engine.isa, out);
-                }
-            });
+            .each(each, |_, token| self.finish(0..self.outputs, token));
+        tokens
+    }
+
+    /// Bias and GELU for some outputs of a token.
+    fn finish(&self, outputs: Range<usize>, part: &mut [f32]) {
+        if let Some(bias) = &self.bias {
+            simd::add_weights(self.engine.isa, &bias.floats()[outputs], part);
+        }
+        if self.gelu {
+            simd::gelu(self.engine.isa, part);
+        }
     }
 
     /// The rows of an `[in, out]` matrix are added up in at most `CHUNKS` chunks of this length. It depends on the size

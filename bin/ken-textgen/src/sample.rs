@@ -73,6 +73,8 @@ pub struct Sampler {
     sampling: Sampling,
     isa: Isa,
     random: Random,
+    /// The largest logit of each block, of the token at hand.
+    maxima: Vec<f32>,
 }
 
 #[derive(Clone, Copy)]
@@ -87,6 +89,7 @@ impl Sampler {
             sampling,
             isa,
             random: Random(sampling.seed),
+            maxima: Vec::new(),
         }
     }
 
@@ -94,8 +97,9 @@ impl Sampler {
     pub fn pick(&mut self, logits: &mut [f32], history: &[u32]) -> u32 {
         penalise(logits, history, self.sampling.repetition_penalty);
         forbid_repeats(logits, history, self.sampling.no_repeat_ngram);
+        simd::maxima(self.isa, logits, &mut self.maxima);
         if self.sampling.greedy {
-            likeliest(logits)
+            likeliest(logits, &self.maxima)
         } else {
             self.draw(logits)
         }
@@ -120,7 +124,10 @@ impl Sampler {
     /// The tokens that top-k and top-p leave, with weights in proportion to their probabilities, likeliest first (in the
     /// order of the vocabulary where neither asks for one).
     fn candidates(&self, logits: &[f32]) -> Vec<Candidate> {
-        let tokens = (0u32..).zip(logits).filter(|(_, logit)| logit.is_finite());
+        let (k, p) = (self.sampling.top_k, self.sampling.top_p);
+        let least = self.least(k);
+        let tokens = (0u32..).zip(logits);
+        let tokens = tokens.filter(|(_, logit)| **logit >= least && logit.is_finite());
         let mut list: Vec<_> = tokens
             .map(|(token, logit)| Candidate {
                 token,
@@ -129,7 +136,6 @@ impl Sampler {
             .collect();
         let likelier =
             |a: &Candidate, b: &Candidate| b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token));
-        let (k, p) = (self.sampling.top_k, self.sampling.top_p);
         if k > 0 && k < list.len() {
             list.select_nth_unstable_by(k - 1, likelier);
             list.truncate(k);
@@ -142,6 +148,16 @@ impl Sampler {
             list.truncate(nucleus(&list, p));
         }
         list
+    }
+
+    /// What the k-th largest logit is not below: the k-th largest of the blocks' maxima, each of which is one. Few others
+    /// reach it, so few have to be sorted.
+    fn least(&self, k: usize) -> f32 {
+        if k == 0 || k >= self.maxima.len() {
+            return f32::NEG_INFINITY;
+        }
+        let mut maxima = self.maxima.clone();
+        *maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     }
 
     /// exp((logit - largest) / temperature).
@@ -172,14 +188,14 @@ fn nucleus(list: &[Candidate], p: f32) -> usize {
     reached.map_or(list.len(), |last| last + 1)
 }
 
-fn likeliest(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (token, logit) in (0u32..).zip(logits) {
-        if *logit > best.1 {
-            best = (token, *logit);
-        }
-    }
-    best.0
+/// The first of the largest, looked for in the first block that has it.
+fn likeliest(logits: &[f32], maxima: &[f32]) -> u32 {
+    let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let block = maxima.iter().position(|maximum| *maximum == largest);
+    let start = block.unwrap_or_default() * simd::BLOCK;
+    let mut rest = logits.iter().skip(start);
+    let place = rest.position(|logit| *logit == largest);
+    (start + place.unwrap_or_default()) as u32
 }
 
 fn penalise(logits: &mut [f32], history: &[u32], penalty: f32) {
@@ -254,7 +270,9 @@ mod tests {
     }
 
     fn shares(sampling: Sampling, logits: &[f32]) -> Vec<(u32, f32)> {
-        let list = sampler(sampling).candidates(logits);
+        let mut sampler = sampler(sampling);
+        simd::maxima(sampler.isa, logits, &mut sampler.maxima);
+        let list = sampler.candidates(logits);
         let total: f32 = list.iter().map(|candidate| candidate.weight).sum();
         list.iter()
             .map(|candidate| (candidate.token, candidate.weight / total))
@@ -313,6 +331,24 @@ mod tests {
             &shares(Sampling { top_k: 9, ..ALL }, &logits()),
             &[(1, 0.4), (2, 0.3), (3, 0.2), (0, 0.1)],
         );
+    }
+
+    #[test]
+    fn among_many_the_k_likeliest_are_found_without_sorting_all() {
+        let mut random = Random(7);
+        let logits: Vec<f32> = (0..5_000)
+            .map(|_| (random.unit() * 300.0).floor() as f32)
+            .collect();
+        let mut sorted: Vec<u32> = (0..5_000).collect();
+        sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+        for k in [1, 2, 50, 78, 79, 80, 400] {
+            let list = shares(Sampling { top_k: k, ..ALL }, &logits);
+            let tokens: Vec<u32> = list.iter().map(|(token, _)| *token).collect();
+            assert_eq!(tokens, sorted[..k], "{k}");
+        }
+        let mut greedy = sampler(Sampling { greedy: true, ..ALL });
+        assert_eq!(greedy.pick(&mut logits.clone(), &[]), sorted[0]);
+        assert_eq!(greedy.pick(&mut vec![f32::NEG_INFINITY; 70], &[]), 0);
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub fn open_or_make(
     for path in &places {
         match write(path, &plan, &header(&plan, floats.identity, &hash), engine) {
             Ok(()) => return Weights::open(path),
-            Err(error) => last = error,
+            Err(error) if error.code == Code::Unavailable => last = error,
+            Err(error) => return Err(error), // of the weights: no other place would help
         }
     }
     Err(last.hint(

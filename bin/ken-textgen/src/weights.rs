@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ken_types::{Code, Error};
-use memmap2::{Advice, Mmap};
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::Mmap;
 use safetensors::tensor::{Metadata, SafeTensors};
 use safetensors::{Dtype, SafeTensorError};
 
@@ -121,11 +123,24 @@ impl Weights {
         })
     }
 
-    /// Asks the kernel to map every page now, in one go, instead of by one fault for every few. Only a hint.
-    pub fn prefetch(&self) {
-        #[cfg(target_os = "linux")]
-        let _ = self.map.advise(Advice::PopulateRead);
+    /// Asks the kernel to map the pages now, all but those of `except`, instead of by one fault for every few. In pieces,
+    /// because a thread that takes new memory waits until a piece is mapped. Only a hint.
+    pub fn prefetch(&self, except: &Slice) {
+        const PIECE: usize = 4 << 20;
+        for part in [0..except.range.start, except.range.end..self.map.len()] {
+            for start in part.clone().step_by(PIECE) {
+                self.prefetch_piece(start, PIECE.min(part.end - start));
+            }
+        }
     }
+
+    #[cfg(target_os = "linux")]
+    fn prefetch_piece(&self, start: usize, length: usize) {
+        let _ = self.map.advise_range(Advice::PopulateRead, start, length);
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn prefetch_piece(&self, _start: usize, _length: usize) {}
 
     /// The first f32 tensor with a value that is not a finite number, for a report that names it.
     pub fn first_not_finite(&self) -> Option<String> {

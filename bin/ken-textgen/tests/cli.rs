@@ -288,6 +288,21 @@ fn int8_works_from_a_file_that_is_made_once() {
 }
 
 #[test]
+fn a_weight_that_is_no_number_is_named_with_int8_too() {
+    let mut folder = Folder::random();
+    folder
+        .tensors
+        .get_mut("transformer.h.1.mlp.c_fc.weight")
+        .unwrap()
+        .1[7] = f32::NAN;
+    folder.write();
+    let fault = error(&run(folder.path(), &["-p", "a", "--int8"]));
+    assert_eq!(fault["at"], "transformer.h.1.mlp.c_fc.weight");
+    assert!(fault["hint"].as_str().unwrap().contains("damaged"), "{fault}");
+    assert!(!folder.file("model.int8.safetensors").exists());
+}
+
+#[test]
 fn past_the_models_positions_is_an_error_or_a_window_that_slides() {
     let folder = Folder::random();
     let long = "a".repeat(POSITIONS);

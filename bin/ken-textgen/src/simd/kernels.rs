@@ -11,9 +11,50 @@ use std::ops::Range;
 
 use super::lanes::{Float, Lanes};
 
+/// Puts an expression of each sixteen lanes in their place; what is left at the end is worked on in a padded copy. A macro,
+/// because a closure is compiled without the processor's features: each operation in it would be a call.
+macro_rules! map_lanes {
+    ($lanes:ident, $x:expr, |$value:ident| $result:expr) => {{
+        let (vectors, rest) = $x.as_chunks_mut::<16>();
+        for vector in vectors {
+            let $value = $lanes::load(vector);
+            $result.store(vector);
+        }
+        if !rest.is_empty() {
+            let mut padded = [0f32; 16];
+            padded[..rest.len()].copy_from_slice(rest);
+            let $value = $lanes::load(&padded);
+            $result.store(&mut padded);
+            rest.copy_from_slice(&padded[..rest.len()]);
+        }
+    }};
+}
+
+/// The sum over an expression of each sixteen lanes; what is left at the end is padded with `$padding`.
+macro_rules! sum_lanes {
+    ($lanes:ident, $x:expr, $padding:expr, |$value:ident| $term:expr) => {{
+        let (vectors, rest) = $x.as_chunks::<16>();
+        let mut sum = $lanes::splat(0.0);
+        for vector in vectors {
+            let $value = $lanes::load(vector);
+            sum = sum.add($term);
+        }
+        if !rest.is_empty() {
+            let mut padded = [$padding; 16];
+            padded[..rest.len()].copy_from_slice(rest);
+            let $value = $lanes::load(&padded);
+            sum = sum.add($term);
+        }
+        sum.sum()
+    }};
+}
+
 /// Products over a long column are added up in this many pieces, each a chain of its own, so that threads can share a
 /// product and the sum still has one order.
 pub const CHUNKS: usize = 16;
+
+/// Logits of which the largest is looked for first.
+pub const BLOCK: usize = 64;
 
 /// Weights and activations that share one int8 scale.
 pub const GROUP: usize = 64;
@@ -125,12 +166,13 @@ fn multiply_block<L: Lanes, const TALL: usize, const WIDE: usize>(
     for from in (0..tile.inputs).step_by(tile.chunk) {
         let mut sums = [[L::splat(0.0); WIDE]; TALL];
         for row in from..(from + tile.chunk).min(tile.inputs) {
-            let vectors: [L; WIDE] = std::array::from_fn(|wide| {
+            let mut vectors = [L::splat(0.0); WIDE];
+            for wide in 0..WIDE {
                 // SAFETY: `row < inputs`, and a row has 16 * WIDE numbers from here.
                 let place = unsafe { weights.as_ptr().add(row * tile.width + 16 * wide) };
                 // SAFETY: as above, and any alignment will do.
-                L::load_le(unsafe { &*place.cast::<[Float; 16]>() })
-            });
+                vectors[wide] = L::load_le(unsafe { &*place.cast::<[Float; 16]>() });
+            }
             if token == 0 {
                 prefetch_row::<L, WIDE>(weights, (row + AHEAD) * tile.width);
             }
@@ -159,7 +201,7 @@ const AHEAD: usize = 16;
 #[inline(always)]
 fn prefetch_row<L: Lanes, const WIDE: usize>(weights: &[Float], index: usize) {
     for wide in 0..WIDE {
-        L::prefetch(weights, index + 16 * wide);
+        L::prefetch(weights.as_ptr().wrapping_add(index + 16 * wide).cast());
     }
 }
 
@@ -205,6 +247,7 @@ pub struct ByteRows<'a> {
 #[derive(Default)]
 pub struct ByteToken {
     pub values: Vec<[i8; GROUP]>,
+    /// Filled up with zeros to whole vectors.
     pub scales: Vec<f32>,
     /// -128 times the sums of four values: takes the 128 out of the weights again.
     pub starts: Vec<[i32; 16]>,
@@ -216,38 +259,118 @@ pub(super) fn byte_dots<L: Lanes, const WIDE: usize>(
     tokens: &[ByteToken],
     into: &mut [&mut [f32]],
 ) {
-    let groups = rows.weights.as_chunks::<GROUP>().0.chunks_exact(rows.groups);
-    for (index, (row, scales)) in groups.zip(rows.scales.chunks_exact(rows.groups)).enumerate() {
+    let weights = rows.weights.as_chunks::<GROUP>().0;
+    for (index, row) in weights.chunks_exact(rows.groups).enumerate() {
+        for line in row {
+            L::prefetch_far(line.as_ptr().wrapping_add(BYTES_AHEAD));
+        }
+        let scales = &rows.scales[index * rows.groups..];
         for (token, into) in tokens.iter().zip(into.iter_mut()) {
             into[index] = byte_dot::<L>(row, scales, token);
         }
     }
 }
 
+/// How far ahead weights are asked for: with computation between its loads the processor by itself has too few under way.
+const BYTES_AHEAD: usize = 4096;
+
+/// One row; its scales are the first ones.
 #[inline(always)]
 fn byte_dot<L: Lanes>(row: &[[u8; GROUP]], scales: &[Float], token: &ByteToken) -> f32 {
     let mut sum = L::splat(0.0);
-    let x = token.values.iter().zip(&token.scales).zip(&token.starts);
-    for ((weights, scale), ((x, x_scale), start)) in row.iter().zip(scales).zip(x) {
-        let products = L::byte_dot(weights, x, start);
-        sum = products.fma(L::splat(f32::from_le_bytes(*scale) * x_scale), sum);
+    let x_scales = token.scales.as_chunks::<16>().0;
+    let parts = row
+        .chunks(16)
+        .zip(token.values.chunks(16))
+        .zip(token.starts.chunks(16));
+    for (part, ((weights, x), starts)) in parts.enumerate() {
+        let factors = factors::<L>(&scales[16 * part..], &x_scales[part]);
+        for (((weights, x), start), factor) in weights.iter().zip(x).zip(starts).zip(&factors) {
+            sum = L::byte_dot(weights, x, start).fma(L::splat(*factor), sum);
+        }
     }
     sum.sum()
 }
 
+/// Sixteen products of scales at once: the fewer instructions a byte takes, the more bytes are under way.
+#[inline(always)]
+fn factors<L: Lanes>(scales: &[Float], x_scales: &[f32; 16]) -> [f32; 16] {
+    let mut factors = [0f32; 16];
+    match scales.first_chunk() {
+        Some(scales) => L::load_le(scales).mul(L::load(x_scales)).store(&mut factors),
+        None => {
+            for ((factor, scale), x_scale) in factors.iter_mut().zip(scales).zip(x_scales) {
+                *factor = f32::from_le_bytes(*scale) * x_scale;
+            }
+        }
+    }
+    factors
+}
+
 #[inline(always)]
 pub(super) fn quantise<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut ByteToken) {
+    let groups = x.len().div_ceil(GROUP);
+    into.values.reserve(groups);
+    into.scales.reserve(groups.next_multiple_of(16));
+    into.starts.reserve(groups);
     for group in x.chunks(GROUP) {
         let mut padded = [0f32; GROUP];
         padded[..group.len()].copy_from_slice(group);
-        let (values, scale) = quantise_group(&padded);
-        into.starts.push(std::array::from_fn(|lane| {
-            let four = &values[4 * lane..4 * lane + 4];
-            -128 * four.iter().map(|value| i32::from(*value)).sum::<i32>()
-        }));
+        let (values, scale) = quantise_lanes::<L>(&padded);
+        let mut starts = L::quads(&values);
+        starts.iter_mut().for_each(|start| *start *= -128);
+        into.starts.push(starts);
         into.values.push(values);
         into.scales.push(scale);
     }
+    into.scales.resize(groups.next_multiple_of(16), 0.0);
+}
+
+/// [`quantise_group`] over lanes.
+#[inline(always)]
+fn quantise_lanes<L: Lanes>(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
+    let mut vectors = [L::splat(0.0); 4];
+    // Stays zero, unless a value is not finite: then its product with zero is not a number, which equals nothing.
+    let (mut largest, mut zero) = (L::splat(0.0), L::splat(0.0));
+    for (vector, values) in vectors.iter_mut().zip(group.as_chunks::<16>().0) {
+        *vector = L::load(values);
+        largest = vector.max(L::splat(0.0).sub(*vector)).max(largest);
+        zero = vector.fma(L::splat(0.0), zero);
+    }
+    if zero.sum() != 0.0 {
+        return ([0; GROUP], f32::NAN);
+    }
+    let mut lanes = [0f32; 16];
+    largest.store(&mut lanes);
+    let largest = lanes.into_iter().fold(0.0, f32::max);
+    let factor = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    for vector in &mut vectors {
+        *vector = vector.mul(L::splat(factor));
+    }
+    (L::round(&vectors), largest / 127.0)
+}
+
+/// The largest number of each [`BLOCK`]; there is no not-a-number among them.
+#[inline(always)]
+pub(super) fn maxima<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut Vec<f32>) {
+    into.clear();
+    for block in x.chunks(BLOCK) {
+        let mut padded = [f32::NEG_INFINITY; BLOCK];
+        padded[..block.len()].copy_from_slice(block);
+        let mut largest = L::splat(f32::NEG_INFINITY);
+        for vector in padded.as_chunks::<16>().0 {
+            largest = L::load(vector).max(largest);
+        }
+        let mut lanes = [0f32; 16];
+        largest.store(&mut lanes);
+        into.push(lanes.into_iter().fold(f32::NEG_INFINITY, f32::max));
+    }
+}
+
+/// Whether all are finite: the sum of their products with zero is zero then, and not a number else.
+#[inline(always)]
+pub(super) fn are_finite<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut bool) {
+    *into = sum_lanes!(L, x, 0.0, |x| x.mul(L::splat(0.0))) == 0.0;
 }
 
 /// A group as int8 and its scale; not-a-number goes into the scale, so that it is not lost.
@@ -271,35 +394,6 @@ pub fn quantise_group(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
         group.map(|value| (value * factor).round_ties_even() as i8),
         largest / 127.0,
     )
-}
-
-/// Applies `f` to the lanes of `x`; what is left at the end is worked on in a padded copy.
-#[inline(always)]
-fn map_lanes<L: Lanes>(x: &mut [f32], f: impl Fn(L) -> L) {
-    let (vectors, rest) = x.as_chunks_mut::<16>();
-    for vector in vectors {
-        f(L::load(vector)).store(vector);
-    }
-    let mut padded = [0f32; 16];
-    padded[..rest.len()].copy_from_slice(rest);
-    f(L::load(&padded)).store(&mut padded);
-    rest.copy_from_slice(&padded[..rest.len()]);
-}
-
-/// The sum over `f` of the lanes; what is left at the end is padded with `padding`.
-#[inline(always)]
-fn sum_lanes<L: Lanes>(x: &[f32], padding: f32, f: impl Fn(L) -> L) -> f32 {
-    let (vectors, rest) = x.as_chunks::<16>();
-    let mut sum = L::splat(0.0);
-    for vector in vectors {
-        sum = sum.add(f(L::load(vector)));
-    }
-    if !rest.is_empty() {
-        let mut padded = [padding; 16];
-        padded[..rest.len()].copy_from_slice(rest);
-        sum = sum.add(f(L::load(&padded)));
-    }
-    sum.sum()
 }
 
 /// e^x by 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of the Cephes library), within 2 units in the
@@ -336,17 +430,20 @@ pub(super) fn add_weights<L: Lanes, const WIDE: usize>(x: &[Float], into: &mut [
 
 #[inline(always)]
 pub(super) fn exp_from<L: Lanes, const WIDE: usize>(x: &mut [f32], shift: f32) {
-    map_lanes(x, |x: L| exp(x.sub(L::splat(shift))));
+    map_lanes!(L, x, |x| exp(x.sub(L::splat(shift))));
 }
 
 #[inline(always)]
 pub(super) fn gelu<L: Lanes, const WIDE: usize>(x: &mut [f32]) {
+    map_lanes!(L, x, |x| gelu_lanes(x));
+}
+
+#[inline(always)]
+fn gelu_lanes<L: Lanes>(x: L) -> L {
     const MINUS_TWO_ROOT: f32 = -1.595_769; // -2 sqrt(2/pi)
-    map_lanes(x, |x: L| {
-        let cubic = x.mul(x).fma(L::splat(0.044_715), L::splat(1.0)).mul(x);
-        let below = exp(cubic.mul(L::splat(MINUS_TWO_ROOT))).add(L::splat(1.0));
-        x.div(below)
-    });
+    let cubic = x.mul(x).fma(L::splat(0.044_715), L::splat(1.0)).mul(x);
+    let below = exp(cubic.mul(L::splat(MINUS_TWO_ROOT))).add(L::splat(1.0));
+    x.div(below)
 }
 
 /// The parameters of a layer norm.
@@ -359,14 +456,18 @@ pub struct Norm<'a> {
 #[inline(always)]
 pub(super) fn normalise<L: Lanes, const WIDE: usize>(x: &[f32], norm: &Norm<'_>, into: &mut [f32]) {
     let length = x.len() as f32;
-    let mean = sum_lanes(x, 0.0, |x: L| x) / length;
-    let centred = |x: L| x.sub(L::splat(mean));
-    let variance = sum_lanes(x, mean, |x: L| centred(x).mul(centred(x))) / length;
+    let mean = sum_lanes!(L, x, 0.0, |x| x) / length;
+    let variance = sum_lanes!(L, x, mean, |x| square(x.sub(L::splat(mean)))) / length;
     let factor = 1.0 / (variance + norm.epsilon).sqrt();
     let parameters = norm.scale.iter().zip(norm.shift);
     for ((x, into), (scale, shift)) in x.iter().zip(into).zip(parameters) {
         *into = ((x - mean) * factor).mul_add(f32::from_le_bytes(*scale), f32::from_le_bytes(*shift));
     }
+}
+
+#[inline(always)]
+fn square<L: Lanes>(x: L) -> L {
+    x.mul(x)
 }
 
 /// One head of one query and what it may look at.
@@ -395,7 +496,7 @@ pub(super) fn attend<L: Lanes, const WIDE: usize>(head: &Head<'_>, scores: &mut 
     exp_from::<L, WIDE>(scores, largest);
     // Said outright, because the bits of a not-a-number may not survive `exp`.
     let total = if finite {
-        sum_lanes(scores, 0.0, |x: L| x)
+        sum_lanes!(L, scores, 0.0, |x| x)
     } else {
         f32::NAN
     };

@@ -11,9 +11,12 @@ pub(super) trait Lanes: Copy {
     fn load(from: &[f32; 16]) -> Self;
     fn load_le(from: &[Float; 16]) -> Self;
     fn store(self, into: &mut [f32; 16]);
-    /// Tells the processor that `from[index]`, which may be past the end, will be read soon.
+    /// Tells the processor that this place, which need not be there, will be read soon.
     #[inline(always)]
-    fn prefetch(_from: &[Float], _index: usize) {}
+    fn prefetch(_place: *const u8) {}
+    /// The same for what is read later: not into the first cache.
+    #[inline(always)]
+    fn prefetch_far(_place: *const u8) {}
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
@@ -30,6 +33,10 @@ pub(super) trait Lanes: Copy {
     fn sum(self) -> f32;
     /// Lane j is `start[j]` plus the products of bytes 4j to 4j+3, exactly, as f32.
     fn byte_dot(weights: &[u8; 64], x: &[i8; 64], start: &[i32; 16]) -> Self;
+    /// The nearest whole numbers, even ones from halfway. All are between -127.5 and 127.5.
+    fn round(vectors: &[Self; 4]) -> [i8; 64];
+    /// Sums of four.
+    fn quads(x: &[i8; 64]) -> [i32; 16];
 }
 
 /// The instruction sets that a kernel is compiled for.
@@ -218,6 +225,14 @@ impl Lanes for Scalar {
             (start[lane] + products.sum::<i32>()) as f32
         }))
     }
+    #[inline(always)]
+    fn round(vectors: &[Self; 4]) -> [i8; 64] {
+        std::array::from_fn(|i| vectors[i / 16].0[i % 16].round_ties_even() as i8)
+    }
+    #[inline(always)]
+    fn quads(x: &[i8; 64]) -> [i32; 16] {
+        std::array::from_fn(|lane| x[4 * lane..4 * lane + 4].iter().map(|x| i32::from(*x)).sum())
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -258,9 +273,13 @@ mod x86 {
             unsafe { _mm512_storeu_ps(into.as_mut_ptr(), self.0) }
         }
         #[inline(always)]
-        fn prefetch(from: &[Float], index: usize) {
+        fn prefetch(place: *const u8) {
             // A prefetch of an address that is not there does nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(index).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
+        }
+        #[inline(always)]
+        fn prefetch_far(place: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(place.cast()) }
         }
         #[inline(always)]
         fn add(self, other: Self) -> Self {
@@ -314,6 +333,27 @@ mod x86 {
                 _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, weights, x))
             })
         }
+        #[inline(always)]
+        fn round(vectors: &[Self; 4]) -> [i8; 64] {
+            let mut bytes = [0; 64];
+            for (vector, bytes) in vectors.iter().zip(bytes.as_chunks_mut::<16>().0) {
+                unsafe {
+                    let whole = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(vector.0));
+                    _mm_storeu_si128(bytes.as_mut_ptr().cast(), whole);
+                }
+            }
+            bytes
+        }
+        #[inline(always)]
+        fn quads(x: &[i8; 64]) -> [i32; 16] {
+            let mut sums = [0; 16];
+            unsafe {
+                let x = _mm512_loadu_si512(x.as_ptr().cast());
+                let quads = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), x);
+                _mm512_storeu_si512(sums.as_mut_ptr().cast(), quads);
+            }
+            sums
+        }
     }
 
     #[derive(Clone, Copy)]
@@ -350,9 +390,13 @@ mod x86 {
             }
         }
         #[inline(always)]
-        fn prefetch(from: &[Float], index: usize) {
+        fn prefetch(place: *const u8) {
             // A prefetch of an address that is not there does nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(index).cast()) }
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
+        }
+        #[inline(always)]
+        fn prefetch_far(place: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(place.cast()) }
         }
         #[inline(always)]
         fn add(self, other: Self) -> Self {
@@ -404,6 +448,41 @@ mod x86 {
                     byte_dot_eight(weights.add(32), x.add(32), start.add(8)),
                 )
             }
+        }
+        #[inline(always)]
+        fn round(vectors: &[Self; 4]) -> [i8; 64] {
+            let mut bytes = [0; 64];
+            let pairs = vectors.as_chunks::<2>().0.iter();
+            for ([low, high], bytes) in pairs.zip(bytes.as_chunks_mut::<32>().0) {
+                unsafe {
+                    let (low, high) = (round_sixteen(low), round_sixteen(high));
+                    let whole = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(low, high));
+                    _mm256_storeu_si256(bytes.as_mut_ptr().cast(), whole);
+                }
+            }
+            bytes
+        }
+        #[inline(always)]
+        fn quads(x: &[i8; 64]) -> [i32; 16] {
+            let mut sums = [0; 16];
+            for (x, sums) in x.as_chunks::<32>().0.iter().zip(sums.as_chunks_mut::<8>().0) {
+                unsafe {
+                    let pairs =
+                        _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256(x.as_ptr().cast()));
+                    let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                    _mm256_storeu_si256(sums.as_mut_ptr().cast(), quads);
+                }
+            }
+            sums
+        }
+    }
+
+    /// Sixteen numbers as words, in their order: `packs` works in halves.
+    #[inline(always)]
+    unsafe fn round_sixteen(vector: &Avx2) -> __m256i {
+        unsafe {
+            let words = _mm256_packs_epi32(_mm256_cvtps_epi32(vector.0), _mm256_cvtps_epi32(vector.1));
+            _mm256_permute4x64_epi64::<0b11_01_10_00>(words)
         }
     }
 

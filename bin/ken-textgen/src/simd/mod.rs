@@ -8,7 +8,7 @@
 mod lanes;
 mod kernels;
 
-pub use kernels::{CHUNKS, GROUP, quantise_group};
+pub use kernels::{BLOCK, CHUNKS, GROUP, quantise_group};
 pub use lanes::{Float, Isa};
 
 kernels! {
@@ -32,6 +32,10 @@ kernels! {
     fn add(x: &[f32], into: &mut [f32]);
     /// `into += x`, where `x` lies in a weights file.
     fn add_weights(x: &[Float], into: &mut [f32]);
+    /// The largest of each block of numbers.
+    fn maxima(x: &[f32], into: &mut Vec<f32>);
+    /// Whether all are finite.
+    fn are_finite(x: &[f32], into: &mut bool);
     /// `exp(x - shift)` in place.
     fn exp_from(x: &mut [f32], shift: f32);
 }

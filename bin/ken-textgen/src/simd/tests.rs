@@ -194,6 +194,60 @@ fn what_is_no_number_stays_in_the_scale_of_its_group() {
 }
 
 #[test]
+fn groups_are_rounded_alike_on_all_paths() {
+    let mut x = numbers(9, 200);
+    x[0] = 0.5 / 127.0; // halfway, once the largest is 1
+    x[1] = 1.0;
+    x[2] = -1.0;
+    x[3] = 1.5 / 127.0;
+    let (values, scale) = quantise_group(&std::array::from_fn(|i| x[i]));
+    for isa in Isa::available() {
+        let mut token = ByteToken::default();
+        quantise(isa, &x, &mut token);
+        assert_eq!(
+            (token.values[0], token.scales[0]),
+            (values, scale),
+            "{}",
+            isa.name()
+        );
+        assert_eq!(token.values.len(), 4);
+        for (values, starts) in token.values.iter().zip(&token.starts) {
+            let sums = values
+                .chunks(4)
+                .map(|four| -128 * four.iter().map(|x| i32::from(*x)).sum::<i32>());
+            assert!(sums.eq(starts.iter().copied()));
+        }
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut token = ByteToken::default();
+            quantise(isa, &[1.0, bad], &mut token);
+            assert!(token.scales[0].is_nan() && token.values[0] == [0; GROUP]);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_seen_and_the_largest_are_found() {
+    for isa in Isa::available() {
+        for length in [1, 16, 63, 64, 65, 1000] {
+            let mut x = numbers(3, length);
+            let (mut finite, mut largest) = (false, Vec::new());
+            are_finite(isa, &x, &mut finite);
+            maxima(isa, &x, &mut largest);
+            let expected: Vec<f32> = x
+                .chunks(BLOCK)
+                .map(|x| x.iter().copied().fold(f32::MIN, f32::max))
+                .collect();
+            assert!(finite && largest == expected, "{}", isa.name());
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                x[length - 1] = bad;
+                are_finite(isa, &x, &mut finite);
+                assert!(!finite, "{bad} among {length}");
+            }
+        }
+    }
+}
+
+#[test]
 fn exp_is_within_two_units_in_the_last_place() {
     let x: Vec<f32> = (-8700..=8800).map(|i| i as f32 / 100.0).collect();
     let out = on_all(|isa| {
