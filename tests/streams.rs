@@ -249,12 +249,15 @@ fn long_polls(system: &System) {
 
 /// Frames, byte for byte.
 fn frames(system: &System) {
-    let whole = read(system, "");
+    // Few enough for one frame: an event stream sends a long log in more than one.
+    let whole = read(system, "offset=-1&tail=5");
     let events = whole.body.clone();
     let events = String::from_utf8(events).unwrap();
-    let length = count(&whole);
+    let end = next(&whole).to_owned();
     let mut client = Client::connect(system.address());
-    client.request("GET", &format!("{X}?offset=-1&live=sse")).start();
+    client
+        .request("GET", &format!("{X}?offset=-1&tail=5&live=sse"))
+        .start();
     let (status, headers) = client.head().unwrap();
     let header = |name: &str| {
         headers
@@ -289,7 +292,7 @@ fn frames(system: &System) {
     assert!(interval().abs_diff(cursor.parse().unwrap()) <= 1);
     let expected = format!(
         "event: control\ndata:{{\"streamNextOffset\":\"{}\",\"streamCursor\":\"{cursor}\",\"upToDate\":true}}",
-        place(length)
+        end
     );
     assert_eq!(control, expected);
     // Alone when there is nothing to send.
@@ -297,7 +300,7 @@ fn frames(system: &System) {
     let frame = stream.frame().unwrap();
     assert_eq!(
         (frame.kind(), &frame.data()["streamNextOffset"]),
-        ("control", &json!(place(length)))
+        ("control", &json!(end))
     );
     // Live: a control frame after every data frame, and what comes is what a later reader finds.
     prompt(system, "think");
@@ -320,10 +323,7 @@ fn frames(system: &System) {
             }
         };
     }
-    assert_eq!(
-        json!(seen),
-        read(system, &format!("offset={}", place(length))).json()
-    );
+    assert_eq!(json!(seen), read(system, &format!("offset={}", end)).json());
     // A heartbeat is a comment, and the end of the gateway is a last control frame and a proper end.
     system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
     let frame = stream.frame().expect("a last frame");
@@ -381,7 +381,7 @@ fn pages(system: &System) {
         assert_eq!(control["streamNextOffset"], json!(place(events.len())));
         match control.get("upToDate") {
             Some(_) => break,
-            None => assert_eq!(events.len() % 100, 0),
+            None => assert!(events.len() < seen.len()),
         }
     }
     assert_eq!(events, seen);

@@ -20,6 +20,8 @@ use crate::tail::{Followed, Newest, Piece};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
+/// A page that one reader has for itself, unless a single entry is larger: it holds it for as long as it does not read.
+const OWN_PAGE_BYTES: u32 = 16 * 1024;
 
 /// Answers with the stream. The first page is read here, so that a stream which is not there is a 404.
 pub(crate) async fn open(
@@ -29,7 +31,11 @@ pub(crate) async fn open(
     reading: Reading,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let first = page(&gateway, &subject, &reading.first(&subject)).await?;
+    let first = ReadStream {
+        max_bytes: OWN_PAGE_BYTES,
+        ..reading.first(&subject)
+    };
+    let first = page(&gateway, &subject, &first).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
     let form = Form::of(&first);
@@ -163,6 +169,7 @@ impl Reader {
         let args = ReadStream {
             stream: self.subject.name.clone(),
             offset: Offset::After(after),
+            max_bytes: OWN_PAGE_BYTES,
             id: Some(self.id),
             ..ReadStream::default()
         };

@@ -40,9 +40,9 @@ pub(crate) struct Piece {
     cursor: u64,
 }
 
-/// What is kept for readers that are behind.
+/// What is kept for readers that are behind. One of them that does not read may hold a copy of all of it.
 const RECENT_PIECES: usize = 32;
-const RECENT_BYTES: usize = 64 * 1024;
+const RECENT_BYTES: usize = 16 * 1024;
 
 impl Newest {
     fn at(end: u64) -> Newest {

@@ -252,6 +252,7 @@ fn begin(args: &ReadStream, entries: u64) -> u64 {
 /// A page as it fills: entries, or their bytes joined.
 struct Gathered {
     limit: u64,
+    max_bytes: usize,
     count: u64,
     bytes: usize,
     entries: Vec<Box<RawValue>>,
@@ -262,6 +263,7 @@ impl Gathered {
     fn new(args: &ReadStream) -> Gathered {
         Gathered {
             limit: args.limit.min(PAGE_EVENTS).into(),
+            max_bytes: PAGE_BYTES.min(args.max_bytes as usize),
             count: 0,
             bytes: 0,
             entries: Vec::new(),
@@ -272,7 +274,7 @@ impl Gathered {
     /// Whether there is room for another one.
     fn take(&mut self, body: &[u8]) -> Done<bool> {
         self.bytes += body.len();
-        if self.count > 0 && self.bytes > PAGE_BYTES {
+        if self.count > 0 && self.bytes > self.max_bytes {
             return Ok(false);
         }
         match &mut self.joined {

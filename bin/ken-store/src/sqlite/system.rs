@@ -114,7 +114,7 @@ pub(super) fn read(connection: &Connection, args: &ReadStream) -> Done<StreamPag
             .at("/offset")
             .into());
     }
-    let entries = page(connection, start, args.limit.min(PAGE_EVENTS))?;
+    let entries = page(connection, start, args)?;
     Ok(StreamPage {
         start,
         next: start + entries.len() as u64,
@@ -124,7 +124,9 @@ pub(super) fn read(connection: &Connection, args: &ReadStream) -> Done<StreamPag
     })
 }
 
-fn page(connection: &Connection, after: u64, limit: u32) -> Done<Vec<Box<RawValue>>> {
+fn page(connection: &Connection, after: u64, args: &ReadStream) -> Done<Vec<Box<RawValue>>> {
+    let limit = args.limit.min(PAGE_EVENTS);
+    let max_bytes = PAGE_BYTES.min(args.max_bytes as usize);
     let sql = "SELECT body FROM happenings WHERE number > ?1 ORDER BY number LIMIT ?2";
     let mut select = connection.prepare_cached(sql)?;
     let mut found = select.query(params![after.cast_signed(), limit])?;
@@ -132,7 +134,7 @@ fn page(connection: &Connection, after: u64, limit: u32) -> Done<Vec<Box<RawValu
     while let Some(row) = found.next()? {
         let body: String = row.get(0)?;
         bytes += body.len();
-        if bytes > PAGE_BYTES {
+        if !entries.is_empty() && bytes > max_bytes {
             break;
         }
         entries.push(RawValue::from_string(body)?);

@@ -739,6 +739,24 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
     assert_eq!(left(&kit), 0);
 }
 
+/// A reader may ask for less than a whole page, but gets one entry at least.
+#[tokio::test]
+async fn a_page_has_as_many_bytes_as_are_asked_for() {
+    let kit = Kit::new();
+    kit.create_stream(plain("streams/a")).await.unwrap();
+    for _ in 0..5 {
+        kit.append_stream(text("streams/a", "123456789")).await.unwrap();
+    }
+    for (max_bytes, entries) in [(0, 1), (17, 1), (18, 2), (44, 4), (u32::MAX, 5)] {
+        let args = ReadStream {
+            stream: "streams/a".into(),
+            max_bytes,
+            ..ReadStream::default()
+        };
+        assert_eq!(kit.read_stream(args).await.unwrap().next, entries, "{max_bytes}");
+    }
+}
+
 /// A call of a slot that a later one has overtaken is not done any more.
 #[tokio::test]
 async fn an_overtaken_call_is_refused() {

@@ -577,6 +577,9 @@ pub struct ReadStream {
     pub offset: Offset,
     #[serde(default = "page_events")]
     pub limit: u32,
+    /// At most so many bytes of entries, at most 1 MiB, but always one entry.
+    #[serde(default = "page_bytes")]
+    pub max_bytes: u32,
     /// At most the last so many entries; only with offset `-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<u64>,
@@ -601,6 +604,7 @@ impl Default for ReadStream {
             stream: String::new(),
             offset: Offset::Start,
             limit: page_events(),
+            max_bytes: page_bytes(),
             tail: None,
             wait_ms: 0,
             gather_ms: 0,
@@ -616,6 +620,10 @@ fn start() -> Offset {
 
 fn page_events() -> u32 {
     crate::limits::PAGE_EVENTS
+}
+
+fn page_bytes() -> u32 {
+    u32::try_from(crate::limits::PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
 /// Some entries of a stream and its state in the same read.
