@@ -188,10 +188,11 @@ fn a_log_comes_through_whole_while_gateway_and_store_are_killed() {
     let mut input = appender.stdin.take().unwrap();
     for line in 0..LINES {
         writeln!(input, "{{\"n\":{line}}}").unwrap();
-        if line % 500 == 250 {
-            system.kill(if line % 1_000 == 250 { "gateway" } else { "store" });
+        // So far apart that each is back before it is killed again.
+        if line % 1_000 == 500 {
+            system.kill(if line == 1_500 { "store" } else { "gateway" });
         }
-        std::thread::sleep(Duration::from_micros(500));
+        std::thread::sleep(Duration::from_millis(1));
     }
     drop(input);
     let (_, stderr, status) = said(&appender.wait_with_output().unwrap());
