@@ -188,6 +188,23 @@ fn it_dies_with_the_part_and_with_the_system_however_they_die() {
     until("it ends when nobody is left to hear it", || is_gone(process));
 }
 
+#[test]
+fn the_model_that_was_activated_answers_from_then_on() {
+    let (one, two) = (says(&["one"]), says(&["two"]));
+    let dirs = format!("one={},two={}", one.path().display(), two.path().display());
+    let system = Builder::default()
+        .env("KEN_MODEL", "local")
+        .env("MVLM_MODEL_DIRS", &dirs)
+        .start();
+    let session = system.session();
+    let text = || system.say(&session, "go").expect(200).text("/result/text");
+    assert_eq!(text(), "one");
+    let choice = system.home().join("state/cognitive/active_model");
+    std::fs::create_dir_all(choice.parent().unwrap()).unwrap();
+    std::fs::write(choice, "two\n").unwrap();
+    assert_eq!(text(), "two");
+}
+
 /// Answers of the filter to these lines.
 fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
     let mut child = Command::new(binary("ken-model"))

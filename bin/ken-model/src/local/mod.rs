@@ -58,9 +58,14 @@ impl Local {
     async fn generate(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
         let turn = self.turn.acquire().await;
         let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
-        let mut process = match take(&self.idle).and_then(Process::alive) {
+        let model = match &self.alias {
+            Some(alias) => Some(alias.clone()),
+            None => process::active().await,
+        };
+        let idle = take(&self.idle).and_then(|process| process.with(model.as_deref()));
+        let mut process = match idle {
             Some(process) => process,
-            None => Process::start(self.alias.as_deref())?,
+            None => Process::start(model.as_deref())?,
         };
         process.ask(&ask(request)).await;
         // A process that is given up on, or that has failed, is dropped here and dies.

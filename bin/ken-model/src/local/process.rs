@@ -11,10 +11,12 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 const PROGRAM: &str = "ken-textgen";
 
 /// All that it is given of this process's environment: it needs none of its keys. `LISTEN_PID` tells kend whose it is.
-const ENVIRONMENT: [&str; 10] = [
+const ENVIRONMENT: [&str; 13] = [
     "ACTIVE_MVLM_MODEL",
     "CUDA_VISIBLE_DEVICES",
     "HOME",
+    "KEN_HOME",
+    "KEN_STATE_DIR",
     "LANG",
     "LD_LIBRARY_PATH",
     "LISTEN_PID",
@@ -22,11 +24,13 @@ const ENVIRONMENT: [&str; 10] = [
     "PATH",
     "PYTORCH_FORCE_CPU",
     "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
 ];
 
 /// A running one. It dies when this is dropped, in the middle of a text too.
 #[derive(Debug)]
 pub(super) struct Process {
+    model: Option<String>,
     child: Child,
     to: ChildStdin,
     from: Lines<BufReader<ChildStdout>>,
@@ -65,15 +69,17 @@ impl Process {
             return Err(Error::internal("a started process has no pipes"));
         };
         Ok(Process {
+            model: model.map(str::to_owned),
             child,
             to,
             from: BufReader::new(from).lines(),
         })
     }
 
-    /// It, unless it has ended while nobody looked.
-    pub(super) fn alive(mut self) -> Option<Process> {
-        matches!(self.child.try_wait(), Ok(None)).then_some(self)
+    /// It, if it has this model, and has not ended while nobody looked.
+    pub(super) fn with(mut self, model: Option<&str>) -> Option<Process> {
+        let is_fit = self.model.as_deref() == model && matches!(self.child.try_wait(), Ok(None));
+        is_fit.then_some(self)
     }
 
     /// Asks for a text. If it is gone, [`Process::next`] says why.
@@ -107,6 +113,25 @@ impl Process {
             _ => Error::unavailable(format!("{PROGRAM} ended without an answer")),
         }
     }
+}
+
+/// The model that is meant where none is named. Another one may have been activated since the last text.
+pub(super) async fn active() -> Option<String> {
+    #[derive(Deserialize)]
+    struct Alias {
+        alias: String,
+        active: bool,
+    }
+    let output = command(None)
+        .ok()?
+        .arg("--list-models")
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .ok()?;
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    let mut aliases = lines.filter_map(|line| serde_json::from_slice::<Alias>(line).ok());
+    aliases.find(|alias| alias.active).map(|alias| alias.alias)
 }
 
 /// The tokens that prompt and text may have together, as `ken-textgen --check` has them.
