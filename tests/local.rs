@@ -143,24 +143,23 @@ fn a_cancelled_text_stops() {
     let system = system("local/tiny", folder.path());
     let mut to = UnixStream::connect(system.socket("model")).unwrap();
     let mut lines = BufReader::new(to.try_clone().unwrap()).lines();
-    let mut call = |id: u64| {
+    let mut send = |line: Value| writeln!(to, "{line}").unwrap();
+    let call = |id: u64| {
         let args = json!({"system": "", "purpose": "agent", "messages":
             [{"role": "user", "content": [{"type": "text", "text": "go"}], "timestamp": 0}]});
-        writeln!(to, "{}", json!({"id": id, "op": "model.generate", "args": args})).unwrap();
-        let mut to = to.try_clone().unwrap();
-        move || writeln!(to, "{}", json!({"id": id, "cancel": true})).unwrap()
+        json!({"id": id, "op": "model.generate", "args": args})
     };
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
-    call(1);
+    send(call(1));
     assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
     let process = children(system.pid("model"))[0];
     kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap(); // a text that never ends
-    let mut cancel = call(2);
+    send(call(2));
     assert_eq!(next()["item"]["type"], "start");
-    cancel();
+    send(json!({"id": 2, "cancel": true}));
     assert_eq!(end(&mut next)["error"]["code"], "cancelled");
     until("the process that was given up on dies", || is_gone(process));
-    call(3);
+    send(call(3));
     assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
 }
 
