@@ -6,6 +6,7 @@
 
 mod cognitive;
 mod contract;
+mod events;
 mod http;
 mod page;
 mod sse;
@@ -13,6 +14,7 @@ mod system;
 
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
 pub use contract::Contract;
+pub use events::kinds;
 pub use http::{Answer, Client, Exchange};
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};

@@ -4,12 +4,12 @@ use std::fmt;
 use clap::ValueEnum;
 use ken_logic::{Literal, Theory};
 use ken_tool::{Error, MAX_DEPTH};
-use ken_types::json;
+use ken_types::json::{self, kind_of};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::rules::{Rules, Text, Texts, kind_of, list, text};
+use crate::rules::{Rules, Text, Texts, list, text};
 
 /// What is to be reasoned about.
 pub(crate) struct Document<'a> {

@@ -3,7 +3,7 @@ use std::fmt;
 
 use ken_logic::{Invalid, Theory, normalise};
 use ken_tool::{Error, MAX_DEPTH};
-use ken_types::json;
+use ken_types::json::{self, kind_of};
 use serde::de::{self, DeserializeSeed, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -110,17 +110,6 @@ pub(crate) fn text(value: &Value, at: &str) -> Result<String, Error> {
             at,
             format!("must be text, not {}", kind_of(other)),
         )),
-    }
-}
-
-pub(crate) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

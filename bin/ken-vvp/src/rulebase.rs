@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use ken_logic::{Statement, Theory, normalise};
 use ken_tool::Error;
+use ken_types::json::kind_of;
 use serde_json::Value;
 
 use crate::answer::Issue;
@@ -212,16 +213,5 @@ fn text(value: &Value) -> Result<String, String> {
         Value::String(text) if normalise(text).atom.is_empty() => Err("is empty".to_owned()),
         Value::String(text) => Ok(text.clone()),
         other => Err(format!("must be text, not {}", kind_of(other))),
-    }
-}
-
-pub(crate) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

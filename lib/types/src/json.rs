@@ -91,6 +91,18 @@ fn pointer(path: &serde_path_to_error::Path, message: &str) -> String {
     }
 }
 
+/// What a value is, in the words of an error: "must be text, not a list".
+pub fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// One reference token of a JSON pointer (RFC 6901).
 pub fn escape_pointer(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
