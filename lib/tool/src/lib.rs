@@ -69,6 +69,10 @@ pub use tag::Tag;
 
 use cli::{Cli, Parsed};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// The largest input, and the longest input line with `--lines`, in bytes.
 pub const MAX_INPUT: usize = 8 * 1024 * 1024;
 
