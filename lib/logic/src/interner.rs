@@ -2,7 +2,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Texts and their numbers, in order of first appearance. Open addressing over one array of small slots: eight bits of the
 /// hash beside the number, so that a text is compared only when it likely is the one.
-pub(crate) struct Interner {
+pub struct Interner {
     /// One text behind the other: little memory, much of it near.
     texts: String,
     /// By number: where its text ends.
@@ -23,7 +23,7 @@ fn tag(hash: u64) -> u32 {
 impl Interner {
     /// Room for this many texts. The seed is random, so that no input can be made to collide; nothing that is visible
     /// depends on it.
-    pub(crate) fn with_capacity(texts: usize) -> Interner {
+    pub fn with_capacity(texts: usize) -> Interner {
         let slots = texts.next_power_of_two().max(64);
         let seed = RandomState::new().hash_one(0) | 1;
         Interner {
@@ -34,28 +34,34 @@ impl Interner {
         }
     }
 
-    pub(crate) fn new() -> Interner {
+    pub fn new() -> Interner {
         Interner::with_capacity(0)
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many texts there are.
+    pub fn len(&self) -> usize {
         self.ends.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// The text of a number that this interner gave.
-    pub(crate) fn text(&self, number: u32) -> &str {
+    pub fn text(&self, number: u32) -> &str {
         let number = number as usize;
         let end = |number: usize| self.ends.get(number).map_or(0, |&end| end as usize);
         let start = number.checked_sub(1).map_or(0, end);
         self.texts.get(start..end(number)).unwrap_or_default()
     }
 
-    pub(crate) fn get(&self, text: &str) -> Option<u32> {
+    /// The text's number, if it has one.
+    pub fn get(&self, text: &str) -> Option<u32> {
         self.find(text).ok()
     }
 
     /// The text's number, and whether it is new.
-    pub(crate) fn intern(&mut self, text: &str) -> (u32, bool) {
+    pub fn intern(&mut self, text: &str) -> (u32, bool) {
         let (slot, tag) = match self.find(text) {
             Ok(number) => return (number, false),
             Err(place) => place,
@@ -123,6 +129,12 @@ impl Interner {
             state = fold(state ^ u64::from_le_bytes(*block), MULTIPLIER);
         }
         fold(state ^ tail(rest), MULTIPLIER ^ self.seed)
+    }
+}
+
+impl Default for Interner {
+    fn default() -> Interner {
+        Interner::new()
     }
 }
 

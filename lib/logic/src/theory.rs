@@ -240,15 +240,7 @@ impl<'a> Theory<'a> {
         premises: Vec<&'a str>,
         conclusion: &'a str,
     ) -> Result<(), Invalid> {
-        if premises.len() > crate::MAX_VARIABLE_PREMISES {
-            return Err(Invalid::TooManyPremises);
-        }
-        for wording in premises.iter().chain([&conclusion]) {
-            if normalise(wording).atom.is_empty() {
-                return Err(Invalid::Empty);
-            }
-        }
-        crate::pattern::check_variables(&premises, conclusion)?;
+        check_variable_rule(&premises, conclusion)?;
         self.variable_rules.push(VariableRule {
             id,
             premises,
@@ -301,5 +293,46 @@ impl<'a> Theory<'a> {
 impl Default for Theory<'_> {
     fn default() -> Self {
         Theory::new()
+    }
+}
+
+/// Whether [`Theory::statement`] would take the wording.
+pub fn check_statement(wording: &str) -> Result<(), Invalid> {
+    if has_variable(wording) {
+        return Err(Invalid::VariableInFact);
+    }
+    check_wording(wording)
+}
+
+/// Whether [`Theory::add_rule`] would take the rule.
+pub fn check_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
+    if premises
+        .iter()
+        .chain([&conclusion])
+        .any(|text| has_variable(text))
+    {
+        return check_variable_rule(premises, conclusion);
+    }
+    premises
+        .iter()
+        .chain([&conclusion])
+        .try_for_each(|text| check_wording(text))
+}
+
+fn check_variable_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
+    if premises.len() > crate::MAX_VARIABLE_PREMISES {
+        return Err(Invalid::TooManyPremises);
+    }
+    premises
+        .iter()
+        .chain([&conclusion])
+        .try_for_each(|text| check_wording(text))?;
+    crate::pattern::check_variables(premises, conclusion)
+}
+
+fn check_wording(wording: &str) -> Result<(), Invalid> {
+    match normalise(wording).atom.is_empty() {
+        true => Err(Invalid::Empty),
+        false => Ok(()),
     }
 }
