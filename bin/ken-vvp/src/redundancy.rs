@@ -25,7 +25,7 @@ fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
         issues.push(Issue::warning("self_reference", rule.at(), message));
     }
     let body = sorted(rule);
-    if body.len() == rule.body.len() && !body.windows(2).any(|pair| is_opposite(pair)) {
+    if body.len() == rule.body.len() && !body.windows(2).any(is_opposite) {
         return issues;
     }
     let mut seen = BTreeSet::new();
