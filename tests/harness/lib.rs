@@ -6,7 +6,6 @@
 
 mod cognitive;
 mod contract;
-mod events;
 mod http;
 mod page;
 mod sse;
@@ -14,7 +13,6 @@ mod system;
 
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
 pub use contract::Contract;
-pub use events::kinds;
 pub use http::{Answer, Client, Exchange};
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};

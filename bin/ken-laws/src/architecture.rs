@@ -1,12 +1,13 @@
 //! Law 1: the parts of the text work together.
 
-use crate::claim::{Claim, at, before};
-use crate::energy::Subjects;
+use crate::claim::{Claim, is_passive, tells_past};
+use crate::grammar::is_finite;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
-use crate::scan::{Ending, Kind, QUOTED, Scan, Sentence, Token};
-use crate::table::Table;
+use crate::scan::{Ending, Scan, Sentence};
+use crate::subject::Subjects;
+use crate::token::{Kind, QUOTED, Token, at, before};
 
 const FRAGMENT: usize = index_of("fragment");
 const STEP_ORDER: usize = index_of("step_order");
@@ -21,10 +22,10 @@ pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findi
     if is_english && is_fragment(view, all) {
         view.find_all(findings, FRAGMENT);
     }
-    if view.claim.because {
+    if view.claim.has(lex::BECAUSE) {
         examine_reason(view, findings);
     }
-    if view.claim.colon {
+    if view.claim.has_colon() {
         examine_count(view, all, findings);
     }
 }
@@ -44,8 +45,18 @@ fn is_fragment(view: &View<'_>, all: &[Sentence]) -> bool {
         return false;
     }
     let first = at(view.tokens, 0);
-    let hangs = first.is(lex::OPENER) && !claim.comma && claim.finite < 2 && at(view.tokens, 1).hash != OF;
-    hangs || claim.finite == 0 && !claim.colon && !COURTESY.contains(&first.hash)
+    let hangs = first.is(lex::OPENER)
+        && !claim.has_comma()
+        && at(view.tokens, 1).hash != OF
+        && !has_two_clauses(view.tokens);
+    hangs || !claim.finite && !claim.has_colon() && !COURTESY.contains(&first.hash)
+}
+
+/// Whether two verbs can each carry a clause.
+fn has_two_clauses(tokens: &[Token]) -> bool {
+    let finite =
+        (0..tokens.len()).filter(|&index| at(tokens, index).kind == Kind::Word && is_finite(tokens, index));
+    finite.take(2).count() == 2
 }
 
 const OF: u64 = hash(b"of");
@@ -174,9 +185,9 @@ const OR: u64 = hash(b"or");
 
 // The text as a whole
 
-/// How many sentences have a word.
+/// For each word of the text how many sentences have it.
 #[derive(Default)]
-pub(crate) struct Links(Table<u32>);
+pub(crate) struct Links(Vec<u32>);
 
 pub(crate) fn examine_text(
     scan: &Scan,
@@ -289,14 +300,11 @@ impl Links {
             if claim.is_marker_row() || findings.is_defective(index, Law::Architecture) {
                 continue;
             }
-            let linked = sentence.item.is_some()
-                || claim.points_back
-                || claim.has_the
-                || self.shares(subjects.of(index));
+            let linked = sentence.item.is_some() || claim.points_back() || self.shares(subjects.of(index));
             if linked && claim.words > 2 && follows {
                 let word = at(scan.tokens_of(sentence), claim.link.unwrap_or(0) as usize);
                 findings.add(LINKED, index, word.start as usize, word.end as usize);
-            } else if !linked && judged >= 4 && could_be_off_topic(sentence, claim) {
+            } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
                 findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
             }
             follows |= claim.words > 2;
@@ -306,6 +314,7 @@ impl Links {
     /// Counts words over the sentences that are sound.
     fn count(&mut self, claims: &[Claim], subjects: &Subjects, findings: &Findings) {
         self.0.clear();
+        self.0.resize(subjects.count(), 0);
         let sound = |index: usize, claim: &Claim| {
             !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
         };
@@ -314,23 +323,23 @@ impl Links {
             .enumerate()
             .filter(|(index, claim)| sound(*index, claim))
         {
-            for &stem in subjects.of(index) {
-                if let Some(count) = self.0.entry(stem) {
+            for &word in subjects.of(index) {
+                if let Some(count) = self.0.get_mut(word as usize) {
                     *count += 1;
                 }
             }
         }
     }
 
-    fn shares(&self, stems: &[u64]) -> bool {
-        stems
+    fn shares(&self, words: &[u32]) -> bool {
+        words
             .iter()
-            .any(|&stem| self.0.get(stem).is_some_and(|count| count > 1))
+            .any(|&word| self.0.get(word as usize).is_some_and(|count| *count > 1))
     }
 }
 
 /// A general statement in plain words: no figure, name or date that could tie it to the subject unsaid.
-fn could_be_off_topic(sentence: &Sentence, claim: &Claim) -> bool {
+fn could_be_off_topic(scan: &Scan, sentence: &Sentence, claim: &Claim) -> bool {
     sentence.ending == Ending::Period
         && sentence.item.is_none()
         && !sentence.bullet
@@ -339,9 +348,9 @@ fn could_be_off_topic(sentence: &Sentence, claim: &Claim) -> bool {
         && !(claim.numbers > 0
             || claim.dated
             || claim.named
-            || claim.conditional
-            || claim.past
-            || claim.passive
-            || claim.comma
-            || claim.colon)
+            || claim.is_conditional()
+            || claim.has_comma()
+            || claim.has_colon()
+            || tells_past(scan.tokens_of(sentence))
+            || is_passive(scan.tokens_of(sentence)))
 }

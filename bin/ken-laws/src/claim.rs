@@ -1,55 +1,55 @@
 //! What one sentence is: claim, instruction, question; and what it rests on.
 
-use crate::lexicon::{self as lex, hash, list};
-use crate::scan::{ADDRESS, CAPITAL, CLOCK, Ending, Kind, NOTHING, PLURAL, QUOTED, Sentence, Token, YEAR};
+use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
+use crate::lexicon::{self as lex, Traces, hash, list};
+use crate::scan::{Ending, Sentence};
+use crate::token::{ADDRESS, BRACKET, CAPITAL, COLON, COMMA, Kind, Places, QUOTED, ROW, Token, YEAR, at};
 
-const EVERYONE: u64 = list("everyone");
-
-/// What the rules ask about a sentence.
+/// What the rules ask about a sentence. All that its words are is gathered first, without a branch; what depends on where a
+/// word stands is asked of those words only that can matter.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Claim {
     /// All that its words are, together: what no word is need not be looked for.
-    pub(crate) flags: u64,
-    pub(crate) marks: u8,
+    pub(crate) traces: Traces,
+    marks: u32,
     pub(crate) doubled: bool,
-    pub(crate) because: bool,
-    obliges: bool,
-    pub(crate) either: bool,
     pub(crate) words: u32,
     /// Words that are no function words.
     pub(crate) content: u32,
-    /// Verbs that can carry a main clause.
-    pub(crate) finite: u32,
+    pub(crate) function_words: u32,
+    pub(crate) quoted: u32,
+    pub(crate) markers: u32,
+    /// Words that hedge.
+    pub(crate) hedges: u32,
+    /// Whether a verb can carry a main clause.
+    pub(crate) finite: bool,
     /// Numbers and numerals that say how much; "100 %" says nothing of the kind.
     pub(crate) numbers: u32,
-    /// Numbers with a unit, times of day.
-    pub(crate) exact: u32,
     /// A year, month or weekday.
     pub(crate) dated: bool,
     /// A name within the sentence: a capital that does not open it.
     pub(crate) named: bool,
     /// A web address, or a citation in brackets.
     pub(crate) cited: bool,
-    pub(crate) quoted: u32,
-    pub(crate) function_words: u32,
-    pub(crate) points_back: bool,
-    pub(crate) has_the: bool,
-    pub(crate) comma: bool,
-    pub(crate) colon: bool,
-    pub(crate) conditional: bool,
-    pub(crate) past: bool,
-    pub(crate) passive: bool,
-    pub(crate) markers: u32,
-    /// Words that hedge.
-    pub(crate) hedges: u32,
-    /// Tells of a change.
-    pub(crate) change: bool,
     pub(crate) question: bool,
     pub(crate) instruction: bool,
     /// The first word that supports it, that is exact, that points back.
     pub(crate) support: Option<u32>,
     pub(crate) exactness: Option<u32>,
     pub(crate) link: Option<u32>,
+}
+
+const MARKER: u64 = list("marker");
+const HEDGE: u64 = list("hedge") | list("soft");
+const VERBS: u64 = lex::VERB_BASE | lex::VERB_S | lex::VERB_PAST;
+
+/// The places in a row of tokens that are looked at again.
+#[derive(Default)]
+struct Row {
+    verbs: Places,
+    numbers: Places,
+    supports: Places,
+    links: Places,
 }
 
 impl Claim {
@@ -59,26 +59,93 @@ impl Claim {
             ..Claim::default()
         };
         let mut last = 0;
-        for (index, token) in tokens.iter().enumerate() {
-            claim.flags |= token.flags;
-            claim.marks |= token.marks;
-            claim.doubled |= token.hash == last;
-            last = token.hash;
-            match token.kind {
-                Kind::Word => {
-                    claim.place(index, token);
-                    claim.add_word(tokens, index, token);
-                }
-                Kind::Number => {
-                    claim.place(index, token);
-                    claim.add_number(tokens, index, token);
-                }
-                Kind::Symbol => {}
-                Kind::Mark => claim.add_mark(tokens, index, token),
-            }
+        for (number, row) in tokens.chunks(ROW).enumerate() {
+            let places = claim.gather(row, &mut last);
+            claim.visit(tokens, number * ROW, &places);
         }
-        claim.instruction = !claim.question && (claim.obliges || is_imperative_anywhere(tokens));
+        claim.finish(tokens);
         claim
+    }
+
+    /// Takes up what each token is by itself. `last` is the hash of the one before.
+    fn gather(&mut self, row: &[Token], last: &mut u64) -> Row {
+        let mut places = Row::default();
+        for (place, token) in row.iter().enumerate() {
+            let (word, number) = (token.kind == Kind::Word, token.kind == Kind::Number);
+            self.traces.flags |= token.flags;
+            self.traces.words |= Traces::bit(token.hash);
+            self.traces.stems |= Traces::bit(token.stem);
+            self.marks |= token.marks;
+            self.doubled |= token.hash == *last;
+            *last = token.hash;
+            self.words += u32::from(word);
+            let function = token.is(lex::FUNCTION);
+            self.function_words += u32::from(word & function);
+            self.content += u32::from(word & !function);
+            let exact = number | word & token.is(lex::NUMERAL);
+            let supports = (word | number) & (exact | token.is(lex::CALENDAR) | token.has(ADDRESS | QUOTED));
+            let links = word & !supports & (token.is(lex::POINTER | lex::CONNECTIVE) | token.has(lex::THE));
+            places.numbers.note(place, exact);
+            places.supports.note(place, supports);
+            places.links.note(place, links);
+            places
+                .verbs
+                .note(place, word & (token.is(VERBS) | could_be_verb(token)));
+        }
+        places
+    }
+
+    /// Looks at the places again, now with what stands around them.
+    fn visit(&mut self, tokens: &[Token], start: usize, places: &Row) {
+        let first = |places: &Places| places.first().map(|place| start as u32 + place);
+        self.exactness = self.exactness.or(first(&places.numbers));
+        self.support = self.support.or(first(&places.supports));
+        self.link = self.link.or(first(&places.links));
+        self.finite = self.finite
+            || self.any(lex::AUXILIARY)
+            || places
+                .verbs
+                .into_iter()
+                .any(|place| is_finite(tokens, start + place));
+        for place in places.numbers {
+            self.add_number(tokens, start + place);
+        }
+    }
+
+    fn add_number(&mut self, tokens: &[Token], index: usize) {
+        let (token, next) = (at(tokens, index), at(tokens, index + 1));
+        let counts = if token.kind == Kind::Number {
+            self.words += 1;
+            token.value != 100 || next.hash != PERCENT
+        } else {
+            !token.has(lex::ONE) || next.is(lex::UNIT)
+        };
+        self.numbers += u32::from(counts);
+    }
+
+    /// What follows from all that was gathered.
+    fn finish(&mut self, tokens: &[Token]) {
+        let count = |may_be: bool, is: fn(&Token) -> bool| match may_be {
+            true => tokens
+                .iter()
+                .filter(|token| token.kind == Kind::Word && is(token))
+                .count() as u32,
+            false => 0,
+        };
+        self.quoted = count(self.has(QUOTED), |token| token.has(QUOTED));
+        self.markers = count(self.any(MARKER), |token| token.is(MARKER));
+        self.hedges = count(self.any(HEDGE), |token| {
+            token.is(HEDGE) && !token.has(QUOTED | CAPITAL)
+        });
+        self.named = tokens
+            .iter()
+            .skip(1)
+            .any(|token| token.has(CAPITAL) && !token.has(lex::SELF));
+        self.dated = self.any(lex::CALENDAR) || self.has(YEAR) || self.has(lex::MONTH) && names_month(tokens);
+        self.cited = self.has(ADDRESS) || self.has(BRACKET) && cites(tokens);
+        let obliged = self.any(lex::OBLIGATION)
+            || self.has(lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
+        self.instruction = !self.question && (obliged || is_imperative_anywhere(tokens, self.marks));
     }
 
     /// Whether a reader can check it: a date, a number, a source or a quotation.
@@ -93,294 +160,73 @@ impl Claim {
 
     /// Whether any of its words has one of the flags.
     pub(crate) fn any(&self, flags: u64) -> bool {
-        self.flags & flags != 0
+        self.traces.flags & flags != 0
+    }
+
+    /// Whether any of its tokens has one of the marks.
+    pub(crate) fn has(&self, marks: u32) -> bool {
+        self.marks & marks != 0
     }
 
     /// Whether it says something as true, rather than asking, telling to do or naming.
     pub(crate) fn is_claim(&self) -> bool {
-        self.finite > 0 && self.words > 2 && !self.question && !self.instruction
+        self.finite && self.words > 2 && !self.question && !self.instruction
     }
 
-    /// Notes the first words that show what the counts say.
-    fn place(&mut self, index: usize, token: &Token) {
-        let index = Some(index as u32);
-        if token.kind == Kind::Number || token.is(lex::NUMERAL) {
-            self.exactness = self.exactness.or(index);
-            self.support = self.support.or(index);
-        } else if token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED) {
-            self.support = self.support.or(index);
-        } else if token.is(lex::POINTER | lex::CONNECTIVE) || token.hash == THE {
-            self.link = self.link.or(index);
-        }
+    /// Whether it takes up something said before.
+    pub(crate) fn points_back(&self) -> bool {
+        self.any(lex::POINTER | lex::CONNECTIVE) || self.has(lex::THE)
     }
 
-    fn add_word(&mut self, tokens: &[Token], index: usize, token: &Token) {
-        self.words += 1;
-        if token.is(lex::FUNCTION) {
-            self.function_words += 1;
-        } else {
-            self.content += 1;
-        }
-        self.finite += u32::from(is_finite(tokens, index));
-        self.quoted += u32::from(token.has(QUOTED));
-        self.dated |=
-            token.is(lex::CALENDAR) || matches!(token.hash, MAY | MARCH) && token.has(CAPITAL) && index > 0;
-        self.cited |= token.has(ADDRESS);
-        self.named |= index > 0 && token.has(CAPITAL) && token.hash != I;
-        self.points_back |= token.is(lex::POINTER | lex::CONNECTIVE);
-        self.has_the |= token.hash == THE;
-        self.conditional |=
-            token.hash == IF || token.hash == UNLESS || token.hash == WHETHER || token.hash == WOULD;
-        self.past |= token.hash == WAS
-            || token.hash == WERE
-            || token.hash == DID
-            || token.hash == HAD
-            || is_past(tokens, index);
-        self.obliges |= obliges(tokens, index);
-        self.because |= token.hash == BECAUSE;
-        self.either |= token.hash == OR;
-        self.passive |= token.is(lex::BE) && at(tokens, index + 1).is(lex::VERB_PAST);
-        self.hedges += u32::from(
-            token.is(const { list("hedge") } | const { list("soft") }) && !token.has(QUOTED | CAPITAL),
-        );
-        self.change |= token.is(const { list("change") });
-        self.markers += u32::from(token.is(const { list("marker") }));
-        if token.is(lex::NUMERAL) && token.hash != ONE {
-            self.numbers += 1;
-        }
-        if token.is(lex::NUMERAL) && at(tokens, index + 1).is(lex::UNIT) {
-            self.exact += 1;
-            self.numbers += u32::from(token.hash == ONE);
-        }
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.has(lex::CONDITION)
     }
 
-    fn add_number(&mut self, tokens: &[Token], index: usize, token: &Token) {
-        self.words += 1;
-        let next = at(tokens, index + 1);
-        if token.value == 100 && next.hash == PERCENT {
-            return;
-        }
-        self.numbers += 1;
-        self.dated |= token.has(YEAR);
-        let before = before(tokens, index);
-        let is_exact =
-            token.has(CLOCK | YEAR) || next.is(lex::UNIT) || before.kind == Kind::Symbol || next.is_content();
-        self.exact += u32::from(is_exact);
+    pub(crate) fn has_comma(&self) -> bool {
+        self.has(COMMA)
     }
 
-    fn add_mark(&mut self, tokens: &[Token], index: usize, token: &Token) {
-        self.comma |= token.is_mark(',');
-        self.colon |= token.is_mark(':');
-        let inside = at(tokens, index + 1);
-        let opens = token.is_mark('[') && inside.kind == Kind::Number;
-        let closes = token.is_mark(')') && index > 1 && at(tokens, index - 1).has(YEAR);
-        self.cited |= opens && at(tokens, index + 2).is_mark(']') || closes;
+    pub(crate) fn has_colon(&self) -> bool {
+        self.has(COLON)
     }
 }
 
-const I: u64 = hash(b"i");
-const MAY: u64 = hash(b"may");
-const MARCH: u64 = hash(b"march");
-const THE: u64 = hash(b"the");
-const IF: u64 = hash(b"if");
-const UNLESS: u64 = hash(b"unless");
-const WHETHER: u64 = hash(b"whether");
-const WOULD: u64 = hash(b"would");
+const PERCENT: u64 = hash(b"%");
+
+/// An unknown word whose spelling allows a finite verb.
+fn could_be_verb(token: &Token) -> bool {
+    (token.flags == 0) & (token.stem != token.hash)
+}
+
+/// "In May", "March 3": not the verbs.
+fn names_month(tokens: &[Token]) -> bool {
+    let mut inner = tokens.iter().skip(1);
+    inner.any(|token| token.has(lex::MONTH) && token.has(CAPITAL))
+}
+
+/// "[4]", "(Miller 1998)".
+fn cites(tokens: &[Token]) -> bool {
+    tokens.iter().enumerate().any(|(index, token)| {
+        let inside = at(tokens, index + 1);
+        let opens = token.is_mark('[') && inside.kind == Kind::Number;
+        let closes = token.is_mark(')') && index > 1 && at(tokens, index - 1).has(YEAR);
+        opens && at(tokens, index + 2).is_mark(']') || closes
+    })
+}
+
+/// Whether it tells of the past.
+pub(crate) fn tells_past(tokens: &[Token]) -> bool {
+    let in_past = |index| matches!(at(tokens, index).hash, WAS | WERE | DID | HAD) || is_past(tokens, index);
+    (0..tokens.len()).any(in_past)
+}
+
 const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const DID: u64 = hash(b"did");
 const HAD: u64 = hash(b"had");
-const ONE: u64 = hash(b"one");
-const PERCENT: u64 = hash(b"%");
-const TO: u64 = hash(b"to");
-const NOT: u64 = hash(b"not");
-const DO: u64 = hash(b"do");
-const ALWAYS: u64 = hash(b"always");
-const NEVER: u64 = hash(b"never");
-const HAVE: u64 = hash(b"have");
-const HAS: u64 = hash(b"has");
-const NEED: u64 = hash(b"need");
-const NEEDS: u64 = hash(b"needs");
 
-/// The token at an index, or nothing.
-pub(crate) fn at(tokens: &[Token], index: usize) -> &Token {
-    tokens.get(index).unwrap_or(&NOTHING)
+/// Whether something in it is done to something.
+pub(crate) fn is_passive(tokens: &[Token]) -> bool {
+    let mut pairs = tokens.windows(2);
+    pairs.any(|pair| matches!(pair, [be, verb] if be.is(lex::BE) && verb.is(lex::VERB_PAST)))
 }
-
-/// The token before an index, or nothing.
-pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
-    index.checked_sub(1).map_or(&NOTHING, |index| at(tokens, index))
-}
-
-/// Whether the word can be the verb of a main clause where it stands. In doubt it can.
-fn is_finite(tokens: &[Token], index: usize) -> bool {
-    let token = at(tokens, index);
-    if token.is(lex::AUXILIARY) {
-        return true;
-    }
-    let before = before(tokens, index);
-    let labels = before.kind == Kind::Number
-        && (token.is(lex::VERB_PAST) || index > 1 && at(tokens, index - 2).is_content());
-    let label = before.hash == A && before.has(CAPITAL) && index > 1; // "farm A weighed"
-    let after_noun_mark = !label && before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN)
-        || before.kind == Kind::Number && !labels;
-    if token.is(lex::VERB_S | lex::VERB_PAST) {
-        return !after_noun_mark && !before.is(lex::BE);
-    }
-    if token.is(lex::VERB_BASE) {
-        return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
-    }
-    looks_like_a_verb(token)
-        && !after_noun_mark
-        && index > 0
-        && at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN)
-}
-
-/// "a large set", "a very compact file": a singular article not far before, and no plural between.
-fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
-    let phrase = tokens
-        .iter()
-        .take(index)
-        .rev()
-        .take(3)
-        .take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
-    phrase.into_iter().any(|token| matches!(token.hash, A | AN))
-}
-
-const A: u64 = hash(b"a");
-const AN: u64 = hash(b"an");
-
-/// An unknown word whose spelling allows a finite verb.
-fn looks_like_a_verb(token: &Token) -> bool {
-    token.flags == 0 && token.kind == Kind::Word && token.stem != token.hash
-}
-
-/// A past form that is no participle after a form of be or have.
-fn is_past(tokens: &[Token], index: usize) -> bool {
-    let token = at(tokens, index);
-    token.is(lex::VERB_PAST)
-        && !token.is(lex::VERB_BASE)
-        && is_finite(tokens, index)
-        && !before(tokens, index).is(lex::AUXILIARY)
-}
-
-/// Whether the sentence holds an imperative, at its head or after a condition.
-fn is_imperative_anywhere(tokens: &[Token]) -> bool {
-    if is_imperative(tokens, 0) {
-        return true;
-    }
-    let first = at(tokens, 0);
-    let opens_aside =
-        first.is(lex::SUBORDINATOR | lex::PREPOSITION | lex::ORDINAL | lex::QUALIFIER | lex::CONNECTIVE)
-            || first.hash == STEP;
-    let mut marks = tokens
-        .iter()
-        .enumerate()
-        .filter(|(_, token)| token.is_mark(',') || token.is_mark(':') || token.is_mark(';'));
-    opens_aside
-        && marks
-            .next()
-            .is_some_and(|(mark, _)| is_imperative(tokens, mark + 1))
-}
-
-/// "must", "has to", "needs to".
-fn obliges(tokens: &[Token], index: usize) -> bool {
-    let token = at(tokens, index);
-    token.is(lex::OBLIGATION)
-        || matches!(token.hash, HAVE | HAS | NEED | NEEDS) && at(tokens, index + 1).hash == TO
-}
-
-const STEP: u64 = hash(b"step");
-const THEN: u64 = hash(b"then");
-const PLEASE: u64 = hash(b"please");
-const AND: u64 = hash(b"and");
-
-/// Whether a clause that starts at `index` is an imperative.
-fn is_imperative(tokens: &[Token], index: usize) -> bool {
-    let mut index = index;
-    while matches!(at(tokens, index).hash, THEN | PLEASE | ALWAYS | NEVER | AND)
-        || at(tokens, index).is(lex::ORDINAL) && index < 2
-    {
-        index += 1;
-    }
-    let (verb, next) = (at(tokens, index), at(tokens, index + 1));
-    if verb.hash == DO && next.hash == NOT {
-        return true;
-    }
-    let is_verb = verb.is(lex::VERB_BASE)
-        && !verb.is(lex::AUXILIARY | lex::PREPOSITION | lex::PRONOUN | lex::DETERMINER | lex::NUMERAL);
-    if !is_verb
-        || next.is(lex::AUXILIARY | lex::VERB_S)
-        || next.is(lex::VERB_PAST) && !next.is(lex::VERB_BASE)
-    {
-        return false;
-    }
-    // "Stop words are left out": the verb's look-alike is part of a noun.
-    if next.is_content() && at(tokens, index + 2).is(lex::AUXILIARY) {
-        return false;
-    }
-    // "Work on the bridge began": a noun and its attribute, then the verb.
-    let clause = tokens
-        .iter()
-        .skip(index + 1)
-        .take_while(|token| !token.ends_clause());
-    let mut finite = clause
-        .filter(|token| token.is(lex::AUXILIARY) || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE));
-    !(next.is(lex::PREPOSITION) && finite.next().is_some())
-}
-
-/// Whether the word at `index` stands in the scope of a negation: after one in its clause, near enough.
-pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
-    let mut negative = false;
-    for (distance, token) in tokens
-        .iter()
-        .take(index)
-        .rev()
-        .take(ken_text::MAX_SCOPE)
-        .enumerate()
-    {
-        if token.ends_clause()
-            || token.hash == WITHOUT && distance > 2
-            || matches!(token.hash, AND | BUT | YET | SO | BECAUSE)
-        {
-            break;
-        }
-        negative ^= token.is(lex::NEGATION);
-    }
-    negative
-}
-
-const WITHOUT: u64 = hash(b"without");
-const BUT: u64 = hash(b"but");
-const OR: u64 = hash(b"or");
-const YET: u64 = hash(b"yet");
-const SO: u64 = hash(b"so");
-const BECAUSE: u64 = hash(b"because");
-
-/// Where an absolute word makes a general claim in the present tense: always, never with a verb, everyone as subject.
-pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
-    let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
-    if token.has(QUOTED) || is_negated(tokens, index) {
-        return false;
-    }
-    let present = next.is(lex::VERB_S) || next.is(lex::VERB_BASE) && !next.is(lex::VERB_PAST);
-    match token.hash {
-        ALWAYS | NEVER => {
-            let after_present = matches!(before.hash, IS | ARE | WILL | CAN | DOES | DO);
-            let subject = before.is_content() || before.is(lex::PRONOUN);
-            after_present || subject && (present || matches!(next.hash, IS | ARE | WILL | CAN))
-        }
-        _ => {
-            token.is(EVERYONE)
-                && !before.is(lex::SUBORDINATOR)
-                && (present || matches!(next.hash, IS | WILL | CAN | HAS | ALWAYS))
-                && !next.is(lex::OBLIGATION)
-        }
-    }
-}
-
-const IS: u64 = hash(b"is");
-const ARE: u64 = hash(b"are");
-const WILL: u64 = hash(b"will");
-const CAN: u64 = hash(b"can");
-const DOES: u64 = hash(b"does");

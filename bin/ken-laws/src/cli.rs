@@ -1,11 +1,12 @@
 //! The flags of ken-laws, and what it does with one input.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 
 use clap::{Args, ValueEnum};
 use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
 
 use crate::context::Context;
+use crate::evidence::{Evidence, Item};
 use crate::input::{self, Subject};
 use crate::judge::Judge;
 use crate::report::Report;
@@ -26,7 +27,16 @@ pub(crate) struct Laws {
     #[arg(skip)]
     known: OnceCell<Result<Context, Error>>,
     #[arg(skip)]
-    judge: RefCell<Judge>,
+    work: RefCell<Work>,
+}
+
+/// What is kept from one text to the next, for its memory alone.
+#[derive(Default)]
+struct Work {
+    judge: Judge,
+    score: Score,
+    items: Vec<Item>,
+    room: Cell<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -75,10 +85,22 @@ impl Filter for Laws {
 
 impl Laws {
     fn judge(&self, text: &str, context: &Context, subject: Option<&Subject>, reply: Reply<'_>) -> Sent {
-        let mut judge = self.judge.borrow_mut();
+        let mut work = self.work.borrow_mut();
+        let Work {
+            judge,
+            score,
+            items,
+            room,
+        } = &mut *work;
         judge.examine(text, context);
-        let score = Score::of(&judge, self.strictness.bar());
-        reply.send(&Report::new(text, &judge.findings, &score, subject))
+        score.fill(judge, self.strictness.bar());
+        Item::list(&judge.findings, score, items);
+        let evidence = Evidence { text, subject, items };
+        reply.send(&Report {
+            score,
+            evidence,
+            room,
+        })
     }
 
     fn read_context(&self) -> Result<Context, Error> {

@@ -34,7 +34,7 @@ impl Context {
         for sentence in &scan.sentences {
             let tokens = scan.tokens_of(sentence);
             let claim = Claim::of(tokens, sentence);
-            if !(claim.question || claim.either) {
+            if !(claim.question || claim.has(lex::OR)) {
                 truth::each_clause(tokens, |clause| self.clauses.push(clause));
                 determinism::each_value(tokens, |value| self.values.push(value));
             }

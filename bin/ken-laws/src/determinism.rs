@@ -1,13 +1,13 @@
 //! Law 5: a second reader would do the same.
 
-use crate::claim::{at, before};
 use crate::context::Context;
 use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash, join, list};
+use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
-use crate::scan::{CAPITALS, CLOCK, Kind, QUOTED, Token, YEAR};
 use crate::table::Table;
+use crate::token::{CAPITALS, CLOCK, Kind, QUOTED, Token, YEAR, at, before};
 use crate::truth::{Place, report};
+use crate::word::join;
 
 const VAGUE: usize = index_of("vague_quantity");
 const MISSING_UNIT: usize = index_of("missing_unit");
@@ -30,7 +30,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
             view.find(findings, VAGUE, index, index);
         }
     }
-    if !view.tokens.iter().any(|token| token.kind == Kind::Number) {
+    if !(claim.any(lex::DIMENSION) || claim.instruction && claim.has(lex::FOR)) {
         return;
     }
     for index in 0..view.tokens.len() {
@@ -61,7 +61,7 @@ fn is_bare(tokens: &[Token], number: usize) -> bool {
 /// Exact values are a strength of a sentence without a fault of this law.
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let sound = !view.claim.is_marker_row() && !findings.is_defective(view.index, Law::Determinism);
-    let says = view.claim.finite > 0 || view.claim.instruction;
+    let says = view.claim.finite || view.claim.instruction;
     if let Some(number) = view.claim.exactness.filter(|_| says && sound) {
         let (number, unit) = (number as usize, at(view.tokens, number as usize + 1));
         let last = number + usize::from(unit.is(lex::UNIT) || unit.kind == Kind::Symbol);
@@ -225,7 +225,9 @@ pub(crate) fn each_value(tokens: &[Token], mut with: impl FnMut(Value)) {
         if token.ends_clause() && !token.is_mark(':') && !token.is_mark('=') {
             clause = index + 1;
         }
-        if let Some(value) = value_at(tokens, clause, index) {
+        if (token.kind == Kind::Number || token.is(lex::NUMERAL))
+            && let Some(value) = value_at(tokens, clause, index)
+        {
             with(value);
         }
     }
@@ -245,10 +247,8 @@ fn value_at(tokens: &[Token], clause: usize, number: usize) -> Option<Value> {
     let subject = Subject::before(tokens, first, number)?;
     let (unit, last) = unit_of(tokens, number)?;
     let clause_tokens = tokens.get(first..number)?;
-    let shifts = |token: &Token| {
-        token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION)
-            || matches!(token.hash, WOULD | CAN | COULD | MAY | MIGHT)
-    };
+    let shifts =
+        |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION) || token.has(lex::MODAL);
     if clause_tokens.iter().any(shifts) {
         return None;
     }
@@ -273,11 +273,6 @@ fn value_at(tokens: &[Token], clause: usize, number: usize) -> Option<Value> {
     })
 }
 
-const WOULD: u64 = hash(b"would");
-const CAN: u64 = hash(b"can");
-const COULD: u64 = hash(b"could");
-const MAY: u64 = hash(b"may");
-const MIGHT: u64 = hash(b"might");
 const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const HAD: u64 = hash(b"had");
@@ -307,13 +302,13 @@ impl Subject {
     /// Reads backwards from the number: link words, then a noun with its attribute; over a verb on to its subject.
     fn before(tokens: &[Token], first: usize, number: usize) -> Option<Subject> {
         let linked = skip_back(tokens, first, number, |token| {
-            is_link(token) || COMPARES.contains(&token.hash)
+            is_link(token) || token.has(lex::BOUND)
         });
         let mut start = content_before(tokens, first, linked);
         let bounds = tokens
             .get(linked..number)?
             .iter()
-            .filter(|token| COMPARES.contains(&token.hash));
+            .filter(|token| token.has(lex::BOUND));
         let mut key = bounds.fold(join_range(tokens, start, linked), |key, token| {
             join(key, token.hash)
         });
@@ -366,34 +361,8 @@ fn is_link(token: &Token) -> bool {
         || token.kind == Kind::Symbol
         || token.is_mark(':')
         || token.is_mark('=')
-        || LINKS.contains(&token.hash)
+        || token.has(lex::LINK)
 }
-
-const LINKS: [u64; 9] = [
-    hash(b"of"),
-    hash(b"at"),
-    hash(b"for"),
-    hash(b"about"),
-    hash(b"exactly"),
-    hash(b"set"),
-    hash(b"to"),
-    hash(b"only"),
-    hash(b"equals"),
-];
-
-/// Words that make a number a bound; they belong to what is said.
-const COMPARES: [u64; 10] = [
-    hash(b"most"),
-    hash(b"least"),
-    hash(b"up"),
-    hash(b"than"),
-    hash(b"more"),
-    hash(b"less"),
-    hash(b"under"),
-    hash(b"over"),
-    hash(b"longer"),
-    hash(b"within"),
-];
 
 fn is_verb_only(token: &Token) -> bool {
     token.is(lex::VERB_PAST | lex::VERB_S) && !token.is(lex::VERB_BASE | lex::DIMENSION)
@@ -483,7 +452,7 @@ impl Acronyms {
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>) {
-        if view.claim.marks & CAPITALS == 0 {
+        if !view.claim.has(CAPITALS) {
             return;
         }
         let capitals = view.tokens.iter().filter(|token| token.has(CAPITALS)).count();

@@ -1,11 +1,14 @@
 //! Reads a text once and collects what the rubric finds in it.
 
-use crate::claim::{Claim, at, before, is_negated};
+use crate::claim::Claim;
 use crate::context::Context;
-use crate::lexicon::{self, LEXICON};
+use crate::grammar::is_negated;
+use crate::lexicon::{self, FOLLOWS, PAIRS, STARTS};
 use crate::phrase::{self, Match};
 use crate::rubric::{Effect, FEATURES, Law, Rule, index_of, violations_of};
-use crate::scan::{Kind, QUOTED, Scan, Sentence, Token};
+use crate::scan::{Scan, Sentence};
+use crate::subject::Subjects;
+use crate::token::{Kind, Places, QUOTED, ROW, Token, at, before};
 use crate::{architecture, determinism, energy, truth};
 
 /// One thing found: where, and which feature.
@@ -35,7 +38,7 @@ pub(crate) struct Judge {
     is_english: bool,
     pub(crate) findings: Findings,
     matches: Vec<Match>,
-    pub(crate) subjects: energy::Subjects,
+    pub(crate) subjects: Subjects,
     pub(crate) links: architecture::Links,
     stances: truth::Stances,
     values: determinism::Values,
@@ -131,7 +134,7 @@ impl Judge {
         self.is_english = self.reads_english();
         let is_english = self.is_english;
         self.subjects.clear();
-        self.stances.fill(context);
+        self.stances.fill(context, &self.scan, &self.claims);
         self.values.fill(context);
         self.acronyms.fill(context);
         for index in 0..self.scan.sentences.len() {
@@ -157,7 +160,7 @@ impl Judge {
     /// Whether a sentence is one of the claims that defects and strengths are measured against. A heading, a greeting, a heap
     /// of words without a verb or a row of markers is none.
     pub(crate) fn counts(&self, claim: &Claim) -> bool {
-        let says = claim.finite > 0 || claim.instruction || !self.is_english;
+        let says = claim.finite || claim.instruction || !self.is_english;
         says && claim.words > 2 && !claim.is_marker_row()
     }
 
@@ -199,21 +202,24 @@ impl Judge {
 /// Phrases first all, then those that the rest of the sentence excuses are dropped.
 fn find_phrases(view: &View<'_>, matches: &mut Vec<Match>, findings: &mut Findings) {
     matches.clear();
-    let mut ends = [0; 64]; // for each feature, the word after its last phrase
-    for (index, token) in view.tokens.iter().enumerate() {
-        let starts_phrase = token.phrase | token.stem_phrase != 0
-            || token.is(LEXICON.starting_lists | LEXICON.paired_lists | lexicon::PAIRED);
-        if !starts_phrase || token.has(QUOTED) {
-            continue;
+    if !view.claim.has(STARTS | PAIRS) {
+        return;
+    }
+    let mut ends = [0; FEATURES.len()]; // for each the word after its last phrase
+    for start in (0..view.tokens.len()).step_by(ROW) {
+        for index in phrase_places(view.tokens, start).map(|place| start + place) {
+            phrase::starting_at(view.tokens, index, &view.claim.traces, &mut |found| {
+                if let Some(end) = ends.get_mut(found.feature).filter(|end| **end <= index as u32)
+                    && counts(view.tokens, &found)
+                {
+                    *end = found.last as u32 + 1;
+                    matches.push(found);
+                }
+            });
         }
-        phrase::starting_at(view.tokens, index, &mut |found| {
-            if let Some(end) = ends.get_mut(found.feature).filter(|end| **end <= index)
-                && counts(view.tokens, &found)
-            {
-                *end = found.last + 1;
-                matches.push(found);
-            }
-        });
+    }
+    if matches.is_empty() {
+        return;
     }
     let excuses = Excuses::of(view, matches);
     matches.retain(|found| excuses.let_stand(found.feature));
@@ -221,6 +227,17 @@ fn find_phrases(view: &View<'_>, matches: &mut Vec<Match>, findings: &mut Findin
     for found in matches.iter() {
         view.find(findings, found.feature, found.first, found.last);
     }
+}
+
+/// The places of a row where a phrase may start: with a word that starts one, or with two that do.
+fn phrase_places(tokens: &[Token], start: usize) -> Places {
+    let mut places = Places::default();
+    let row = tokens.iter().enumerate().skip(start).take(ROW);
+    for (index, token) in row {
+        let pairs = token.has(PAIRS) & at(tokens, index + 1).has(FOLLOWS);
+        places.note(index - start, (token.has(STARTS) | pairs) & !token.has(QUOTED));
+    }
+    places
 }
 
 /// Whether a phrase stands for itself: not denied, and no authority that the text has introduced.
@@ -236,7 +253,7 @@ const HEDGES: usize = index_of("stacked_hedges");
 /// governance, and one a claim.
 fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let claim = view.claim;
-    let shows = claim.finite > 0 && claim.words > 3 && !claim.is_marker_row() && !claim.question;
+    let shows = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
     let defects = violations_of(Law::Governance);
     let mut earned = matches.iter().any(|found| defects & (1 << found.feature) != 0);
     matches.retain(
@@ -274,7 +291,8 @@ impl Excuses {
             sourced: claim.cited || names_source && (claim.dated || claim.named),
             supported: claim.is_supported(),
             number: claim.numbers > 0,
-            needs_number: (claim.instruction || claim.change) && claim.numbers == 0,
+            needs_number: (claim.instruction || claim.any(const { crate::lexicon::list("change") }))
+                && claim.numbers == 0,
             mentioned: claim.question || view.sentence.heading,
         }
     }

@@ -110,6 +110,15 @@ pub(crate) const IRREGULAR_PARTICIPLE: &str = "\
 pub(crate) const AUXILIARY: &str = "is are was were am has have had do does did can could will would shall should may might must cannot ought";
 /// What an instruction or a rule is told by.
 pub(crate) const OBLIGATION: &str = "must should shall";
+pub(crate) const CONDITION: &str = "if unless whether would";
+pub(crate) const HAS_TO: &str = "have has need needs";
+pub(crate) const TIMELESS: &str = "always never";
+pub(crate) const MONTH: &str = "may march";
+/// Words that may stand between a quantity and its number.
+pub(crate) const LINK: &str = "of at for about exactly set to only equals";
+/// Words that make a number a bound; they belong to what is said.
+pub(crate) const BOUND: &str = "most least up than more less under over longer within";
+pub(crate) const MODAL: &str = "would can could may might";
 pub(crate) const BE: &str = "is are was were be been being am";
 pub(crate) const DETERMINER: &str = "a an the this that these those my your his her its our their each every some any no another both either neither whose which what";
 pub(crate) const PREPOSITION: &str = "of in on at by for with from to into onto over under above below between among through during within without against about \

@@ -3,20 +3,30 @@
 mod architecture;
 mod claim;
 mod cli;
+mod compact;
 mod context;
 mod determinism;
 mod energy;
+mod evidence;
+mod grammar;
 mod input;
+mod json;
 mod judge;
 mod lexicon;
+mod line;
 mod lists;
+mod number;
 mod phrase;
 mod report;
 mod rubric;
 mod scan;
+mod scanner;
 mod score;
+mod subject;
 mod table;
+mod token;
 mod truth;
+mod word;
 
 use std::process::ExitCode;
 

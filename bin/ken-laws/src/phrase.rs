@@ -1,7 +1,7 @@
 //! Finds the rubric's phrases among the words of a sentence.
 
-use crate::lexicon::{self, Element, LEXICON, Phrase, Want, pair};
-use crate::scan::{Kind, Token};
+use crate::lexicon::{self, Element, LEXICON, Phrase, Traces, Want};
+use crate::token::{Kind, Token};
 
 /// A phrase found: its feature, and its first and last word.
 #[derive(Clone, Copy)]
@@ -11,32 +11,23 @@ pub(crate) struct Match {
     pub(crate) last: usize,
 }
 
-/// Calls `found` for every phrase of the rubric that starts at word `index`. A phrase has at most ten words and five
-/// optional ones, so the cost per word is bounded.
-pub(crate) fn starting_at(tokens: &[Token], index: usize, found: &mut impl FnMut(Match)) {
+/// Calls `found` for every phrase of the rubric that starts at word `index` of a sentence with these traces. A phrase has at
+/// most ten words and five optional ones, so the cost per word is bounded.
+pub(crate) fn starting_at(tokens: &[Token], index: usize, traces: &Traces, found: &mut impl FnMut(Match)) {
     let Some(token) = tokens.get(index) else { return };
     let next = tokens.get(index + 1).map_or(0, |next| next.hash);
-    chain(tokens, index, token.phrase, found);
-    chain(tokens, index, token.stem_phrase, found);
+    let mut follow = |head| chain(tokens, index, head, traces, found);
+    follow(token.phrase);
+    follow(token.stem_phrase);
     if token.is(lexicon::PAIRED) {
-        chain(
-            tokens,
-            index,
-            LEXICON.look_up(pair(token.hash, next)).phrase,
-            found,
-        );
+        follow(LEXICON.phrase_of_pair(token.hash, next));
     }
     each_bit(token.flags & LEXICON.starting_lists, |bit| {
         let list = bit.trailing_zeros() as usize;
-        chain(
-            tokens,
-            index,
-            LEXICON.by_list.get(list).copied().unwrap_or(0),
-            found,
-        );
+        follow(LEXICON.by_list.get(list).copied().unwrap_or(0));
     });
     each_bit(token.flags & LEXICON.paired_lists, |bit| {
-        chain(tokens, index, LEXICON.look_up(pair(bit, next)).phrase, found);
+        follow(LEXICON.phrase_of_pair(bit, next));
     });
 }
 
@@ -48,20 +39,24 @@ fn each_bit(bits: u64, mut with: impl FnMut(u64)) {
     }
 }
 
-fn chain(tokens: &[Token], index: usize, head: u16, found: &mut impl FnMut(Match)) {
-    let mut number = head;
-    while let Some(phrase) = usize::from(number)
-        .checked_sub(1)
-        .and_then(|index| LEXICON.phrases.get(index))
-    {
-        if let Some(end) = elements(phrase).and_then(|elements| end_of(tokens, index, elements)) {
+/// The phrases of one start stand side by side.
+fn chain(tokens: &[Token], index: usize, head: u16, traces: &Traces, found: &mut impl FnMut(Match)) {
+    let Some(first) = usize::from(head).checked_sub(1) else {
+        return;
+    };
+    for phrase in LEXICON.phrases.get(first..).unwrap_or_default() {
+        if traces.may_hold(&phrase.needs)
+            && let Some(end) = elements(phrase).and_then(|elements| end_of(tokens, index, elements))
+        {
             found(Match {
                 feature: usize::from(phrase.feature),
                 first: index,
                 last: end - 1,
             });
         }
-        number = phrase.next;
+        if !phrase.goes_on {
+            return;
+        }
     }
 }
 

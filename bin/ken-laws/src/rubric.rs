@@ -64,7 +64,7 @@ pub(crate) const LAWS: [LawRow; 5] = [
 ];
 
 impl Law {
-    pub(crate) fn number(self) -> u8 {
+    pub(crate) const fn number(self) -> u8 {
         self as u8 + 1
     }
 }

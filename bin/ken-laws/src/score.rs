@@ -4,8 +4,9 @@ use crate::judge::Judge;
 use crate::rubric::{Bar, Effect, FEATURES, Feature, LAWS, Law, violations_of};
 
 /// The verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Status {
+    #[default]
     Pass,
     Conditional,
     Fail,
@@ -30,6 +31,8 @@ pub(crate) struct Tally {
     pub(crate) points: i32,
 }
 
+/// Refilled for each text.
+#[derive(Default)]
 pub(crate) struct Score {
     /// Tenths of a percent, in the order of the laws.
     pub(crate) laws: [i32; 5],
@@ -40,28 +43,39 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn of(judge: &Judge, bar: &Bar) -> Score {
-        let tallies = tallies(judge);
-        let laws = std::array::from_fn(|law| {
-            let points = tallies.iter().filter(|tally| {
-                FEATURES
-                    .get(tally.feature)
-                    .is_some_and(|feature| feature.law as usize == law)
-            });
-            let base = LAWS.get(law).map_or(0, |row| row.base);
-            (base + points.map(|tally| tally.points).sum::<i32>()).clamp(0, 1000)
-        });
-        let weighted: i32 = laws
-            .iter()
-            .zip(&LAWS)
-            .map(|(score, row)| score * row.share as i32)
-            .sum();
-        let overall = (weighted + 50) / 100;
-        Score {
-            laws,
-            overall,
-            status: status(overall, &laws, bar),
-            tallies,
+    pub(crate) fn fill(&mut self, judge: &Judge, bar: &Bar) {
+        self.tally(judge);
+        self.laws = LAWS.each_ref().map(|row| row.base);
+        for tally in &self.tallies {
+            let law = FEATURES.get(tally.feature).map(|feature| feature.law as usize);
+            if let Some(points) = law.and_then(|law| self.laws.get_mut(law)) {
+                *points += tally.points;
+            }
+        }
+        self.laws = self.laws.map(|points| points.clamp(0, 1000));
+        let shares = self.laws.iter().zip(&LAWS);
+        let weighted: i32 = shares.map(|(score, row)| score * row.share as i32).sum();
+        self.overall = (weighted + 50) / 100;
+        self.status = status(self.overall, &self.laws, bar);
+    }
+
+    fn tally(&mut self, judge: &Judge) {
+        let mut counts = [0; FEATURES.len()];
+        for finding in &judge.findings.list {
+            if let Some(count) = counts.get_mut(finding.feature) {
+                *count += 1;
+            }
+        }
+        let claims = Claims::count(judge);
+        self.tallies.clear();
+        for (feature, (rule, count)) in FEATURES.iter().zip(counts).enumerate() {
+            if count > 0 {
+                self.tallies.push(Tally {
+                    feature,
+                    count,
+                    points: claims.points(feature, rule),
+                });
+            }
         }
     }
 }
@@ -74,26 +88,6 @@ fn status(overall: i32, laws: &[i32; 5], bar: &Bar) -> Status {
     } else {
         Status::Fail
     }
-}
-
-fn tallies(judge: &Judge) -> Vec<Tally> {
-    let mut counts = [0; FEATURES.len()];
-    for finding in &judge.findings.list {
-        if let Some(count) = counts.get_mut(finding.feature) {
-            *count += 1;
-        }
-    }
-    let claims = Claims::count(judge);
-    let found = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-    found
-        .filter_map(|(index, &count)| {
-            Some(Tally {
-                feature: index,
-                count,
-                points: claims.points(index, FEATURES.get(index)?),
-            })
-        })
-        .collect()
 }
 
 /// How many claims there are, have a feature, and are free of a law's defects.

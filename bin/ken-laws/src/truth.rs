@@ -1,12 +1,15 @@
 //! Law 3: claims carry evidence and do not contradict each other or the context.
 
-use crate::claim::{at, before, is_absolute};
+use crate::claim::Claim;
 use crate::context::Context;
+use crate::grammar::is_absolute;
 use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, finish, hash, join, list};
+use crate::lexicon::{self as lex, Traces, hash, list};
 use crate::rubric::{Law, index_of};
-use crate::scan::{Kind, QUOTED, Token};
+use crate::scan::{Scan, Sentence};
 use crate::table::Table;
+use crate::token::{Kind, QUOTED, Token, at, before};
+use crate::word::{finish, join};
 
 const ABSOLUTE: usize = index_of("absolute_claim");
 const CONTRADICTION: usize = index_of("contradiction");
@@ -18,9 +21,8 @@ const REASONED: usize = index_of("reasoned");
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
     examine_hedges(view, findings);
-    let could_be = claim.any(lex::NEGATION | const { list("everyone") })
-        || view.tokens.iter().any(|token| token.hash == ALWAYS);
-    if !could_be || claim.question || claim.conditional || claim.is_supported() {
+    let could_be = claim.any(const { list("everyone") }) || claim.has(lex::TIMELESS);
+    if !could_be || claim.question || claim.is_conditional() || claim.is_supported() {
         return;
     }
     for index in (0..view.tokens.len()).filter(|&index| is_absolute(view.tokens, index)) {
@@ -33,8 +35,6 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
         );
     }
 }
-
-const ALWAYS: u64 = hash(b"always");
 
 /// Three hedges and no number, where no phrase has shown it yet.
 fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
@@ -110,13 +110,22 @@ pub(crate) struct Clause {
     /// The clause without its last attributes, for each preposition that begins one.
     prefixes: [u64; 4],
     prefix_count: usize,
+    /// The traces of the stems that stand in it: what contradicts it has them all.
+    needs: u64,
     first: usize,
     last: usize,
 }
 
 /// For each normal form where it was said and where denied.
 #[derive(Default)]
-pub(crate) struct Stances(Table<Stance>);
+pub(crate) struct Stances {
+    places: Table<Stance>,
+    /// For each denial of the text and the context the traces of its stems: only what has them all can contradict it.
+    denials: Vec<u64>,
+}
+
+/// With more denials than these every sentence is read, so that a long text costs no more to the word than a short one.
+const MOST_DENIALS: usize = 16;
 
 #[derive(Clone, Copy, Default)]
 struct Stance {
@@ -126,16 +135,25 @@ struct Stance {
 
 impl Stances {
     /// Starts a text: nothing is known but the context.
-    pub(crate) fn fill(&mut self, context: &Context) {
-        self.0.clear();
+    pub(crate) fn fill(&mut self, context: &Context, scan: &Scan, claims: &[Claim]) {
+        self.denials.clear();
+        self.note_denials(&context.clauses);
+        for (sentence, claim) in scan.sentences.iter().zip(claims) {
+            if self.denials.len() > MOST_DENIALS {
+                break;
+            }
+            if denies(claim) && states(sentence, claim) {
+                each_clause(scan.tokens_of(sentence), |clause| self.note_denials(&[clause]));
+            }
+        }
+        self.places.clear();
         for clause in &context.clauses {
             self.enter(clause, Place::Context);
         }
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        let claim = view.claim;
-        if claim.question || claim.conditional || claim.instruction || claim.either || view.sentence.heading {
+        if !states(view.sentence, view.claim) || !self.concerns(view.claim) {
             return;
         }
         each_clause(view.tokens, |clause| {
@@ -155,9 +173,21 @@ impl Stances {
         });
     }
 
+    fn note_denials(&mut self, clauses: &[Clause]) {
+        let denials = clauses.iter().filter(|clause| clause.negative);
+        self.denials.extend(denials.map(|clause| clause.needs));
+    }
+
+    /// Whether the sentence denies something, or may say what another denies.
+    fn concerns(&self, claim: &Claim) -> bool {
+        let stems = claim.traces.stems;
+        let any = self.denials.len() > MOST_DENIALS || self.denials.iter().any(|needs| needs & !stems == 0);
+        any || denies(claim) && !self.denials.is_empty()
+    }
+
     /// Where the opposite was said. What is denied is denied with any attribute; what is said with an attribute is said.
     fn against(&self, clause: &Clause) -> Option<Place> {
-        let stance = |key: &u64| self.0.get(*key).unwrap_or_default();
+        let stance = |key: &u64| self.places.get(*key).unwrap_or_default();
         if clause.negative {
             return stance(&clause.key).said;
         }
@@ -167,7 +197,7 @@ impl Stances {
 
     fn enter(&mut self, clause: &Clause, place: Place) {
         if clause.negative {
-            if let Some(stance) = self.0.entry(clause.key) {
+            if let Some(stance) = self.places.entry(clause.key) {
                 stance.denied.get_or_insert(place);
             }
             return;
@@ -178,11 +208,20 @@ impl Stances {
             .take(clause.prefix_count)
             .chain([&clause.key])
         {
-            if let Some(stance) = self.0.entry(key) {
+            if let Some(stance) = self.places.entry(key) {
                 stance.said.get_or_insert(place);
             }
         }
     }
+}
+
+fn denies(claim: &Claim) -> bool {
+    claim.any(lex::NEGATION | lex::FLIPPED)
+}
+
+/// Whether it says that something is so, in every case.
+fn states(sentence: &Sentence, claim: &Claim) -> bool {
+    !(claim.question || claim.is_conditional() || claim.instruction || claim.has(lex::OR) || sentence.heading)
 }
 
 /// Calls `with` for each clause that states something of something. Where "or" stands, either may hold: not to be called.
@@ -253,6 +292,7 @@ struct Builder {
     past: bool,
     prefixes: [u64; 4],
     prefix_count: usize,
+    needs: u64,
 }
 
 impl Builder {
@@ -275,6 +315,7 @@ impl Builder {
             past: false,
             prefixes: [0; 4],
             prefix_count: 0,
+            needs: 0,
         };
         for index in 0..words.len() {
             builder.push(words, index)?;
@@ -303,6 +344,9 @@ impl Builder {
             self.cut();
         }
         self.negative ^= token.is(lex::FLIPPED);
+        if !token.is(lex::BE | lex::OPPOSITE) {
+            self.needs |= Traces::bit(token.stem);
+        }
         self.add(normal(token));
         Some(())
     }
@@ -327,6 +371,7 @@ impl Builder {
             negative: self.negative,
             prefixes: self.prefixes.map(|prefix| join(prefix, tense)),
             prefix_count: self.prefix_count,
+            needs: self.needs,
             first,
             last,
         }

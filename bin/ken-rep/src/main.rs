@@ -11,10 +11,8 @@ mod inductive;
 mod moment;
 mod numbers;
 mod rules;
-mod scan;
 mod structure;
 mod trend;
-mod wordings;
 
 use std::process::ExitCode;
 

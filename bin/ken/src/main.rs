@@ -11,6 +11,7 @@ mod gateway;
 mod logs;
 mod output;
 mod parts;
+mod program;
 mod remote;
 mod sessions;
 mod status;

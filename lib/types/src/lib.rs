@@ -12,7 +12,6 @@ pub mod offset;
 pub mod ops;
 pub mod places;
 pub mod time;
-pub mod uri;
 
 pub use error::{Code, Error};
 pub use octets::Octets;

@@ -1,0 +1,186 @@
+//! What words do where they stand: carry a clause, command, deny.
+
+use crate::lexicon::{self as lex, hash, list};
+use crate::token::{CAPITAL, COLON, COMMA, Kind, PLURAL, QUOTED, SEMICOLON, Token, at, before};
+
+/// Whether the word can be the verb of a main clause where it stands. In doubt it can.
+pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
+    let token = at(tokens, index);
+    if token.is(lex::AUXILIARY) {
+        return true;
+    }
+    let before = before(tokens, index);
+    let labels = before.kind == Kind::Number
+        && (token.is(lex::VERB_PAST) || index > 1 && at(tokens, index - 2).is_content());
+    let label = before.hash == A && before.has(CAPITAL) && index > 1; // "farm A weighed"
+    let after_noun_mark = !label && before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN)
+        || before.kind == Kind::Number && !labels;
+    if token.is(lex::VERB_S | lex::VERB_PAST) {
+        return !after_noun_mark && !before.is(lex::BE);
+    }
+    if token.is(lex::VERB_BASE) {
+        return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
+    }
+    looks_like_a_verb(token)
+        && !after_noun_mark
+        && index > 0
+        && at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN)
+}
+
+/// "a large set", "a very compact file": a singular article not far before, and no plural between.
+fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
+    let phrase = tokens
+        .iter()
+        .take(index)
+        .rev()
+        .take(3)
+        .take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
+    phrase.into_iter().any(|token| matches!(token.hash, A | AN))
+}
+
+const A: u64 = hash(b"a");
+const AN: u64 = hash(b"an");
+
+/// An unknown word whose spelling allows a finite verb.
+fn looks_like_a_verb(token: &Token) -> bool {
+    token.flags == 0 && token.kind == Kind::Word && token.stem != token.hash
+}
+
+/// A past form that is no participle after a form of be or have.
+pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
+    let token = at(tokens, index);
+    token.is(lex::VERB_PAST)
+        && !token.is(lex::VERB_BASE)
+        && is_finite(tokens, index)
+        && !before(tokens, index).is(lex::AUXILIARY)
+}
+
+/// Whether the sentence holds an imperative, at its head or after a condition. `marks` are those of all its tokens.
+pub(crate) fn is_imperative_anywhere(tokens: &[Token], marks: u32) -> bool {
+    if is_imperative(tokens, 0) {
+        return true;
+    }
+    let first = at(tokens, 0);
+    let opens_aside =
+        first.is(lex::SUBORDINATOR | lex::PREPOSITION | lex::ORDINAL | lex::QUALIFIER | lex::CONNECTIVE)
+            || first.hash == STEP;
+    if !opens_aside || marks & PARTING == 0 {
+        return false;
+    }
+    let mark = tokens.iter().position(|token| token.has(PARTING));
+    mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
+}
+
+/// What parts an aside from what it opens.
+const PARTING: u32 = COMMA | COLON | SEMICOLON;
+
+/// "must", "has to", "needs to".
+pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
+    let token = at(tokens, index);
+    token.is(lex::OBLIGATION)
+        || matches!(token.hash, HAVE | HAS | NEED | NEEDS) && at(tokens, index + 1).hash == TO
+}
+
+const STEP: u64 = hash(b"step");
+const THEN: u64 = hash(b"then");
+const PLEASE: u64 = hash(b"please");
+const AND: u64 = hash(b"and");
+
+/// Whether a clause that starts at `index` is an imperative.
+fn is_imperative(tokens: &[Token], index: usize) -> bool {
+    let mut index = index;
+    while matches!(at(tokens, index).hash, THEN | PLEASE | ALWAYS | NEVER | AND)
+        || at(tokens, index).is(lex::ORDINAL) && index < 2
+    {
+        index += 1;
+    }
+    let (verb, next) = (at(tokens, index), at(tokens, index + 1));
+    if verb.hash == DO && next.hash == NOT {
+        return true;
+    }
+    let is_verb = verb.is(lex::VERB_BASE)
+        && !verb.is(lex::AUXILIARY | lex::PREPOSITION | lex::PRONOUN | lex::DETERMINER | lex::NUMERAL);
+    if !is_verb
+        || next.is(lex::AUXILIARY | lex::VERB_S)
+        || next.is(lex::VERB_PAST) && !next.is(lex::VERB_BASE)
+    {
+        return false;
+    }
+    // "Stop words are left out": the verb's look-alike is part of a noun.
+    if next.is_content() && at(tokens, index + 2).is(lex::AUXILIARY) {
+        return false;
+    }
+    // "Work on the bridge began": a noun and its attribute, then the verb.
+    let clause = tokens
+        .iter()
+        .skip(index + 1)
+        .take_while(|token| !token.ends_clause());
+    let mut finite = clause
+        .filter(|token| token.is(lex::AUXILIARY) || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE));
+    !(next.is(lex::PREPOSITION) && finite.next().is_some())
+}
+
+/// Whether the word at `index` stands in the scope of a negation: after one in its clause, near enough.
+pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
+    let mut negative = false;
+    for (distance, token) in tokens
+        .iter()
+        .take(index)
+        .rev()
+        .take(ken_text::MAX_SCOPE)
+        .enumerate()
+    {
+        if token.ends_clause()
+            || token.hash == WITHOUT && distance > 2
+            || matches!(token.hash, AND | BUT | YET | SO | BECAUSE)
+        {
+            break;
+        }
+        negative ^= token.is(lex::NEGATION);
+    }
+    negative
+}
+
+const WITHOUT: u64 = hash(b"without");
+const BUT: u64 = hash(b"but");
+const YET: u64 = hash(b"yet");
+const SO: u64 = hash(b"so");
+const BECAUSE: u64 = hash(b"because");
+
+/// Where an absolute word makes a general claim in the present tense: always, never with a verb, everyone as subject.
+pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
+    let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
+    if token.has(QUOTED) || is_negated(tokens, index) {
+        return false;
+    }
+    let present = next.is(lex::VERB_S) || next.is(lex::VERB_BASE) && !next.is(lex::VERB_PAST);
+    match token.hash {
+        ALWAYS | NEVER => {
+            let after_present = matches!(before.hash, IS | ARE | WILL | CAN | DOES | DO);
+            let subject = before.is_content() || before.is(lex::PRONOUN);
+            after_present || subject && (present || matches!(next.hash, IS | ARE | WILL | CAN))
+        }
+        _ => {
+            token.is(EVERYONE)
+                && !before.is(lex::SUBORDINATOR)
+                && (present || matches!(next.hash, IS | WILL | CAN | HAS | ALWAYS))
+                && !next.is(lex::OBLIGATION)
+        }
+    }
+}
+
+const IS: u64 = hash(b"is");
+const ARE: u64 = hash(b"are");
+const WILL: u64 = hash(b"will");
+const CAN: u64 = hash(b"can");
+const DOES: u64 = hash(b"does");
+const EVERYONE: u64 = list("everyone");
+const TO: u64 = hash(b"to");
+const NOT: u64 = hash(b"not");
+const DO: u64 = hash(b"do");
+const ALWAYS: u64 = hash(b"always");
+const NEVER: u64 = hash(b"never");
+const HAVE: u64 = hash(b"have");
+const HAS: u64 = hash(b"has");
+const NEED: u64 = hash(b"need");
+const NEEDS: u64 = hash(b"needs");

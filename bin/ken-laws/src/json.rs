@@ -1,0 +1,119 @@
+//! JSON on one line, as bytes.
+
+/// A piece of text that is copied whole, with the room behind it: a copy of known size is a few moves.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<const ROOM: usize> {
+    bytes: [u8; ROOM],
+    length: usize,
+}
+
+impl<const ROOM: usize> Part<ROOM> {
+    pub(crate) const fn new() -> Part<ROOM> {
+        Part {
+            bytes: [0; ROOM],
+            length: 0,
+        }
+    }
+
+    /// Fails the build where there is no room.
+    pub(crate) const fn with(mut self, text: &[u8]) -> Part<ROOM> {
+        let mut index = 0;
+        while index < text.len() {
+            self.bytes[self.length] = text[index];
+            self.length += 1;
+            index += 1;
+        }
+        self
+    }
+
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        let end = to.len() + self.length;
+        to.extend_from_slice(&self.bytes);
+        to.truncate(end);
+    }
+}
+
+/// A text between quotation marks.
+pub(crate) fn text(to: &mut Vec<u8>, text: &str) {
+    to.push(b'"');
+    escaped(to, text);
+    to.push(b'"');
+}
+
+/// A text as it stands between quotation marks.
+pub(crate) fn escaped(to: &mut Vec<u8>, text: &str) {
+    let mut rest = text.as_bytes();
+    while let Some(special) = rest.iter().position(|&byte| is_special(byte)) {
+        let (plain, after) = rest.split_at(special);
+        to.extend_from_slice(plain);
+        let (here, after) = after.split_at(1);
+        here.iter().for_each(|&byte| escape(to, byte));
+        rest = after;
+    }
+    to.extend_from_slice(rest);
+}
+
+fn is_special(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\'
+}
+
+fn escape(to: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        other => return to.extend_from_slice(format!("\\u{other:04x}").as_bytes()),
+    };
+    to.extend_from_slice(&[b'\\', short]);
+}
+
+/// A whole number; most have few digits.
+pub(crate) fn number(to: &mut Vec<u8>, value: u64) {
+    if value < 10 {
+        return to.push(b'0' + value as u8);
+    }
+    let mut digits = [b'0'; 20];
+    let (mut first, mut rest) = (digits.len(), value);
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        first = place;
+        if rest == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(digits.get(first..).unwrap_or_default());
+}
+
+/// Items between brackets, with commas between them.
+pub(crate) fn list<T>(to: &mut Vec<u8>, items: impl Iterator<Item = T>, each: impl Fn(&mut Vec<u8>, T)) {
+    to.push(b'[');
+    for (count, item) in items.enumerate() {
+        if count > 0 {
+            to.push(b',');
+        }
+        each(to, item);
+    }
+    to.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_numbers_are_those_of_serde_json() {
+        let all: String = (0..0x180).filter_map(char::from_u32).collect();
+        let mut written = Vec::new();
+        text(&mut written, &all);
+        assert_eq!(written, serde_json::to_vec(&all).unwrap());
+        for value in [0, 7, 10, 999, 1000, u64::MAX] {
+            written.clear();
+            number(&mut written, value);
+            assert_eq!(written, value.to_string().into_bytes());
+        }
+    }
+}

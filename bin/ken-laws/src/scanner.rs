@@ -1,0 +1,549 @@
+//! The walk over a text.
+
+use crate::lexicon::{self, LEXICON};
+use crate::line::Line;
+use crate::number::Digits;
+use crate::scan::{Ending, MARGIN, Scan, Sentence};
+use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token};
+use crate::word::{self, Case, Short};
+
+pub(crate) struct Scanner<'a> {
+    text: &'a str,
+    /// The text with line feeds after it.
+    bytes: &'a [u8],
+    at: usize,
+    scan: &'a mut Scan,
+    /// Where the sentence under way starts.
+    first_token: usize,
+    line_start: usize,
+    item: Option<u16>,
+    item_start: Option<usize>,
+    bullet: bool,
+    heading: bool,
+    /// The token after an opening quotation mark, and the mark that closes it.
+    quote: Option<(usize, char)>,
+    in_code: bool,
+    /// Room for a word in lower case.
+    lower: String,
+}
+
+/// What a byte can begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Blank,
+    Line,
+    Letter,
+    Digit,
+    Mark,
+    High,
+}
+
+static CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut table = [Class::Mark; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = match byte as u8 {
+            b'\n' => Class::Line,
+            0..=b' ' | 0x7f => Class::Blank,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
+            b'0'..=b'9' => Class::Digit,
+            0x80.. => Class::High,
+            _ => Class::Mark,
+        };
+        byte += 1;
+    }
+    table
+}
+
+fn class(byte: u8) -> Class {
+    CLASSES[byte as usize]
+}
+
+impl<'a> Scanner<'a> {
+    /// `bytes` are those of the text and [`MARGIN`] line feeds.
+    pub(crate) fn new(text: &'a str, bytes: &'a [u8], scan: &'a mut Scan) -> Scanner<'a> {
+        Scanner {
+            text,
+            bytes,
+            at: 0,
+            scan,
+            first_token: 0,
+            line_start: 0,
+            item: None,
+            item_start: None,
+            bullet: false,
+            heading: false,
+            quote: None,
+            in_code: false,
+            lower: String::new(),
+        }
+    }
+
+    pub(crate) fn run(&mut self) {
+        self.open_line();
+        while self.at < self.text.len() {
+            let byte = self.byte(self.at);
+            match class(byte) {
+                Class::Blank => self.at += 1,
+                Class::Line => self.line(),
+                Class::Letter => self.word(),
+                Class::Digit => self.number(),
+                Class::Mark => self.mark(byte as char),
+                Class::High => self.high(),
+            }
+        }
+        self.close(Ending::None);
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(b'\n')
+    }
+
+    fn char_at(&self, at: usize) -> char {
+        self.text
+            .get(at..)
+            .and_then(|rest| rest.chars().next())
+            .unwrap_or('\n')
+    }
+
+    // Words
+
+    fn high(&mut self) {
+        let char = self.char_at(self.at);
+        if char.is_alphabetic() {
+            self.word();
+        } else if char.is_whitespace() {
+            self.at += char.len_utf8();
+        } else {
+            self.mark(char);
+        }
+    }
+
+    /// Most words are plain and short: read and hashed where they stand, in registers.
+    fn word(&mut self) {
+        let start = self.at;
+        let sixteen = self.bytes.get(start..start + MARGIN);
+        let short = sixteen.and_then(|bytes| Short::read(*bytes.first_chunk()?));
+        let Some((short, case)) = short else {
+            return self.long_word(start);
+        };
+        self.at += short.len();
+        match self.byte(self.at) {
+            b' ' | b',' | b'.' => {}
+            b'\'' if self.letter_follows(self.at + 1) => return self.odd_word(start),
+            0x80.. => return self.odd_word(start),
+            b':' if self.is_address() => return self.address(start),
+            _ => {}
+        }
+        let marks = case.marks(self.byte(self.at - 1));
+        let hash = short.hash();
+        self.push_word(start, hash, marks, || (short.len() > 2).then(|| short.stem(hash)));
+        if self.byte(self.at) == b' ' {
+            self.at += 1;
+        }
+    }
+
+    fn is_address(&self) -> bool {
+        self.bytes.get(self.at..self.at + 3) == Some(b"://")
+    }
+
+    fn long_word(&mut self, start: usize) {
+        let mut case = Case::default();
+        loop {
+            let byte = self.byte(self.at);
+            match class(byte) {
+                Class::Letter | Class::Digit => case.add(byte as char),
+                Class::High => return self.odd_word(start),
+                Class::Mark if byte == b'\'' && self.letter_follows(self.at + 1) => {
+                    return self.odd_word(start);
+                }
+                Class::Mark | Class::Blank | Class::Line => break,
+            }
+            self.at += 1;
+        }
+        if self.is_address() {
+            return self.address(start);
+        }
+        let word = self.bytes.get(start..self.at).unwrap_or_default();
+        self.push_long(start, self.at, word, case);
+    }
+
+    /// A word with an apostrophe or with letters beyond ASCII.
+    fn odd_word(&mut self, start: usize) {
+        self.at = start;
+        let mut word = std::mem::take(&mut self.lower);
+        word.clear();
+        let mut case = Case::default();
+        let mut apostrophe = false;
+        loop {
+            let char = self.char_at(self.at);
+            let joins = matches!(char, '\'' | '\u{2019}') && self.letter_follows(self.at + char.len_utf8());
+            if !joins && !is_letter(char) {
+                break;
+            }
+            apostrophe |= joins;
+            case.add(char);
+            word.extend(if joins { '\'' } else { char }.to_lowercase());
+            self.at += char.len_utf8();
+        }
+        if self.at == start {
+            self.mark(self.char_at(start)); // a character that only looked like a letter
+        } else if !(apostrophe && self.contraction(start)) {
+            self.push_long(start, self.at, word.as_bytes(), case);
+        }
+        self.lower = word;
+    }
+
+    fn letter_follows(&self, at: usize) -> bool {
+        match class(self.byte(at)) {
+            Class::Letter => true,
+            Class::High => self.char_at(at).is_alphabetic(),
+            _ => false,
+        }
+    }
+
+    /// "isn't" as "is" and "not"; false for a possessive.
+    fn contraction(&mut self, start: usize) -> bool {
+        let Some(word) = self.text.get(start..self.at) else {
+            return false;
+        };
+        let Some(parts) = ken_text::expand(word) else {
+            return false;
+        };
+        let (middle, end) = (start + parts.stem, self.at);
+        for (start, end, word) in [(start, middle, parts.first(word)), (middle, end, parts.second)] {
+            let mut case = Case::default();
+            word.chars().for_each(|char| case.add(char));
+            self.push_long(start, end, word.as_bytes(), case);
+        }
+        true
+    }
+
+    /// `word` is what the table knows it as, in any case.
+    fn push_long(&mut self, start: usize, end: usize, word: &[u8], case: Case) {
+        let marks = case.marks(word.last().copied().unwrap_or(0));
+        let at = std::mem::replace(&mut self.at, end);
+        self.push_word(start, word::hash(word), marks, || {
+            (word.len() > 2).then(|| word::stem(word))
+        });
+        self.at = at;
+    }
+
+    /// The word from `start` to where the walk is; `stem` finds the stem of one that the lexicon does not know, if it can
+    /// have one.
+    fn push_word(&mut self, start: usize, hash: u64, marks: u32, stem: impl FnOnce() -> Option<u64>) {
+        let entry = LEXICON.look_up(hash);
+        let mut token = Token {
+            stem: entry.stem,
+            marks,
+            ..Token::plain(start, self.at, hash, Kind::Word)
+        };
+        token.learn(entry);
+        if entry.stem == 0 {
+            token.stem = hash;
+            if let Some(stem) = stem() {
+                token.stem = stem;
+                token.learn_stem(LEXICON.phrase_of_stem(stem));
+            }
+        }
+        self.scan.tokens.push(token);
+    }
+
+    fn address(&mut self, start: usize) {
+        while class(self.byte(self.at)) != Class::Blank && class(self.byte(self.at)) != Class::Line {
+            self.at += 1;
+        }
+        while self.at > start + 3
+            && matches!(
+                self.byte(self.at - 1),
+                b'.' | b',' | b')' | b';' | b'!' | b'?' | b'"'
+            )
+        {
+            self.at -= 1;
+        }
+        self.push(start, self.at, word::finish(start as u64), Kind::Word);
+        if let Some(token) = self.scan.tokens.last_mut() {
+            token.marks = ADDRESS;
+        }
+    }
+
+    fn push(&mut self, start: usize, end: usize, hash: u64, kind: Kind) {
+        self.scan.tokens.push(Token::plain(start, end, hash, kind));
+    }
+
+    fn push_mark(&mut self, start: usize, char: char) {
+        self.scan.tokens.push(Token::mark(start, self.at, char));
+    }
+
+    // Numbers
+
+    fn number(&mut self) {
+        let start = self.at;
+        let mut digits = Digits::default();
+        loop {
+            let byte = self.byte(self.at);
+            match byte {
+                b'0'..=b'9' => digits.push(byte),
+                b'.' | b',' | b':' if self.byte(self.at + 1).is_ascii_digit() => digits.mark(byte),
+                _ => break,
+            }
+            self.at += 1;
+        }
+        if matches!(
+            self.bytes.get(self.at..self.at + 2),
+            Some(b"st" | b"nd" | b"rd" | b"th")
+        ) && !self.letter_follows(self.at + 2)
+        {
+            self.at += 2;
+            digits.clock = true;
+        }
+        self.push(start, self.at, digits.hash(), Kind::Number);
+        if let Some(token) = self.scan.tokens.last_mut() {
+            token.value = digits.small();
+            token.learn_number(LEXICON.look_up(token.hash).phrase);
+            token.marks |= digits.marks();
+        }
+    }
+
+    // Marks
+
+    fn mark(&mut self, char: char) {
+        let start = self.at;
+        self.at += char.len_utf8();
+        match char {
+            '-' if start > 0 && self.letter_follows(self.at) && self.last_end() == start => {}
+            '%' | '$' | '°' | '€' | '£' | '¥' => self.symbol(start, char),
+            '"' | '`' => self.quotation(start, char),
+            '“' | '«' | '„' => self.open_quotation(start, char),
+            '”' | '»' => self.close_quotation(start),
+            '.' => self.period(start),
+            '!' | '?' | '…' | '。' | '！' | '？' => self.terminal(start, char),
+            _ => self.push_mark(start, char),
+        }
+    }
+
+    fn last_end(&self) -> usize {
+        self.scan.tokens.last().map_or(0, |token| token.end as usize)
+    }
+
+    fn symbol(&mut self, start: usize, char: char) {
+        let mut bytes = [0; 4];
+        let hash = word::hash(char.encode_utf8(&mut bytes).as_bytes());
+        self.push(start, self.at, hash, Kind::Symbol);
+        let entry = LEXICON.look_up(hash);
+        if let Some(token) = self.scan.tokens.last_mut() {
+            token.learn(entry);
+        }
+    }
+
+    fn quotation(&mut self, start: usize, char: char) {
+        match self.quote {
+            Some((_, open)) if open == char => self.close_quotation(start),
+            Some(_) => self.push_mark(start, char),
+            None => self.open_quotation(start, char),
+        }
+    }
+
+    fn open_quotation(&mut self, start: usize, char: char) {
+        self.push_mark(start, '"');
+        self.quote = Some((self.scan.tokens.len(), char));
+    }
+
+    fn close_quotation(&mut self, start: usize) {
+        if let Some((first, _)) = self.quote.take() {
+            for token in self.scan.tokens.iter_mut().skip(first) {
+                token.marks |= QUOTED;
+            }
+        }
+        self.push_mark(start, '"');
+    }
+
+    // Sentences
+
+    fn period(&mut self, start: usize) {
+        if !self.is_abbreviated(start) {
+            self.terminal(start, '.');
+        }
+    }
+
+    /// Whether the point at `start` belongs to the word before it.
+    fn is_abbreviated(&self, start: usize) -> bool {
+        let tokens = self.scan.tokens.get(self.first_token..).unwrap_or_default();
+        let Some((last, before)) = tokens.split_last() else {
+            return false;
+        };
+        if last.kind != Kind::Word || last.end as usize != start {
+            return false;
+        }
+        let capital_follows = self.follows_capital();
+        if last.end - last.start > 1 {
+            return last.flags & lexicon::ABBREVIATION != 0
+                && (last.flags & lexicon::VERB == 0)
+                && !(capital_follows && last.hash == ETC);
+        }
+        if self.letter_follows(self.at) {
+            return true; // "e.g."
+        }
+        let inner = start > 1 && self.byte(start.saturating_sub(2)) == b'.';
+        let initial = last.marks & CAPITAL != 0
+            && before.last().is_none_or(|before| {
+                before.marks & CAPITAL != 0 || before.flags & lexicon::ABBREVIATION != 0
+            });
+        inner && !capital_follows || initial && last.hash != PRONOUN_I
+    }
+
+    fn follows_capital(&self) -> bool {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        rest.chars()
+            .find(|char| !char.is_whitespace())
+            .is_some_and(char::is_uppercase)
+    }
+
+    fn terminal(&mut self, start: usize, char: char) {
+        // Closing marks and further terminals belong to the sentence.
+        while matches!(self.byte(self.at), b'.' | b'!' | b'?') {
+            self.at += 1;
+        }
+        let mut end = self.at;
+        loop {
+            match self.char_at(end) {
+                '"' if self.quote.is_some_and(|(_, open)| open == '"') => end += 1,
+                '”' => end += '”'.len_utf8(),
+                ')' | ']' | '\'' => end += 1,
+                _ => break,
+            }
+        }
+        if !self.ends_here(end, char) {
+            return self.push_mark(start, '.');
+        }
+        while self.at < end {
+            let char = self.char_at(self.at);
+            self.mark(char);
+        }
+        self.close(match char {
+            '?' | '？' => Ending::Question,
+            '!' | '！' => Ending::Exclamation,
+            _ => Ending::Period,
+        });
+    }
+
+    /// A terminal ends the sentence when blanks follow. A small letter after them goes on with the sentence only where a
+    /// quotation or a short word ends: "approx. five" is one, a hurried "it works. we shipped it" is two.
+    fn ends_here(&self, end: usize, char: char) -> bool {
+        if matches!(char, '。' | '！' | '？') {
+            return true;
+        }
+        let mut rest = self.text.get(end..).unwrap_or_default().chars();
+        match rest.next() {
+            None | Some('\n') => true,
+            Some(blank) if blank.is_whitespace() => {
+                let goes_on = rest
+                    .find(|char| !char.is_whitespace())
+                    .is_some_and(char::is_lowercase);
+                !goes_on || end == self.at && !self.ends_short()
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Whether the last word looks like an abbreviation that no list has.
+    fn ends_short(&self) -> bool {
+        let short =
+            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.flags == 0;
+        self.scan.tokens.last().is_some_and(short)
+    }
+
+    /// Ends the sentence under way.
+    fn close(&mut self, ending: Ending) {
+        let last = self.scan.tokens.len();
+        let tokens = self.scan.tokens.get(self.first_token..last).unwrap_or_default();
+        if let (Some(first_token), Some(last_token)) = (tokens.first(), tokens.last()) {
+            let colon = last_token.kind == Kind::Mark && last_token.hash == ':' as u64;
+            let start = self.item_start.unwrap_or(first_token.start as usize);
+            let end = if ending == Ending::None {
+                last_token.end as usize
+            } else {
+                self.at
+            };
+            self.scan.sentences.push(Sentence {
+                first: self.first_token as u32,
+                last: last as u32,
+                start: start as u32,
+                end: end as u32,
+                ending: if ending == Ending::None && colon {
+                    Ending::Colon
+                } else {
+                    ending
+                },
+                item: self.item,
+                bullet: self.bullet,
+                heading: self.heading,
+            });
+            self.item = None;
+            self.item_start = None;
+            self.bullet = false;
+        }
+        self.first_token = last;
+    }
+
+    // Lines
+
+    fn line(&mut self) {
+        let line = self.bytes.get(self.line_start..self.at).unwrap_or_default();
+        self.at += 1;
+        let next = Line::of(self.text.get(self.at..).unwrap_or_default());
+        if self.breaks(line, &next) || self.heading || self.in_code {
+            self.close(Ending::None);
+            self.heading = false;
+        }
+        if next.is_blank {
+            self.quote = None;
+        }
+        self.line_start = self.at;
+        self.open_line();
+    }
+
+    /// Whether the sentence ends with this line although nothing closes it.
+    fn breaks(&self, line: &[u8], next: &Line) -> bool {
+        let last = line.iter().rev().find(|byte| !byte.is_ascii_whitespace());
+        let short = line.len() < 50;
+        next.is_blank
+            || next.is_item
+            || last == Some(&b':')
+            || short && next.is_capital
+            || last == Some(&b',') && line.len() < 30 && self.scan.tokens.len() - self.first_token < 6
+    }
+
+    /// Reads what may open a line: a heading mark, a list marker, a fence.
+    fn open_line(&mut self) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let line = Line::of(rest);
+        if rest.starts_with("```") {
+            self.in_code = !self.in_code;
+            self.skip_line();
+        } else if self.in_code {
+            self.skip_line();
+        } else if line.is_item && self.scan.tokens.len() == self.first_token {
+            self.item = line.number;
+            self.bullet = line.number.is_none();
+            self.heading = line.is_heading;
+            self.item_start = Some(self.at + line.indent);
+            self.at += line.indent + line.marker;
+        }
+    }
+
+    fn skip_line(&mut self) {
+        while class(self.byte(self.at)) != Class::Line {
+            self.at += 1;
+        }
+    }
+}
+
+const PRONOUN_I: u64 = word::hash(b"i");
+const ETC: u64 = word::hash(b"etc");
+
+fn is_letter(char: char) -> bool {
+    char.is_alphanumeric() || matches!(char, '\u{300}'..='\u{36f}')
+}
