@@ -14,6 +14,7 @@ mod page;
 mod read;
 mod routes;
 mod runs;
+mod seats;
 mod sessions;
 mod slots;
 mod sse;

@@ -8,15 +8,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ken_http::http::StatusCode;
-use ken_http::{Failure, Frames, LongResponse, Request, Response, Shutdown};
+use ken_http::{Failure, Frames, LongResponse, Outlet, Request, Response, SharedFrame, Shutdown};
 use ken_types::Offset;
 use ken_types::ops::store::{ReadStream, StreamPage};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{sleep, sleep_until};
 
 use crate::gateway::Gateway;
 use crate::read::{Form, Kind, PAUSE, Reading, Subject, body, next_cursor, page};
-use crate::tail::{Followed, Newest, Piece};
+use crate::seats::{Arrival, Waiting};
+use crate::tail::{Followed, Piece};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
@@ -38,6 +38,7 @@ pub(crate) async fn open(
     let first = page(&gateway, &subject, &first).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
+    let outlet = request.outlet();
     let form = Form::of(&first);
     let response = Response::events(|frames| {
         let reader = Reader {
@@ -47,6 +48,7 @@ pub(crate) async fn open(
             form,
             cursor: reading.cursor(),
             frames,
+            outlet,
             shutdown,
             half_closed,
             _held: held,
@@ -67,6 +69,7 @@ struct Reader {
     /// What the client had seen.
     cursor: Option<u64>,
     frames: Frames,
+    outlet: Outlet,
     shutdown: Shutdown,
     /// Until it has been seen once.
     half_closed: Option<HalfClosed>,
@@ -129,12 +132,15 @@ impl Reader {
             form: self.form,
             end: place.next,
         });
-        let mut newest = tail.watch();
-        while !place.closed && self.wait(&mut newest, place).await {
-            let since = newest.borrow_and_update().since(place.next);
-            place = match since {
-                Some(pieces) => self.pass_on(&pieces, place).await,
-                None => self.catch_up(place).await?,
+        while !place.closed {
+            place = match tail.arrive(place, &self.outlet, self.cursor) {
+                Arrival::Waits(waiting) => match self.wait(waiting).await {
+                    Some(place) => place,
+                    None => break,
+                },
+                Arrival::Behind(pieces) => self.pass_on(&pieces, place).await,
+                Arrival::Lost => self.catch_up(place).await?,
+                Arrival::Over => break,
             };
         }
         Ok(())
@@ -187,7 +193,10 @@ impl Reader {
 
     /// What all readers of the stream get, as far as possible in the bytes that they share.
     async fn pass_on(&mut self, pieces: &[Piece], from: Place) -> Place {
-        let shared: Option<Vec<&Bytes>> = pieces.iter().map(|piece| piece.frames(self.cursor)).collect();
+        let shared: Option<Vec<&Bytes>> = pieces
+            .iter()
+            .map(|piece| piece.frames(self.cursor).map(SharedFrame::bytes))
+            .collect();
         match shared.as_deref() {
             Some([frames]) => self.frames.send((*frames).clone()).await,
             Some(several) => {
@@ -214,17 +223,20 @@ impl Reader {
         self.frames.send(frame).await;
     }
 
-    /// Waits for what is beyond `place`, and shows meanwhile that the connection lives. False at the end.
-    async fn wait(&mut self, newest: &mut watch::Receiver<Newest>, place: Place) -> bool {
-        let begun = Instant::now();
-        let (mut heartbeat, mut control) = (begun + HEARTBEAT, begun + CONTROL);
+    /// Waits while others write to this reader, and shows that the connection lives when they do not. Says where it
+    /// then is; nothing at the end.
+    async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Place> {
+        let mut since = waiting.stand().since;
+        let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
         loop {
+            let alarm = heartbeat.min(control);
             tokio::select! {
                 biased;
-                there = more(newest, place) => return there,
+                () = waiting.called() => return Some(waiting.leave()),
                 () = self.shutdown.requested() => {
+                    let place = waiting.leave();
                     self.send(Bytes::new(), place).await;
-                    return false;
+                    return None;
                 }
                 () = half_closed(&mut self.half_closed) => {
                     // A reader that has closed looks the same as one that only ended its requests. Bytes tell them
@@ -232,25 +244,23 @@ impl Reader {
                     self.half_closed = None;
                     self.frames.send(COMMENT).await;
                 }
-                () = sleep_until(heartbeat) => {
-                    heartbeat += HEARTBEAT;
-                    self.frames.send(COMMENT).await;
-                }
-                () = sleep_until(control) => {
-                    control += CONTROL;
-                    self.send(Bytes::new(), place).await;
+                () = sleep_until(alarm) => {
+                    let stand = waiting.stand();
+                    if stand.since > since {
+                        // It was written to since then: both times count from there.
+                        since = stand.since;
+                        (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
+                    } else if alarm == heartbeat {
+                        heartbeat += HEARTBEAT;
+                        self.frames.send(COMMENT).await;
+                    } else {
+                        control += CONTROL;
+                        self.send(Bytes::new(), stand.place).await;
+                    }
                 }
             }
         }
     }
-}
-
-/// Returns true when there is something beyond `place`, false when the stream is followed no more.
-async fn more(newest: &mut watch::Receiver<Newest>, place: Place) -> bool {
-    newest
-        .wait_for(|newest| newest.place.next > place.next || newest.place.closed)
-        .await
-        .is_ok()
 }
 
 async fn half_closed(seen: &mut Option<HalfClosed>) {

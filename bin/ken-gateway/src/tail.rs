@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use ken_http::{Outlet, SharedFrame};
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use ken_types::{Code, Offset};
 use ken_wire::Pool;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::gateway::CALL;
 use crate::read::{Form, PAUSE, Subject, next_cursor};
+use crate::seats::{Arrival, Seats};
 use crate::sse::{Place, data_frame};
 
 /// One read waits so long; then it is made again.
@@ -30,13 +31,13 @@ pub(crate) struct Newest {
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     /// Entries before its first.
-    start: u64,
+    pub(crate) start: u64,
     /// Where that leads.
     pub(crate) place: Place,
     /// The entries as a data frame.
     pub(crate) data: Bytes,
     /// The same with the control frame that follows it, for readers whose own cursor is before `cursor`.
-    frames: Bytes,
+    frames: SharedFrame,
     cursor: u64,
 }
 
@@ -45,7 +46,7 @@ const RECENT_PIECES: usize = 32;
 const RECENT_BYTES: usize = 16 * 1024;
 
 impl Newest {
-    fn at(end: u64) -> Newest {
+    pub(crate) fn at(end: u64) -> Newest {
         let place = Place {
             next: end,
             at_end: true,
@@ -57,13 +58,17 @@ impl Newest {
         }
     }
 
-    fn push(&mut self, piece: Piece) {
+    pub(crate) fn push(&mut self, piece: Piece) {
         self.place = piece.place;
         self.recent.push_back(piece);
-        let mut bytes: usize = self.recent.iter().map(|piece| piece.frames.len()).sum();
+        let mut bytes: usize = self.recent.iter().map(Piece::size).sum();
         while self.recent.len() > 1 && (self.recent.len() > RECENT_PIECES || bytes > RECENT_BYTES) {
-            bytes -= self.recent.pop_front().map_or(0, |piece| piece.frames.len());
+            bytes -= self.recent.pop_front().map_or(0, |piece| piece.size());
         }
+    }
+
+    pub(crate) fn is_beyond(&self, place: Place) -> bool {
+        self.place.next > place.next || self.place.closed
     }
 
     /// What came after a place; nothing if that is too long ago.
@@ -83,14 +88,18 @@ impl Piece {
         Piece {
             start,
             place,
-            frames: [data.as_ref(), control.as_ref()].concat().into(),
+            frames: SharedFrame::of(&[&data, &control]),
             data,
             cursor,
         }
     }
 
+    fn size(&self) -> usize {
+        self.frames.bytes().len()
+    }
+
     /// The frames for a reader with this cursor; none if it has to have its own control frame.
-    pub(crate) fn frames(&self, cursor: Option<u64>) -> Option<&Bytes> {
+    pub(crate) fn frames(&self, cursor: Option<u64>) -> Option<&SharedFrame> {
         let shared = cursor.is_none_or(|cursor| cursor < self.cursor);
         shared.then_some(&self.frames)
     }
@@ -110,13 +119,14 @@ pub(crate) struct Followed {
 /// A followed stream. It is followed as long as somebody holds this.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    newest: watch::Receiver<Newest>,
+    seats: Arc<Seats>,
     follower: tokio::task::AbortHandle,
 }
 
 impl Tail {
-    pub(crate) fn watch(&self) -> watch::Receiver<Newest> {
-        self.newest.clone()
+    /// Comes to the end with everything up to a place.
+    pub(crate) fn arrive(&self, place: Place, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
+        self.seats.arrive(place, outlet, cursor)
     }
 }
 
@@ -152,9 +162,16 @@ impl Tails {
             return tail;
         }
         tails.retain(|_, tail| tail.strong_count() > 0);
-        let (sender, newest) = watch::channel(Newest::at(followed.end));
-        let follower = tokio::spawn(follow(self.store.clone(), followed, sender)).abort_handle();
-        let tail = Arc::new(Tail { newest, follower });
+        let seats = Arc::new(Seats::at(followed.end));
+        let (store, told) = (self.store.clone(), seats.clone());
+        let follower = tokio::spawn(async move {
+            follow(store, followed, &told).await;
+            told.finish();
+        });
+        let tail = Arc::new(Tail {
+            seats,
+            follower: follower.abort_handle(),
+        });
         tails.insert(key, Arc::downgrade(&tail));
         tail
     }
@@ -172,12 +189,13 @@ impl Tails {
 }
 
 /// Ends with the stream, and when it is there no more.
-async fn follow(store: Pool, followed: Followed, newest: watch::Sender<Newest>) {
+async fn follow(store: Pool, followed: Followed, seats: &Seats) {
     loop {
+        let next = seats.place().next;
         let args = ReadStream {
             stream: followed.subject.name.clone(),
             // `After`, even at 0: `-1` of a long stream that has been cleared is another place.
-            offset: Offset::After(newest.borrow().place.next),
+            offset: Offset::After(next),
             wait_ms: WAIT_MS,
             id: Some(followed.id),
             ..ReadStream::default()
@@ -191,7 +209,7 @@ async fn follow(store: Pool, followed: Followed, newest: watch::Sender<Newest>) 
                 }
                 let piece = Piece::of(page, &followed);
                 let closed = piece.place.closed;
-                newest.send_modify(|newest| newest.push(piece));
+                seats.tell(piece).await;
                 if closed {
                     return;
                 }
@@ -251,7 +269,7 @@ mod tests {
         assert!(newest.since(59).is_none());
         let last = newest.since(60).unwrap();
         let frames = last[0].frames(None).unwrap();
-        assert!(frames.ends_with(b"\"upToDate\":true}\n\n"));
+        assert!(frames.bytes().ends_with(b"\"upToDate\":true}\n\n"));
         assert!(last[0].frames(Some(u64::MAX)).is_none());
     }
 }

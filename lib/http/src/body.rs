@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::connection::Connection;
+use crate::socket::Patience;
 
 pub(crate) enum Body {
     Empty,
@@ -22,6 +23,8 @@ pub(crate) struct Stream {
     slot: Slot,
     connection: Option<Arc<Connection>>,
     gone: Option<Producer>,
+    /// With a reader that took only a part of a shared frame.
+    patience: Patience,
 }
 
 type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -70,6 +73,7 @@ impl Body {
             slot,
             connection: None,
             gone: None,
+            patience: Patience::default(),
         }))
     }
 
@@ -90,12 +94,17 @@ impl Stream {
         {
             return Poll::Ready(Some(Err(ReaderGone)));
         }
-        if self
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.frame_is_in_flight())
-        {
-            return Poll::Pending;
+        if let Some(connection) = &self.connection {
+            if connection.frame_is_in_flight() {
+                return Poll::Pending;
+            }
+            if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
+                return match self.patience.is_over(connection.limits.stalled_reader, cx) {
+                    true => Poll::Ready(Some(Err(ReaderGone))),
+                    false => Poll::Pending,
+                };
+            }
+            self.patience.end();
         }
         let produced = match &mut self.producer {
             Some(producer) => producer.as_mut().poll(cx),

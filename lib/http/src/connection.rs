@@ -1,10 +1,13 @@
 //! One connection: what its socket, its requests and its answers know of each other, and its life from accept to close.
 
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
 use hyper::server::conn::http1;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -13,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::outlet::Sent;
 use crate::server::Listener;
 use crate::service::Service;
 use crate::shutdown::{Phase, Shutdown};
@@ -32,10 +36,18 @@ pub(crate) struct Connection {
     /// Why the current body ended early.
     fault: Mutex<Option<Failure>>,
     body: AtomicU8,
-    /// A frame of a stream was handed to hyper and has not left.
-    frame_in_flight: AtomicBool,
+    frames: Mutex<InFlight>,
     /// Somebody waits for everything to be written.
     flush_awaited: AtomicBool,
+}
+
+/// What of a stream's frames has not left. Held while a socket is written to, which never waits.
+#[derive(Debug, Default)]
+struct InFlight {
+    /// A frame was handed to hyper.
+    by_hyper: bool,
+    /// Of a frame that was written past it.
+    rest: Bytes,
 }
 
 /// What is left of the request body when an answer is ready.
@@ -59,7 +71,7 @@ impl Connection {
             refusal: Mutex::new(None),
             fault: Mutex::new(None),
             body: AtomicU8::new(BodyLeft::Nothing as u8),
-            frame_in_flight: AtomicBool::new(false),
+            frames: Mutex::default(),
             flush_awaited: AtomicBool::new(false),
         }
     }
@@ -92,16 +104,51 @@ impl Connection {
 
     /// A frame was handed to hyper.
     pub(crate) fn frame_sent(&self) {
-        self.frame_in_flight.store(true, Relaxed);
+        self.frames().by_hyper = true;
     }
 
-    /// Whether a frame has not left yet; if so, the task is woken when it has.
+    /// Whether hyper has a frame that has not left yet; if so, the task is woken when it has.
     pub(crate) fn frame_is_in_flight(&self) -> bool {
-        let in_flight = self.frame_in_flight.load(Relaxed);
+        let in_flight = self.frames().by_hyper;
         if in_flight {
             self.await_flush();
         }
         in_flight
+    }
+
+    /// Writes bytes past hyper, between its frames.
+    pub(crate) fn write_between(&self, bytes: &Bytes) -> Sent {
+        let mut frames = self.frames();
+        if frames.by_hyper || !frames.rest.is_empty() {
+            return Sent::Not;
+        }
+        match self.writer.try_write(bytes) {
+            Ok(count) if count == bytes.len() => Sent::Whole,
+            Ok(count) => {
+                frames.rest = bytes.slice(count.min(bytes.len())..);
+                Sent::Part
+            }
+            // Also one that is broken: whoever sends next finds that out.
+            Err(_) => Sent::Not,
+        }
+    }
+
+    /// Ready when nothing is left of what was written past hyper.
+    pub(crate) fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.frames().rest.is_empty() {
+            ready!(self.writer.as_ref().poll_write_ready(cx))?;
+            let mut frames = self.frames();
+            match self.writer.try_write(&frames.rest) {
+                Ok(count) => frames.rest.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn frames(&self) -> MutexGuard<'_, InFlight> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the task once everything is written.
@@ -111,7 +158,7 @@ impl Connection {
 
     /// Everything is written. Whether somebody waited for that.
     pub(crate) fn flushed(&self) -> bool {
-        self.frame_in_flight.store(false, Relaxed);
+        self.frames().by_hyper = false;
         self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
     }
 

@@ -18,6 +18,7 @@ use crate::access::Caller;
 use crate::body::{Body, Frames};
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
+use crate::outlet::Outlet;
 use crate::path::Query;
 use crate::routes::Media;
 use crate::shutdown::Shutdown;
@@ -113,6 +114,14 @@ impl Request {
     pub fn half_closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let connection = self.connection.clone();
         async move { connection.half_closed().await }
+    }
+
+    /// Where the frames of a streamed answer to this request will go.
+    pub fn outlet(&self) -> Outlet {
+        Outlet::new(
+            self.connection.clone(),
+            self.head.version >= http::Version::HTTP_11,
+        )
     }
 
     /// The body, whole. 413 before a byte is read if its length says so, 415 if the area asks for another type, 408

@@ -342,19 +342,19 @@ fn malformed_body(what: &str) -> Failure {
 /// A limit on waiting. Its alarm is set only when a wait begins, and moved only when it would ring too late, so that
 /// a busy connection pays for one reading of the clock.
 #[derive(Default)]
-struct Patience {
+pub(crate) struct Patience {
     since: Option<Instant>,
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patience {
     /// What was waited for has come.
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.since = None;
     }
 
     /// Whether the wait, which begins with the first call, has lasted that long; if not, the task is woken when it has.
-    fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
         let now = Instant::now();
         let deadline = *self.since.get_or_insert(now) + limit;
         if now < deadline {

@@ -7,7 +7,8 @@ mod common;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use common::{start, start_limited, until};
+use common::{Running, start, start_limited, until};
+use ken_http::{Outlet, Sent, SharedFrame};
 
 #[test]
 fn each_frame_is_one_chunk_and_the_end_closes() {
@@ -94,4 +95,72 @@ fn a_slow_reader_that_goes_on_reading_is_not_closed() {
         assert!(client.stream.read(&mut buffer).unwrap() > 0);
     }
     assert_eq!(running.app.waiting.load(SeqCst), 1);
+}
+
+/// The outlet of the only shared stream, once its first frame has left.
+fn outlet(running: &Running) -> Outlet {
+    until(|| !running.app.outlets.lock().unwrap().is_empty());
+    running.app.outlets.lock().unwrap().remove(0)
+}
+
+#[test]
+fn a_shared_frame_is_a_chunk_between_others_and_bare_in_http_1_0() {
+    let running = start();
+    let frame = SharedFrame::of(&[b"sha", b"red"]);
+    assert_eq!(frame.bytes(), "shared");
+    let mut client = running.connect();
+    client.send("GET /api/shared HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    client.head();
+    let way = outlet(&running);
+    for _ in 0..3 {
+        assert_eq!(way.send(&frame), Sent::Whole);
+    }
+    running.app.go.notify_one();
+    for expected in ["first", "shared", "shared", "shared", "last", ""] {
+        assert_eq!(client.chunk(), expected.as_bytes());
+    }
+    assert!(client.is_ended());
+
+    let mut client = running.connect();
+    client.send("GET /api/shared HTTP/1.0\r\n\r\n");
+    assert_eq!(outlet(&running).send(&frame), Sent::Whole);
+    running.app.go.notify_one();
+    assert_eq!(client.answer().body, b"firstsharedlast");
+}
+
+#[test]
+fn what_a_socket_did_not_take_of_a_shared_frame_comes_before_all_else() {
+    let running = start();
+    let frame = SharedFrame::of(&[&[b'x'; 100_000]]);
+    let mut client = running.connect();
+    client.send("GET /api/shared HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let way = outlet(&running);
+    let mut taken = 0;
+    let last = loop {
+        match way.send(&frame) {
+            Sent::Whole => taken += 1,
+            other => break other,
+        }
+    };
+    assert_eq!(way.send(&frame), Sent::Not);
+    taken += usize::from(last == Sent::Part);
+    running.app.go.notify_one();
+    client.head();
+    assert_eq!(client.chunk(), b"first");
+    for _ in 0..taken {
+        assert_eq!(&client.chunk(), frame.bytes());
+    }
+    assert_eq!((client.chunk(), client.chunk()), (b"last".to_vec(), Vec::new()));
+}
+
+#[test]
+fn a_reader_that_leaves_a_part_of_a_shared_frame_for_too_long_is_closed() {
+    let running = start_limited(|limits| limits.stalled_reader = Duration::from_millis(300));
+    let frame = SharedFrame::of(&[&[b'x'; 100_000]]);
+    let mut client = running.connect();
+    client.send("GET /api/shared HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let way = outlet(&running);
+    while way.send(&frame) == Sent::Whole {}
+    running.app.go.notify_one();
+    running.until_waiting(0);
 }

@@ -3,12 +3,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_http::{
-    Access, Area, Failure, Frames, Limiter, Limits, Media, Rate, Request, Response, Routes, Server,
+    Access, Area, Failure, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes, Server,
 };
 use ken_types::Error;
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ pub struct App {
     pub waiting: AtomicUsize,
     pub ended: AtomicUsize,
     pub frames: AtomicUsize,
+    /// Of the streams that others write to.
+    pub outlets: Mutex<Vec<Outlet>>,
 }
 
 /// Counts a function or a producer as long as it lives.
@@ -137,6 +139,18 @@ async fn events(app: Arc<App>, request: Request) -> Result<Response, Failure> {
     }))
 }
 
+/// One frame, then whatever others write, and one more when told.
+async fn shared(app: Arc<App>, request: Request) -> Result<Response, Failure> {
+    let outlet = request.outlet();
+    Ok(Response::events(move |mut frames: Frames| async move {
+        let _alive = Alive::new(&app);
+        frames.send("first").await;
+        app.outlets.lock().unwrap().push(outlet);
+        app.go.notified().await;
+        frames.send("last").await;
+    }))
+}
+
 async fn agent(_: Arc<App>, mut request: Request) -> Result<Response, Failure> {
     if request.segment("name") != "orchestrator" {
         return Err(Failure::from(Error::not_found("no such agent")).kind("agent_not_found"));
@@ -170,6 +184,7 @@ fn table() -> Routes<App> {
         .on("POST    /api/wait", wait)
         .on("GET     /api/sleep", sleep)
         .on("GET     /api/events", events)
+        .on("GET     /api/shared", shared)
         .on("GET     /api/few", health)
         .limited(&few)
         .on("GET     /api/cancelled", cancelled)
