@@ -3,6 +3,7 @@
 mod accept;
 mod appends;
 mod calls;
+mod checkpoints;
 mod claims;
 mod fault;
 mod forks;
@@ -40,6 +41,7 @@ use serde_json::{Map, Value};
 
 use crate::ConnectionId;
 use crate::backend::{Backend, Change, Left, OldLease, Reads, Writes};
+use checkpoints::Checkpoints;
 use fault::{Done, Fault};
 
 /// A database file, locked for this process.
@@ -78,11 +80,15 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn writer(&mut self) -> Result<Box<dyn Writes>, Error> {
-        let connection = match self.writer.take() {
+        let mut connection = match self.writer.take() {
             Some(connection) => connection,
             None => open::writer(&self.path)?,
         };
-        Ok(Box::new(SqliteWriter { connection }))
+        let checkpoints = Checkpoints::start(&self.path, &mut connection)?;
+        Ok(Box::new(SqliteWriter {
+            connection,
+            _checkpoints: checkpoints,
+        }))
     }
 
     fn reader(&mut self) -> Result<Box<dyn Reads>, Error> {
@@ -133,6 +139,8 @@ fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
 
 struct SqliteWriter {
     connection: Connection,
+    /// After the connection: it waits for what ends with that.
+    _checkpoints: Checkpoints,
 }
 
 impl SqliteWriter {

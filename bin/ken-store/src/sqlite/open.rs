@@ -89,6 +89,19 @@ pub(crate) fn writer(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// Opens the database, made and migrated already, for checkpoints: everything else is the writer's.
+pub(crate) fn beside_writer(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || -> rusqlite::Result<Connection> {
+        let connection = Connection::open_with_flags(path, flags)?;
+        prepare(&connection)?;
+        // What it takes over is synced before the journal may begin anew.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        Ok(connection)
+    };
+    open().map_err(|error| unusable(path, &error))
+}
+
 /// Opens the database for reading.
 pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -228,8 +241,6 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    // 16 MiB: the same pages are written again and again, and a checkpoint takes each of them only once.
-    connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
     connection.pragma_update(None, "cache_size", -16_384)
 }
 
