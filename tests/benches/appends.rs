@@ -7,14 +7,15 @@
 #![allow(dead_code, reason = "the other benches use more of the figures")]
 
 mod figures;
+mod load;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, private_kib, row, title};
 use ken_tests::{Builder, System};
+use load::{load, seconds, wants};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
@@ -25,11 +26,6 @@ const READERS: usize = 1_000;
 const STALLED: usize = 256;
 
 fn main() {
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'))
-        .collect();
-    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     title("floors of this run");
     row("write and fdatasync of 4 KiB", &figures::sync_floor().text(), "");
     let disk = disk_floor();
@@ -65,13 +61,6 @@ fn system() -> System {
 
 fn megabytes(rate: f64) -> String {
     format!("{:.0} MB/s", rate / 1e6)
-}
-
-fn seconds() -> Duration {
-    let seconds = std::env::var("KEN_BENCH_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(3))
 }
 
 /// What the disk takes when as much is written between two syncs as sixteen appends have: bytes a second.
@@ -158,39 +147,13 @@ fn make(system: &System, target: &str, content_type: &str) {
     assert_eq!(status, 201, "{target}");
 }
 
-/// Sends one request again and again from so many connections: answers a second, and how long each took.
-fn load(system: &System, expected: u16, requests: &[Vec<u8>]) -> (f64, Samples) {
-    let over = AtomicBool::new(false);
-    let begun = Instant::now();
-    let samples: Vec<Duration> = std::thread::scope(|scope| {
-        let workers: Vec<_> = requests
-            .iter()
-            .map(|request| {
-                let over = &over;
-                scope.spawn(move || {
-                    let mut wire = Wire::open(system.address());
-                    let mut samples = Vec::new();
-                    while !over.load(Ordering::Relaxed) {
-                        let begun = Instant::now();
-                        let (status, _) = wire.exchange(request);
-                        assert_eq!(status, expected);
-                        samples.push(begun.elapsed());
-                    }
-                    samples
-                })
-            })
-            .collect();
-        std::thread::sleep(seconds());
-        over.store(true, Ordering::Relaxed);
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().expect("a worker"))
-            .collect()
-    });
-    (
-        samples.len() as f64 / begun.elapsed().as_secs_f64(),
-        Samples::of(samples),
-    )
+/// Sends these requests again and again, each from a connection of its own: answers a second, and how long each took.
+fn repeat(system: &System, expected: u16, requests: Vec<Vec<u8>>) -> (f64, Samples) {
+    let address = system.address();
+    load(requests.len(), move |number| {
+        let (mut wire, request) = (Wire::open(address), requests[number].clone());
+        move || assert_eq!(wire.exchange(&request).0, expected)
+    })
 }
 
 const TEXT: &str = "content-type: text/plain\r\n";
@@ -211,7 +174,7 @@ fn appends(system: &System) {
                 request("POST", &target, header, &body)
             })
             .collect();
-        let (rate, samples) = load(system, 204, &requests);
+        let (rate, samples) = repeat(system, 204, requests);
         let figure = format!("{}, {}", per_second(rate), samples.text());
         row(
             &format!("1 KB of {what}, {CLIENTS} connections"),
@@ -233,7 +196,7 @@ fn large(system: &System, disk: f64) {
             request("POST", &target, BYTES, &bytes)
         })
         .collect();
-    let (rate, samples) = load(system, 204, &requests);
+    let (rate, samples) = repeat(system, 204, requests);
     let rate = rate * bytes.len() as f64;
     let figure = format!("{}, {}", megabytes(rate), samples.text());
     let note = format!(
@@ -257,7 +220,7 @@ fn reads(system: &System) {
     ));
     assert_eq!(status, 204);
     let requests = vec![request("GET", &format!("{target}?offset=-1"), "", b""); CLIENTS];
-    let (rate, samples) = load(system, 200, &requests);
+    let (rate, samples) = repeat(system, 200, requests);
     let figure = format!("{}, {}", per_second(rate), samples.text());
     row(
         &format!("a page of ten messages, {CLIENTS} connections"),

@@ -4,17 +4,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod figures;
+mod load;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
 use ken_audit::{Record, Trail};
 use ken_tests::{Asker, Client, KEY, binary, chain, children_of, server_with};
+use load::load;
 use serde_json::{Value, json};
 
 fn main() {
@@ -33,13 +33,6 @@ fn main() {
     late();
     title("the audit log");
     audit();
-}
-
-fn seconds() -> Duration {
-    let seconds = std::env::var("KEN_BENCH_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(3))
 }
 
 /// From exec to the first answer, without kend.
@@ -144,7 +137,7 @@ fn requests(server: &Server) {
             "rules": [[["?x is a dog"], "?x is an animal"], [["?x is an animal", "?x is hungry"], "?x eats"]]},
     });
     for (clients, goal) in [(1, ""), (16, "goal: 4 000/s, p99 10 ms")] {
-        let (rate, samples) = load(server.address, clients, &three);
+        let (rate, samples) = execute(server.address, clients, &three);
         row(
             &format!("three steps, {clients} clients"),
             &format!("{}, {}", per_second(rate), samples.text()),
@@ -156,7 +149,7 @@ fn requests(server: &Server) {
         &format!("{:.1} MB", private_kib(server.pid()) as f64 / 1024.0),
         "",
     );
-    let (rate, samples) = load(server.address, 16, &chain("chain-1", 150));
+    let (rate, samples) = execute(server.address, 16, &chain("chain-1", 150));
     row(
         "three steps over 150 rules, 16 clients",
         &format!("{}, {}", per_second(rate), samples.text()),
@@ -165,37 +158,19 @@ fn requests(server: &Server) {
 }
 
 /// The same request from so many clients until the time is over.
-fn load(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
+fn execute(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
     let body = body.to_string();
     let request = format!(
         "POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let over = Arc::new(AtomicBool::new(false));
-    let worker = |_| {
-        let (request, over) = (request.clone(), over.clone());
-        std::thread::spawn(move || {
-            let mut client = Client::connect(address);
-            let mut samples = Vec::new();
-            while !over.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                client.write(request.as_bytes());
-                client.answer().expect(200);
-                samples.push(begun.elapsed());
-            }
-            samples
-        })
-    };
-    let workers: Vec<_> = (0..clients).map(worker).collect();
-    let begun = Instant::now();
-    std::thread::sleep(seconds());
-    over.store(true, Ordering::Relaxed);
-    let samples: Vec<Duration> = workers
-        .into_iter()
-        .flat_map(|worker| worker.join().unwrap())
-        .collect();
-    let rate = samples.len() as f64 / begun.elapsed().as_secs_f64();
-    (rate, Samples::of(samples))
+    load(clients, move |_| {
+        let (mut client, request) = (Client::connect(address), request.clone());
+        move || {
+            client.write(request.as_bytes());
+            client.answer().expect(200);
+        }
+    })
 }
 
 /// A tool that sleeps, under a limit of 200 ms.

@@ -6,10 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod figures;
+mod load;
 
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
@@ -19,14 +18,10 @@ use ken_types::ops::store::{
     SubmissionsSettle, Work,
 };
 use ken_wire::Connection;
+use load::{load, wants};
 use serde_json::{Value, json};
 
 fn main() {
-    let wanted: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'))
-        .collect();
-    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     title("floors of this run");
     let floor = floors();
     if wants("start") {
@@ -89,7 +84,7 @@ fn http_floor() -> [f64; 2] {
         .trim_start_matches("http://")
         .parse()
         .expect("an address");
-    let get = || {
+    let get = move |_| {
         let mut client = Client::connect(address);
         move || drop(client.get("/").expect(200))
     };
@@ -97,43 +92,6 @@ fn http_floor() -> [f64; 2] {
     _ = server.kill();
     _ = server.wait();
     rates
-}
-
-fn seconds() -> Duration {
-    let seconds = std::env::var("KEN_BENCH_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(3))
-}
-
-/// Runs one function in so many threads until the time is over: calls a second, and how long each took.
-fn load<W: FnMut() + Send + 'static>(clients: usize, make: impl Fn() -> W) -> (f64, Samples) {
-    let over = Arc::new(AtomicBool::new(false));
-    let workers: Vec<_> = (0..clients).map(|_| worker(make(), over.clone())).collect();
-    let begun = Instant::now();
-    std::thread::sleep(seconds());
-    over.store(true, Ordering::Relaxed);
-    let samples: Vec<Duration> = workers
-        .into_iter()
-        .flat_map(|worker| worker.join().expect("a worker"))
-        .collect();
-    let rate = samples.len() as f64 / begun.elapsed().as_secs_f64();
-    (rate, Samples::of(samples))
-}
-
-fn worker<W: FnMut() + Send + 'static>(
-    mut work: W,
-    over: Arc<AtomicBool>,
-) -> std::thread::JoinHandle<Vec<Duration>> {
-    std::thread::spawn(move || {
-        let mut samples = Vec::new();
-        while !over.load(Ordering::Relaxed) {
-            let begun = Instant::now();
-            work();
-            samples.push(begun.elapsed());
-        }
-        samples
-    })
 }
 
 fn start(floor: &Floor) {
@@ -189,7 +147,7 @@ fn identity() -> Value {
 fn sessions(system: &System, floor: &Floor) {
     let address = system.address();
     for (clients, goal, http) in [(1, "3 000/s", floor.http[0]), (16, "8 000/s", floor.http[1])] {
-        let (rate, samples) = load(clients, || {
+        let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
             move || drop(client.post("/api/chat/sessions", &identity()).expect(201))
         });
@@ -209,7 +167,7 @@ fn turns(system: &System) {
         json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
     system.post("/api/knowledge", &entry).expect(201);
     for (clients, goal) in [(1, "5 ms"), (16, "1 000/s")] {
-        let (rate, samples) = load(clients, || {
+        let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
             let session = client
                 .post("/api/chat/sessions", &identity())
@@ -239,7 +197,7 @@ fn transcripts(system: &System, floor: &Floor) {
     let target =
         format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
     let address = system.address();
-    let (rate, samples) = load(16, || {
+    let (rate, samples) = load(16, move |_| {
         let (mut client, target) = (Client::connect(address), target.clone());
         move || drop(client.get(&target).expect(200))
     });
