@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ken_tests::{Answer, Builder, System, binary, scripted, until};
+use ken_types::limits::{RUNS, WAITING_RUNS};
 use serde_json::{Value, json};
 
 const STEPS: &str = "/workflows/steps";
@@ -125,6 +126,7 @@ fn runs() {
     aborted(&system);
     listed(&system);
     in_turn(&system);
+    full(&system);
 }
 
 /// Nothing of these is accepted.
@@ -305,7 +307,12 @@ fn repeated(system: &System) {
     let waits = format!("{STEPS}?wait=result");
     let failing = json!({"steps": 1, "fail": 1});
     let first = post("fails", &waits, &failing).expect(500);
-    assert_eq!(post("fails", &waits, &failing).expect(500).json(), first.json());
+    let second = post("fails", &waits, &failing).expect(500);
+    assert_eq!(
+        (first.json(), first.header("location").map(str::to_owned)),
+        (second.json(), second.header("location").map(str::to_owned))
+    );
+    assert!(first.header("location").is_some());
     // What was not accepted may be tried again under its key.
     post("again", STEPS, &json!({})).expect(400);
     post("again", STEPS, &payload).expect(202);
@@ -426,6 +433,16 @@ fn in_turn(system: &System) {
         assert_eq!(record["error"]["name"], "Aborted");
         assert_eq!(kinds(&events)[0], "run_start");
     }
+}
+
+/// A thousand wait, and the next one is told to come back.
+fn full(system: &System) {
+    let payload = json!({"steps": 1, "ms": 60_000});
+    for _ in 0..RUNS + WAITING_RUNS {
+        start(system, &payload);
+    }
+    let refused = system.post(STEPS, &payload).refused(429, "queue_full", "");
+    assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
 #[test]

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Response, typed};
-use ken_types::event::Failure as Cause;
 use ken_types::id::Mint;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
@@ -17,7 +15,7 @@ use serde_json::{Value, json};
 use crate::body::{self, required};
 use crate::gateway::{CALL, Gateway};
 use crate::once::{Answer, once};
-use crate::turn::{Waited, check_model, stream_url, wait};
+use crate::turn::{Waited, check_model, failure, stream_url, wait};
 
 /// The body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -165,32 +163,9 @@ fn settled(standing: Standing, admission: &Admission, stream_url: &str) -> Resul
             });
             Answer::json(200, &body)
         }
-        (state, _) => {
-            Err(failure(state, standing.error).with("submissionId", json!(admission.submission_id)))
-        }
+        (state, _) => Err(failure(state == State::Aborted, standing.error)
+            .with("submissionId", json!(admission.submission_id))),
     }
-}
-
-/// To a waiting caller every failure is a 500, told apart by its type.
-fn failure(state: State, cause: Option<Cause>) -> Failure {
-    let cause = cause.unwrap_or_else(|| Cause {
-        name: String::new(),
-        message: "the submission failed".to_owned(),
-    });
-    let kind = match (state, cause.name.as_str()) {
-        (State::Aborted, _) => "submission_aborted",
-        (_, "timeout") => "submission_timeout",
-        (_, "interrupted") => "submission_interrupted",
-        (_, "retry_exhausted") => "submission_retry_exhausted",
-        _ => "operation_failed",
-    };
-    // The cause is the turn's own, which its stream shows as well: nothing is told here that was hidden.
-    Failure::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        Code::Unavailable,
-        cause.message,
-    )
-    .kind(kind)
 }
 
 /// POST /agents/:name/:id/abort

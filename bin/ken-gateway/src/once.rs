@@ -1,22 +1,24 @@
 //! Repeating a request: `Idempotency-Key`. The store keeps a seed for each key, and all ids of the work are minted from
 //! it, so that a repeat finds whatever its first try has made and goes on from there, also after a crash.
 
+use ken_http::http::header::{HeaderName, HeaderValue};
 use ken_http::{Caller, Envelope, Failure, Request, Response};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
 use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyState, KeysBegin, KeysFinish};
 use ken_types::{Error, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::gateway::{CALL, Gateway};
+use crate::read::header_value;
 
 /// An answer that can be kept.
 #[derive(Debug)]
 pub(crate) struct Answer {
     status: u16,
     body: Vec<u8>,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
     keep: bool,
 }
 
@@ -32,8 +34,8 @@ impl Answer {
         })
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Answer {
-        self.headers.push((name, value.into()));
+    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Answer {
+        self.headers.push((name.to_owned(), value.into()));
         self
     }
 
@@ -46,8 +48,24 @@ impl Answer {
     fn into_response(self) -> Result<Response, Failure> {
         let response = Response::json_bytes(self.status, self.body);
         self.headers.iter().try_fold(response, |response, (name, value)| {
-            response.text_header(name, value)
+            let name = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| Error::internal("the name of a kept header is none"))?;
+            Ok(response.header(name, header_value(value)?))
         })
+    }
+
+    fn kept(&self) -> KeptAnswer {
+        kept(self.status, &self.body, self.headers.clone())
+    }
+
+    fn replayed(kept: KeptAnswer) -> Answer {
+        Answer {
+            status: kept.status,
+            body: kept.body.into_bytes(),
+            headers: kept.headers,
+            keep: false,
+        }
+        .header("idempotency-replayed", "true")
     }
 }
 
@@ -73,9 +91,7 @@ where
     ]);
     let state = begin(gateway, &name, body).await?;
     if let Some(kept) = state.answer {
-        return replayed(kept)
-            .header("idempotency-replayed", "true")
-            .into_response();
+        return Answer::replayed(kept).into_response();
     }
     let done = work(Mint::of(state.at, &seed(&state.seed)?)).await;
     finish(gateway, name, &done, |failure| {
@@ -83,32 +99,6 @@ where
     })
     .await?;
     done?.into_response()
-}
-
-/// An admission says in its headers what its body says, also the second time.
-fn replayed(kept: KeptAnswer) -> Answer {
-    let answer = Answer {
-        status: kept.status,
-        headers: Vec::new(),
-        keep: false,
-        body: kept.body.into_bytes(),
-    };
-    match serde_json::from_slice::<Admitted>(&answer.body) {
-        Ok(admitted) if kept.status == 202 => answer
-            .header("location", admitted.stream_url)
-            .header("stream-next-offset", admitted.offset),
-        _ => answer,
-    }
-}
-
-/// The body of an admission; that of a chat event, which has more fields, is none.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Admitted {
-    stream_url: String,
-    offset: String,
-    #[serde(rename = "submissionId", alias = "runId")]
-    _id: String,
 }
 
 async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
@@ -136,10 +126,10 @@ async fn finish(
 ) -> Result<(), Error> {
     let answer = match done {
         Ok(answer) if !answer.keep => return Ok(()),
-        Ok(answer) => Some(kept(answer.status, &answer.body)),
+        Ok(answer) => Some(answer.kept()),
         Err(failure) => match failure.status_code().as_u16() {
             400..=429 | 503 => None,
-            status => Some(kept(status, &body(failure))),
+            status => Some(kept(status, &body(failure), own_headers(failure))),
         },
     };
     gateway
@@ -149,11 +139,20 @@ async fn finish(
     Ok(())
 }
 
-fn kept(status: u16, body: &[u8]) -> KeptAnswer {
+fn kept(status: u16, body: &[u8], headers: Vec<(String, String)>) -> KeptAnswer {
     KeptAnswer {
         status,
         body: String::from_utf8_lossy(body).into_owned(),
+        headers,
     }
+}
+
+fn own_headers(failure: &Failure) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| value.to_str().map(str::to_owned).ok();
+    let headers = failure.headers().iter();
+    headers
+        .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
+        .collect()
 }
 
 /// 1 to 255 visible characters.

@@ -1,8 +1,10 @@
-//! Waiting for a submission, and where its stream is.
+//! Waiting for a submission, how it failed, and where its stream is.
 
 use std::time::Duration;
 
-use ken_http::{Request, Shutdown};
+use ken_http::http::StatusCode;
+use ken_http::{Failure, Request, Shutdown};
+use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::model::ModelInfo;
@@ -65,6 +67,29 @@ async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Resu
         or_waiting: false,
     };
     gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
+}
+
+/// To a caller who waited every failure is a 500, told apart by its type. Turns and runs name their causes each in a
+/// style of their own.
+pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
+    let cause = cause.unwrap_or_else(|| Cause {
+        name: String::new(),
+        message: "it failed".to_owned(),
+    });
+    let kind = match cause.name.as_str() {
+        _ if aborted => "submission_aborted",
+        "timeout" | "Timeout" => "submission_timeout",
+        "interrupted" | "Interrupted" => "submission_interrupted",
+        "retry_exhausted" | "RetryExhausted" => "submission_retry_exhausted",
+        _ => "operation_failed",
+    };
+    // The cause is its own, which its stream shows as well: nothing is told here that was hidden.
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable,
+        cause.message,
+    )
+    .kind(kind)
 }
 
 fn may_pass(code: Code) -> bool {

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use ken_http::http::StatusCode;
 use ken_http::http::header::{HeaderValue, LOCATION};
 use ken_http::{Failure, Request, Response, typed};
-use ken_types::event::Failure as Cause;
 use ken_types::id::{Mint, RunId, SubmissionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck, WorkflowsList};
@@ -17,7 +15,7 @@ use crate::agents::waits;
 use crate::body;
 use crate::gateway::{CALL, Gateway, silence_is_absence};
 use crate::once::{Answer, once};
-use crate::turn::{Waited, encode_segment, wait};
+use crate::turn::{Waited, encode_segment, failure, wait};
 
 /// A workflow of the research worker, which is not there yet.
 const RESEARCH: &str = "research";
@@ -115,29 +113,8 @@ fn ended(record: RunRecord, url: &str) -> Result<Answer, Failure> {
         return Answer::json(200, &body);
     }
     let location = HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is no header"))?;
-    Err(failure(record.error)
+    let aborted = record.error.as_ref().is_some_and(|cause| cause.name == "Aborted");
+    Err(failure(aborted, record.error)
         .with("runId", json!(record.run_id))
         .header(LOCATION, location))
-}
-
-/// To a waiting caller every failure is a 500, told apart by its type.
-fn failure(cause: Option<Cause>) -> Failure {
-    let cause = cause.unwrap_or_else(|| Cause {
-        name: String::new(),
-        message: "the run failed".to_owned(),
-    });
-    let kind = match cause.name.as_str() {
-        "Aborted" => "submission_aborted",
-        "Timeout" => "submission_timeout",
-        "Interrupted" => "submission_interrupted",
-        "RetryExhausted" => "submission_retry_exhausted",
-        _ => "operation_failed",
-    };
-    // The cause is the run's own, which its stream and its record show as well: nothing is told here that was hidden.
-    Failure::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        Code::Unavailable,
-        cause.message,
-    )
-    .kind(kind)
 }

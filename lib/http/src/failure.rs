@@ -153,7 +153,8 @@ impl Failure {
         self
     }
 
-    pub(crate) fn headers(&self) -> &HeaderMap {
+    /// Those that this error has of its own.
+    pub fn headers(&self) -> &HeaderMap {
         &self.0.headers
     }
 }

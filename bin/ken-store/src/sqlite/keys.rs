@@ -17,18 +17,27 @@ struct Known {
 }
 
 fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
-    let answer: Option<String> = row.get("answer")?;
-    let status: Option<u16> = row.get("status")?;
     Ok(Known {
         body: row.get("body")?,
         state: KeyState {
             seed: row.get("seed")?,
             at: time(row, "at")?,
-            answer: status
-                .zip(answer)
-                .map(|(status, body)| KeptAnswer { status, body }),
+            answer: read_answer(row)?,
         },
     })
+}
+
+fn read_answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
+    let Some(status) = row.get("status")? else {
+        return Ok(None);
+    };
+    let headers: Option<String> = row.get("headers")?;
+    let headers = headers.map(|headers| serde_json::from_str(&headers));
+    Ok(Some(KeptAnswer {
+        status,
+        body: row.get("answer")?,
+        headers: headers.and_then(Result::ok).unwrap_or_default(),
+    }))
 }
 
 fn oldest(now: Timestamp) -> i64 {
@@ -36,7 +45,7 @@ fn oldest(now: Timestamp) -> i64 {
 }
 
 pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) -> Done<KeyState> {
-    let sql = "SELECT body, seed, at, status, answer FROM keys WHERE key = ?1 AND at >= ?2";
+    let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
     if let Some(known) = first(connection, sql, params![args.key, oldest(now)], read_known)? {
         if known.body != args.body {
             return Err(Error::conflict("the idempotency key stands for another request").into());
@@ -60,8 +69,14 @@ pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) ->
 pub(super) fn finish(connection: &Connection, args: &FinishKey) -> Done<()> {
     match &args.answer {
         Some(answer) => {
-            let sql = "UPDATE keys SET status = ?2, answer = ?3 WHERE key = ?1 AND status IS NULL";
-            run(connection, sql, params![args.key, answer.status, answer.body])?;
+            let sql =
+                "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND status IS NULL";
+            let headers = serde_json::to_string(&answer.headers)?;
+            run(
+                connection,
+                sql,
+                params![args.key, answer.status, answer.body, headers],
+            )?;
         }
         None => {
             run(

@@ -5,10 +5,13 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: [&str; 3] = [FIRST, RUNS, PUBLIC_STREAMS];
+pub(crate) const STEPS: [&str; 4] = [FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// The headers of a kept answer, a JSON array of pairs.
+const KEPT_HEADERS: &str = "ALTER TABLE keys ADD COLUMN headers TEXT;";
 
 /// Runs of workflows, each a submission of its own kind, and the system's own stream.
 const RUNS: &str = "

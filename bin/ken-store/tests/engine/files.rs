@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ken_store::sqlite::Sqlite;
 use ken_types::ops::store::*;
-use ken_types::ops::streams::CreateStream;
+use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Payload};
 use ken_types::{Code, Octets};
 
 use crate::kit::*;
@@ -59,6 +59,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     for table in ["public_streams", "places", "appends", "producers", "calls"] {
         raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
     }
+    raw.execute_batch("ALTER TABLE keys DROP COLUMN headers").unwrap();
     raw.pragma_update(None, "user_version", 2).unwrap();
     drop(raw);
     kit.open().unwrap();
@@ -237,4 +238,39 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
     store.put_knowledge(big(99)).await.unwrap();
     drop(store);
     Sqlite::check(&path, true).unwrap();
+}
+
+#[tokio::test]
+async fn the_journal_begins_anew_while_it_is_written_without_a_pause() {
+    let mut kit = Kit::new();
+    let create = CreateStream {
+        stream: "streams/long".into(),
+        content_type: None,
+        lifetime: None,
+        closed: false,
+        fork: None,
+        body: None,
+        call: None,
+    };
+    kit.create_stream(create).await.unwrap();
+    let append = AppendStream {
+        stream: "streams/long".into(),
+        payload: Some(Payload::Bytes(Octets(vec![7; 1 << 20]))),
+        content_type: "application/octet-stream".into(),
+        seq: None,
+        producer: None,
+        close: false,
+        call: None,
+    };
+    let mut journal = kit.file().into_os_string();
+    journal.push("-wal");
+    let mut longest = 0;
+    for number in 1..=160 {
+        let done = kit.append_stream(append.clone()).await.unwrap();
+        assert!(matches!(done, Appending::Done { end, .. } if end == number));
+        longest = longest.max(std::fs::metadata(&journal).unwrap().len());
+    }
+    assert!(longest < 72 << 20, "{longest} bytes");
+    kit.store = None;
+    Sqlite::check(&kit.file(), true).unwrap();
 }

@@ -21,6 +21,7 @@ fn finish(key: &str, body: Option<&str>) -> FinishKey {
         answer: body.map(|body| KeptAnswer {
             status: 200,
             body: body.into(),
+            headers: vec![("location".into(), format!("/{body}"))],
         }),
     }
 }

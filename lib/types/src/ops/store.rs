@@ -798,6 +798,9 @@ pub struct KeyState {
 pub struct KeptAnswer {
     pub status: u16,
     pub body: String,
+    /// Those that this answer has of its own: names and values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
