@@ -46,7 +46,19 @@ impl<T> Queue<T> {
         _ = self.push_within(item, usize::MAX);
     }
 
+    /// As [`Queue::push`], but nobody is woken for it: that is up to what this returns, at the latest when it is dropped.
+    pub(crate) fn push_quietly(&self, item: T) -> Result<Pushed<'_, T>, Error> {
+        self.put(item, self.limit)?;
+        Ok(Pushed(self))
+    }
+
     fn push_within(&self, item: T, limit: usize) -> Result<(), Error> {
+        self.put(item, limit)?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    fn put(&self, item: T, limit: usize) -> Result<(), Error> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::unavailable("the store is stopping"));
@@ -56,8 +68,6 @@ impl<T> Queue<T> {
             return Err(Error::busy(message, RETRY_MS));
         }
         state.items.push_back(item);
-        drop(state);
-        self.changed.notify_one();
         Ok(())
     }
 
@@ -107,6 +117,28 @@ impl<T> Queue<T> {
     }
 }
 
+/// An item that nobody knows of yet.
+pub(crate) struct Pushed<'a, T>(&'a Queue<T>);
+
+impl<T> Pushed<'_, T> {
+    /// The item, if it is the only one.
+    pub(crate) fn take_if_alone(&self) -> Option<T> {
+        let mut state = self.0.lock();
+        match state.items.len() {
+            1 => state.items.pop_front(),
+            _ => None,
+        }
+    }
+}
+
+impl<T> Drop for Pushed<'_, T> {
+    fn drop(&mut self) {
+        if self.0.len() > 0 {
+            self.0.changed.notify_one();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +157,22 @@ mod tests {
         assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
         assert_eq!(queue.pop(), Some(4));
         assert_eq!((queue.pop(), queue.pop_many(2, None)), (None, None));
+    }
+
+    #[test]
+    fn what_was_pushed_quietly_is_taken_by_its_caller_alone_or_by_the_thread() {
+        let queue = Queue::new("test", 2);
+        let first = queue.push_quietly(1).unwrap();
+        assert_eq!(first.take_if_alone(), Some(1));
+        drop(first);
+        std::thread::scope(|scope| {
+            let popped = scope.spawn(|| queue.pop_many(2, None));
+            let first = queue.push_quietly(2).unwrap();
+            let second = queue.push_quietly(3).unwrap();
+            assert_eq!(first.take_if_alone(), None);
+            drop((first, second));
+            assert!(popped.join().unwrap().is_some_and(|items| items[0] == 2));
+        });
     }
 
     #[test]
