@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ken_tests::{binary, root};
+use ken_tests::{Chance, binary, number, root};
 
 /// No answer may take longer, whatever else the machine does.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,15 +45,9 @@ fn fuzz(tool: &str, seeds: &[&str]) {
         println!("{tool} is not in this checkout");
         return;
     }
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(otherwise)
-    };
     let seed = number("KEN_FUZZ_SEED", std::process::id().into());
     let end = Instant::now() + Duration::from_secs(number("KEN_FUZZ_SECONDS", 60));
-    let mut chance = Chance(seed | 1);
+    let mut chance = Chance::new(seed);
     let mut process = Process::start(tool);
     let (mut lines, mut errors) = (0u64, 0u64);
     while Instant::now() < end {
@@ -154,22 +148,6 @@ fn change(chance: &mut Chance, line: &mut Vec<u8>, seeds: &[&str]) {
         _ => {
             line.splice(at..at, chance.of(&TOKENS).bytes());
         }
-    }
-}
-
-/// xorshift64*, Vigna 2016.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit.max(1)
-    }
-
-    fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
     }
 }
 

@@ -171,7 +171,8 @@ impl Contract {
         found.map(|(row, item)| (row.as_str(), item))
     }
 
-    fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
+    /// What stands behind a reference, or the value itself.
+    pub fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
         let Some(reference) = value.get("$ref").and_then(Value::as_str) else {
             return value;
         };

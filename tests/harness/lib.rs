@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod chance;
 mod cognitive;
 mod contract;
 mod http;
@@ -11,6 +12,7 @@ mod page;
 mod sse;
 mod system;
 
+pub use chance::{Chance, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
 pub use contract::Contract;
 pub use http::{Answer, Client, Exchange};

@@ -1,0 +1,33 @@
+//! Chance that can be had again.
+
+/// xorshift64*, Vigna 2016.
+pub struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Chance {
+        Chance(seed | 1)
+    }
+
+    /// One of `0..limit`; 0 where there is none.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit.max(1)
+    }
+
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// Whether it happens, in so many of a hundred cases.
+    pub fn percent(&mut self, of_hundred: usize) -> bool {
+        self.below(100) < of_hundred
+    }
+}
+
+/// A number from the environment: how long to try, from where to begin.
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    let given = std::env::var(name).ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
