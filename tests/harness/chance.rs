@@ -5,7 +5,7 @@ pub struct Chance(u64);
 
 impl Chance {
     pub fn new(seed: u64) -> Chance {
-        Chance(seed | 1)
+        Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     /// One of `0..limit`; 0 where there is none.
