@@ -19,6 +19,8 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     items: VecDeque<T>,
     closed: bool,
+    /// Threads that wait. A wake-up is a system call, also of nobody.
+    waiting: usize,
 }
 
 impl<T> Queue<T> {
@@ -26,6 +28,7 @@ impl<T> Queue<T> {
         let state = State {
             items: VecDeque::new(),
             closed: false,
+            waiting: 0,
         };
         Queue {
             name,
@@ -54,8 +57,17 @@ impl<T> Queue<T> {
 
     fn push_within(&self, item: T, limit: usize) -> Result<(), Error> {
         self.put(item, limit)?;
-        self.changed.notify_one();
+        self.wake();
         Ok(())
+    }
+
+    fn wake(&self) {
+        let state = self.lock();
+        let wanted = state.waiting > 0 && !state.items.is_empty();
+        drop(state);
+        if wanted {
+            self.changed.notify_one();
+        }
     }
 
     fn put(&self, item: T, limit: usize) -> Result<(), Error> {
@@ -73,18 +85,23 @@ impl<T> Queue<T> {
 
     /// The next item; waits for one. `None` once closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
-        let state = self.lock();
-        let mut state = self
-            .changed
-            .wait_while(state, |state| state.items.is_empty() && !state.closed)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.items.pop_front()
+        self.wait(None).items.pop_front()
     }
 
     /// Up to `most` items, none of them after `timeout` without one. `None` once closed and empty.
     pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
+        let mut state = self.wait(timeout);
+        if state.items.is_empty() && state.closed {
+            return None;
+        }
+        let count = state.items.len().min(most);
+        Some(state.items.drain(..count).collect())
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> MutexGuard<'_, State<T>> {
         let mut state = self.lock();
         let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        state.waiting += 1;
         state = match timeout {
             None => self
                 .changed
@@ -95,11 +112,8 @@ impl<T> Queue<T> {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        if state.items.is_empty() && state.closed {
-            return None;
-        }
-        let count = state.items.len().min(most);
-        Some(state.items.drain(..count).collect())
+        state.waiting -= 1;
+        state
     }
 
     /// What is in it is still taken; nothing more goes in.
@@ -133,9 +147,7 @@ impl<T> Pushed<'_, T> {
 
 impl<T> Drop for Pushed<'_, T> {
     fn drop(&mut self) {
-        if self.0.len() > 0 {
-            self.0.changed.notify_one();
-        }
+        self.0.wake();
     }
 }
 

@@ -195,23 +195,28 @@ impl Writer {
             reply,
         };
         let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
-        // Whoever calls at the same time is heard first, to share the batch.
-        yield_now().await;
-        self.write_alone(&pushed);
+        if self.is_at_hand() {
+            // Whoever calls at the same time is heard first, to share the batch.
+            yield_now().await;
+            self.write_alone(&pushed);
+        }
         drop(pushed);
         answer
             .await
             .unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
     }
 
-    /// Does the only order that there is, unless the thread is at work or had better be.
+    /// Whether the thread is not at work and need not be.
+    fn is_at_hand(&self) -> bool {
+        let desk = self.desk.try_lock();
+        desk.is_ok_and(|desk| desk.last_took <= QUICK)
+    }
+
+    /// Does the only order that there is, unless the thread has begun to work.
     fn write_alone(&self, pushed: &Pushed<'_, Order>) {
         let Ok(mut desk) = self.desk.try_lock() else {
             return;
         };
-        if desk.last_took > QUICK {
-            return;
-        }
         if let Some(order) = pushed.take_if_alone() {
             let due = desk.due();
             desk.run_orders(vec![order]);

@@ -15,12 +15,11 @@ use ken_types::{Code, Error, id};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::halves::{ReadHalf, WriteHalf, split};
 use crate::line::{Line, LineReader};
 
 /// Streamed items that wait for a caller; then the connection waits with it.
@@ -82,7 +81,7 @@ impl Connection {
                 Err(error) => return Err(unreachable_part(&part, socket, &error)),
             }
         };
-        let (read, write) = stream.into_split();
+        let (read, write) = split(stream).map_err(|error| unreachable_part(&part, socket, &error))?;
         let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         tokio::spawn(write_lines(write, lines));
@@ -273,7 +272,7 @@ struct Incoming<'a> {
     error: Option<Error>,
 }
 
-async fn read_lines(read: OwnedReadHalf, pending: Pending, part: String) {
+async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
     let mut lines = LineReader::new(read);
     let mut reason = closed(&part);
     while let Ok(Line::Text(line)) = lines.next().await {
@@ -319,7 +318,7 @@ fn deliver_last(pending: &Pending, id: u64, last: Result<Box<RawValue>, Error>) 
     }
 }
 
-async fn write_lines(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
+async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(WIRE_OPEN_REQUESTS);
     while lines.recv_many(&mut batch, WIRE_OPEN_REQUESTS).await > 0 {
         let bytes = match batch.len() {

@@ -7,6 +7,7 @@
 mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod halves;
 mod line;
 mod request;
 mod server;

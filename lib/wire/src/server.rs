@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::limits::{WIRE_CONNECTIONS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
-use tokio::io::AsyncWriteExt;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, UCred};
+use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::halves::{ReadHalf, WriteHalf, split};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
@@ -131,7 +131,9 @@ struct Connection<S> {
 impl<S: Daemon> Connection<S> {
     async fn run(self, stream: UnixStream) {
         let peer = stream.peer_cred();
-        let (read, write) = stream.into_split();
+        let Ok((read, write)) = split(stream) else {
+            return; // out of descriptors: the caller sees an end, and comes back
+        };
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         let writer = tokio::spawn(write_lines(write, lines));
         match refuse_stranger(peer) {
@@ -143,7 +145,7 @@ impl<S: Daemon> Connection<S> {
     }
 
     /// Reads requests until the peer ends, breaks the rules or stops reading. Its open calls end with it.
-    async fn answer(&self, read: OwnedReadHalf, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
+    async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
         let calls = Calls {
             open: Arc::default(),
             count: self.server.open.clone(),
@@ -309,7 +311,7 @@ impl Calls {
 
 /// Writes what is ready in as few calls as possible. Ends when the peer is gone or has not read for a minute; the
 /// closed channel then tells the others.
-async fn write_lines(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
+async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
     while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
         let bytes = match batch.len() {

@@ -1,0 +1,48 @@
+//! The two directions of a connection, each of which waits for its own events only. The halves of tokio have one
+//! registration for both, and a Unix socket tells its writer whenever the peer has read something: every line would wake
+//! its sender once more, for nothing.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
+
+/// Dropped, it tells the peer that nothing more comes.
+#[derive(Debug)]
+pub(crate) struct WriteHalf(UnixStream);
+
+pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, WriteHalf)> {
+    let socket = stream.into_std()?;
+    // It reads any descriptor that does not block, and is registered for nothing else than that.
+    let read = ReadHalf::from_owned_fd_unchecked(socket.try_clone()?.into())?;
+    Ok((read, WriteHalf(socket)))
+}
+
+impl WriteHalf {
+    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.0.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.room().await?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the peer has read. Registered for that time only: a socket is seldom full.
+    async fn room(&self) -> io::Result<()> {
+        let socket = tokio::net::UnixStream::from_std(self.0.try_clone()?)?;
+        socket.writable().await
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        // A peer that has gone needs not to be told.
+        _ = self.0.shutdown(Shutdown::Write);
+    }
+}
