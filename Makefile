@@ -29,8 +29,8 @@ tools: toolchain
 		$(CARGO) build --profile tool --locked --target $$target $(TOOLS:%=-p %) && \
 	install -m 755 $(TOOLS:%=target/$$target/tool/%) target/release
 
-# Only what a system consists of: a first look does not wait for everything else to be compiled.
-SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway ken-cognitive ken-rep ken-esl ken-vvp ken-laws
+# All but ken-textgen, which alone takes as long to compile as everything else: a first look does not wait for it.
+SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond
 run: toolchain
 	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
 	target/release/ken up --home $(HOME_DIR)

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Client, System, scripted, tui};
+use ken_tests::{Answer, Client, System, kinds, scripted, tui};
 use serde_json::{Value, json};
 
 const X: &str = "/agents/orchestrator/x";
@@ -19,13 +19,6 @@ fn events(system: &System, instance: &str) -> Vec<Value> {
         .get(&format!("/agents/orchestrator/{instance}"))
         .expect(200);
     answer.json().as_array().unwrap().clone()
-}
-
-fn kinds(events: &[Value]) -> Vec<&str> {
-    events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect()
 }
 
 #[test]

@@ -238,6 +238,19 @@ fn kend_is_killed_and_power_is_cut_under_load() {
     }
 }
 
+/// A part that stands still without dying is replaced, and what waited for it is answered.
+#[test]
+fn a_part_that_stands_still_is_replaced() {
+    let system = Builder::default()
+        .config("[part.model]\nwatchdog_ms = 1000\n")
+        .start();
+    let session = system.session();
+    let still = system.pid("model");
+    system.signal("model", Signal::SIGSTOP);
+    system.say(&session, "Are you there?").expect(200);
+    assert_ne!(system.pid("model"), still);
+}
+
 /// kend alone is killed: every part has to go within a second, by itself.
 fn kill_kend(system: &mut System) {
     let pids: Vec<i32> = ["store", "agent", "gateway", "model"]

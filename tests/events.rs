@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use ken_tests::{System, scripted};
+use ken_tests::{System, kinds, scripted};
 use serde_json::{Value, json};
 
 /// All that is kept, by long polls that have something to say.
@@ -18,13 +18,6 @@ fn kept(system: &System) -> Vec<Value> {
         }
         offset = page.header("stream-next-offset").unwrap().to_owned();
     }
-}
-
-fn kinds(events: &[Value]) -> Vec<&str> {
-    events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, System, binary, scripted, until};
+use ken_tests::{Answer, Builder, System, binary, kinds, scripted, until};
 use ken_types::limits::{RUNS, WAITING_RUNS};
 use serde_json::{Value, json};
 
@@ -43,13 +43,6 @@ fn events(system: &System, run: &str) -> (Vec<Value>, bool) {
         }
         offset = page.header("stream-next-offset").unwrap().to_owned();
     }
-}
-
-fn kinds(events: &[Value]) -> Vec<&str> {
-    events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect()
 }
 
 /// Waits for the end and checks what holds for every run that has ended: one end, last, in a closed stream, with the

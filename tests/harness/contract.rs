@@ -1,6 +1,6 @@
 //! The contracts of the gateway and of the cognitive server, as `share/openapi` has them, and whether an answer keeps one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jsonschema::Validator;
@@ -44,6 +44,16 @@ impl Contract {
 
     pub fn document(&self) -> &Value {
         &self.document
+    }
+
+    /// What a path takes: the methods that it documents, and HEAD where it has GET.
+    pub fn methods(&self, path: &str) -> BTreeSet<String> {
+        let item = self.document["paths"][path].as_object().expect("a path");
+        let mut methods: BTreeSet<String> = item.keys().map(|key| key.to_uppercase()).collect();
+        if methods.contains("GET") {
+            methods.insert("HEAD".to_owned());
+        }
+        methods
     }
 
     /// Fails the test unless this is an answer that the contract has for this request.

@@ -7,6 +7,7 @@
 mod chance;
 mod cognitive;
 mod contract;
+mod events;
 mod http;
 mod page;
 mod sse;
@@ -15,6 +16,7 @@ mod system;
 pub use chance::{Chance, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
 pub use contract::Contract;
+pub use events::kinds;
 pub use http::{Answer, Client, Exchange};
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};

@@ -198,19 +198,19 @@ impl System {
         serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a reply")
     }
 
-    /// The process of a part, or of `kend` itself.
+    /// The process of a part, or of `kend` itself. A part that is between two lives is waited for.
     pub fn pid(&self, part: &str) -> i32 {
-        let status = self.call("kend", "parts.status", &[]);
-        if part == "kend" {
-            return pid_of(&status);
-        }
-        let parts = status.get("parts").and_then(Value::as_array).expect("parts");
-        let found = parts
-            .iter()
-            .find(|one| one.get("name").is_some_and(|name| name == part));
-        found
-            .map(pid_of)
-            .unwrap_or_else(|| panic!("no part {part} in {status}"))
+        let mut pid = None;
+        until(&format!("{part} has a process"), || {
+            let status = self.call("kend", "parts.status", &[]);
+            pid = pid_of(if part == "kend" {
+                &status
+            } else {
+                one_of(&status, part)
+            });
+            pid.is_some()
+        });
+        pid.expect("it was waited for")
     }
 
     /// SIGKILL to a part's process.
@@ -230,8 +230,8 @@ impl System {
             .and_then(Value::as_array)
             .cloned()
             .unwrap_or_default();
-        let mut pids = vec![pid_of(&status)];
-        pids.extend(parts.iter().filter(|part| part.get("pid").is_some()).map(pid_of));
+        let mut pids: Vec<i32> = pid_of(&status).into_iter().collect();
+        pids.extend(parts.iter().filter_map(pid_of));
         let mut up = self.up.take().expect("ken up");
         _ = up.kill();
         for pid in &pids {
@@ -303,12 +303,18 @@ pub fn tui(fields: &[(&str, Value)]) -> Value {
     body
 }
 
-fn pid_of(value: &Value) -> i32 {
-    let pid = value
-        .get("pid")
-        .and_then(Value::as_i64)
-        .unwrap_or_else(|| panic!("no pid in {value}"));
-    i32::try_from(pid).expect("a pid")
+/// A part in what `parts.status` says.
+fn one_of<'a>(status: &'a Value, part: &str) -> &'a Value {
+    let parts = status.get("parts").and_then(Value::as_array).expect("parts");
+    parts
+        .iter()
+        .find(|one| one.get("name").is_some_and(|name| name == part))
+        .unwrap_or_else(|| panic!("no part {part} in {status}"))
+}
+
+fn pid_of(value: &Value) -> Option<i32> {
+    let pid = value.get("pid").and_then(Value::as_i64)?;
+    Some(i32::try_from(pid).expect("a pid"))
 }
 
 fn signal(pid: i32, what: Signal) {

@@ -9,6 +9,7 @@ use ken_types::id::SubmissionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::model::ModelInfo;
 use ken_types::ops::store::{Standing, SubmissionsWait, WaitSubmission};
+use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use tokio::time::{Instant, sleep};
 
@@ -118,46 +119,4 @@ pub(crate) fn stream_url(gateway: &Gateway, request: &Request, instance: &str) -
         gateway.base_url(request),
         encode_segment(instance)
     )
-}
-
-/// Percent-encodes what cannot stand in a path segment (RFC 3986: `pchar`).
-pub(crate) fn encode_segment(text: &str) -> String {
-    let mut segment = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'.'
-            | b'_'
-            | b'~'
-            | b':'
-            | b'@'
-            | b'!'
-            | b'$'
-            | b'&'
-            | b'\''
-            | b'('
-            | b')'
-            | b'*'
-            | b'+'
-            | b','
-            | b';'
-            | b'=' => segment.push(char::from(byte)),
-            other => segment.push_str(&format!("%{other:02X}")),
-        }
-    }
-    segment
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn segments_are_encoded() {
-        assert_eq!(encode_segment("schedule:01K2:01K3"), "schedule:01K2:01K3");
-        assert_eq!(encode_segment("a/b c%ü?"), "a%2Fb%20c%25%C3%BC%3F");
-    }
 }

@@ -8,6 +8,7 @@ use ken_types::id::{Mint, RunId, SubmissionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::cognitive::{CheckWorkflow, WorkflowsCheck, WorkflowsList};
 use ken_types::ops::runs::{AdmitRun, ByRun, RunRecord, RunStatus, RunsAdmit, RunsGet};
+use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::agents::waits;
 use crate::body;
 use crate::gateway::{CALL, Gateway, silence_is_absence};
 use crate::once::{Answer, once};
-use crate::turn::{Waited, encode_segment, failure, wait};
+use crate::turn::{Waited, failure, wait};
 
 /// A workflow of the research worker, which is not there yet.
 const RESEARCH: &str = "research";

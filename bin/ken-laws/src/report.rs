@@ -2,9 +2,8 @@
 
 use std::cell::Cell;
 use std::fmt::{self, Write};
-use std::io;
 
-use ken_tool::{Answer, Verdict};
+use ken_tool::{Answer, Output, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -111,13 +110,12 @@ impl Answer for Report<'_> {
         Ok(())
     }
 
-    fn line(&self, to: &mut impl io::Write) -> io::Result<()> {
+    fn line(&self, to: &mut Output) {
         let mut line = self.room.take();
         line.clear();
         self.compact(&mut line);
-        let written = to.write_all(&line);
+        to.bytes(&line);
         self.room.set(line);
-        written
     }
 }
 

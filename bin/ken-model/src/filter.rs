@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::fmt;
 
 use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
-use ken_types::event::{Block, ModelName, StopReason, Usage};
-use ken_types::ops::call;
+use ken_types::event::Usage;
+use ken_types::ops::call::{self, Answered, Failed};
 use ken_types::ops::model::Generate;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
@@ -39,7 +39,7 @@ impl Filter for Ask {
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let engine = self.engine()?;
         let answer = engine.answer(&call::read(input, MAX_DEPTH)?)?;
-        Ok(reply.send(&answer))
+        Ok(reply.send(&Said(answer)))
     }
 }
 
@@ -82,7 +82,7 @@ impl Engine {
                 }),
             }
         }
-        Err(all_failed(failed))
+        Err(Failed::all(failed))
     }
 }
 
@@ -100,53 +100,23 @@ async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Er
     })
 }
 
-/// The last failure, with all of them in its words where there were several.
-fn all_failed(failed: Vec<Failed>) -> Error {
-    let words: Vec<String> = failed
-        .iter()
-        .map(|failed| format!("{}: {}", failed.model, failed.error.message))
-        .collect();
-    match failed.into_iter().last() {
-        Some(Failed { error, .. }) => Error {
-            message: words.join("; "),
-            ..error
-        },
-        None => Error::unavailable("no model is configured"),
-    }
-}
+/// What is written of it.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Said(Answered);
 
-/// What a model said, in the names of `200` answers of the gateway.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answered {
-    text: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Block>,
-    usage: Usage,
-    model: ModelName,
-    stop_reason: StopReason,
-    /// Who was asked before, and why there is no answer from there.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    failed: Vec<Failed>,
-}
-
-#[derive(Debug, Serialize)]
-struct Failed {
-    model: String,
-    error: Error,
-}
-
-impl Answer for Answered {
+impl Answer for Said {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        writeln!(to, "{}", self.text)?;
+        let Said(said) = self;
+        writeln!(to, "{}", said.text)?;
         if verbose {
-            let Usage { input, output, .. } = self.usage;
+            let Usage { input, output, .. } = said.usage;
             writeln!(
                 to,
                 "-- {}/{}, {input} tokens in, {output} out",
-                self.model.provider, self.model.id
+                said.model.provider, said.model.id
             )?;
-            for Failed { model, error } in &self.failed {
+            for Failed { model, error } in &said.failed {
                 writeln!(to, "-- {model} failed: {error}")?;
             }
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ken_logic::{Literal, Theory};
 use ken_tool::{Error, Reply, Sent};
+use ken_types::json::kind_of;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +13,7 @@ use crate::answer::{Found, Issue, Step};
 use crate::document::{Document, Kind};
 use crate::moment::Moment;
 use crate::numbers::{counted, rounded, wilson};
-use crate::rules::{kind_of, text};
+use crate::rules::text;
 
 /// A rule alone is worth this much; what the times say can double it.
 const RULE_ALONE: f64 = 0.5;

@@ -117,10 +117,7 @@ impl Chain<'_, '_> {
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
-                to.push_str(": else ");
-                to.push_str(&self.wording(refuting.negation()));
-                to.push_str(" would hold, but ");
-                to.push_str(&self.wording(refuting));
+                self.refute(refuting, to);
                 (", given ", rest)
             }
             (Inference::Axiom, _) => (": an axiom", premises),
@@ -137,11 +134,18 @@ impl Chain<'_, '_> {
         push_number(step.rule, to);
         to.push(')');
     }
+
+    fn refute(&self, refuting: Literal, to: &mut String) {
+        to.push_str(": else ");
+        to.push_str(&self.wording(refuting.negation()));
+        to.push_str(" would hold, but ");
+        to.push_str(&self.wording(refuting));
+    }
 }
 
 /// Decimal digits without the machinery of formatting, which is half the time of a long chain.
 fn push_number(mut number: u32, to: &mut String) {
-    let mut digits = [0u8; 10];
+    let mut digits = [b'0'; 10];
     let mut start = digits.len();
     for digit in digits.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
@@ -151,7 +155,8 @@ fn push_number(mut number: u32, to: &mut String) {
             break;
         }
     }
-    to.extend(digits.iter().skip(start).map(|&digit| digit as char));
+    let digits = digits.get(start..).and_then(|digits| str::from_utf8(digits).ok());
+    to.push_str(digits.unwrap_or_default());
 }
 
 #[derive(Serialize)]
@@ -159,7 +164,7 @@ struct StepInWords<'c> {
     #[serde(rename = "type")]
     kind: &'static str,
     rule: u32,
-    premises: Wordings<'c>,
+    premises: Premises<'c>,
     conclusion: Cow<'c, str>,
     confidence: Option<&'c RawValue>,
     explanation: &'c str,
@@ -174,7 +179,7 @@ impl Serialize for Chain<'_, '_> {
             list.serialize_element(&StepInWords {
                 kind: name(step.inference),
                 rule: step.rule,
-                premises: Wordings(self.theory, self.closure.premises(step)),
+                premises: Premises(self.theory, self.closure.premises(step)),
                 conclusion: self.wording(step.conclusion),
                 confidence: self.confidence_text(step),
                 explanation: &explanation,
@@ -202,9 +207,9 @@ fn name(inference: Inference) -> &'static str {
     }
 }
 
-struct Wordings<'c>(&'c Theory<'c>, &'c [Literal]);
+struct Premises<'c>(&'c Theory<'c>, &'c [Literal]);
 
-impl Serialize for Wordings<'_> {
+impl Serialize for Premises<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.1.iter().map(|&literal| self.0.wording(literal)))
     }

@@ -1,15 +1,13 @@
 use std::borrow::Cow;
-use std::fmt;
 
 use clap::ValueEnum;
 use ken_logic::{Literal, Theory};
 use ken_tool::{Error, MAX_DEPTH};
-use ken_types::json;
-use serde::de::{self, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use ken_types::json::{self, kind_of};
 use serde_json::{Map, Value};
 
-use crate::rules::{Rules, Text, Texts, kind_of, list, text};
+use crate::rules::{Rules, list, text};
+use crate::scan::Scan;
 
 /// What is to be reasoned about.
 pub(crate) struct Document<'a> {
@@ -51,7 +49,7 @@ impl Kind {
         }
     }
 
-    fn of(name: &str) -> Option<Kind> {
+    pub(crate) fn of(name: &str) -> Option<Kind> {
         Kind::value_variants()
             .iter()
             .copied()
@@ -80,9 +78,9 @@ impl<'a> Document<'a> {
     /// way of a tree, which knows duplicate keys, depth and the place of an error. Fields that mean nothing here are left
     /// to whoever else reads the document.
     pub(crate) fn read(input: &'a str) -> Result<Document<'a>, Error> {
-        match serde_json::from_str(input) {
-            Ok(document) if !input.contains("\\u0000") => Ok(document),
-            _ => Document::of(json::parse(input.as_bytes(), MAX_DEPTH)?),
+        match Scan::document(input) {
+            Some(document) => Ok(document),
+            None => Document::of(json::parse(input.as_bytes(), MAX_DEPTH)?),
         }
     }
 
@@ -199,48 +197,4 @@ fn decay(options: &Value) -> Result<f64, Error> {
     };
     let number = decay.as_f64().filter(|&decay| decay > 0.0 && decay <= 1.0);
     number.ok_or_else(|| Error::invalid("/options/decay", "must be a number above 0, at most 1"))
-}
-
-impl<'de> Deserialize<'de> for Document<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document<'de>, D::Error> {
-        deserializer.deserialize_map(FactsAndRules)
-    }
-}
-
-/// Reads a document of facts and rules, and refuses any other without a word.
-struct FactsAndRules;
-
-impl<'de> Visitor<'de> for FactsAndRules {
-    type Value = Document<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a document of facts and rules")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Document<'de>, A::Error> {
-        let mut document = Document::default();
-        let (mut has_facts, mut has_rules, mut has_kind) = (false, false, false);
-        while let Some(key) = fields.next_key::<Text<'de>>()? {
-            let seen = match key.0.as_ref() {
-                "facts" => {
-                    fields.next_value_seed(Texts(&mut document.facts))?;
-                    std::mem::replace(&mut has_facts, true)
-                }
-                "rules" => {
-                    document.rules = fields.next_value()?;
-                    std::mem::replace(&mut has_rules, true)
-                }
-                "reasoning_type" => {
-                    let name = fields.next_value::<Text<'de>>()?;
-                    document.kind = Kind::of(&name.0).ok_or_else(|| de::Error::custom("unknown type"))?;
-                    std::mem::replace(&mut has_kind, true)
-                }
-                _ => true,
-            };
-            if seen {
-                return Err(de::Error::custom("not facts and rules alone"));
-            }
-        }
-        Ok(document)
-    }
 }

@@ -11,8 +11,10 @@ mod inductive;
 mod moment;
 mod numbers;
 mod rules;
+mod scan;
 mod structure;
 mod trend;
+mod wordings;
 
 use std::process::ExitCode;
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ken_tool::Error;
+use ken_types::json::kind_of;
 use serde_json::{Map, Value};
 
-use crate::rules::{kind_of, list, text};
+use crate::rules::{list, text};
 
 pub(crate) struct Case {
     pub(crate) name: String,

@@ -60,7 +60,7 @@ impl Issue {
 
 impl Answer {
     pub(crate) fn of(
-        base: &RuleBase,
+        base: &RuleBase<'_>,
         mut issues: Vec<Issue>,
         conflicts: Vec<Conflict>,
         idle: usize,

@@ -1,18 +1,17 @@
 //! The proofs of a result of ken-rep: each step must rest on what is given or was concluded before it.
 
-use std::collections::BTreeSet;
-
-use ken_logic::normalise;
+use ken_logic::{Interner, normalise};
 use serde_json::Value;
 
 use crate::answer::Issue;
 use crate::rulebase::RuleBase;
 
-pub(crate) fn check(base: &RuleBase, value: &Value) -> Vec<Issue> {
+pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Vec<Issue> {
     let Some(steps) = value.get("reasoning_chain").and_then(Value::as_array) else {
         return Vec::new();
     };
-    let mut held: BTreeSet<(String, bool)> = base.facts.iter().map(|fact| key(&fact.text)).collect();
+    let mut held = Held::default();
+    base.facts.iter().for_each(|fact| held.add(fact.text));
     let mut issues = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         let premises = step
@@ -20,7 +19,7 @@ pub(crate) fn check(base: &RuleBase, value: &Value) -> Vec<Issue> {
             .and_then(Value::as_array)
             .map_or(&[][..], Vec::as_slice);
         for (place, premise) in premises.iter().enumerate() {
-            let is_held = premise.as_str().is_some_and(|text| held.contains(&key(text)));
+            let is_held = premise.as_str().is_some_and(|text| held.has(text));
             if !is_held {
                 let at = format!("/reasoning_chain/{number}/premises/{place}");
                 issues.push(Issue::error(
@@ -30,14 +29,16 @@ pub(crate) fn check(base: &RuleBase, value: &Value) -> Vec<Issue> {
                 ));
             }
         }
-        held.extend(step.get("conclusion").and_then(Value::as_str).map(key));
+        if let Some(conclusion) = step.get("conclusion").and_then(Value::as_str) {
+            held.add(conclusion);
+        }
     }
     let conclusions = value
         .get("conclusions")
         .and_then(Value::as_array)
         .map_or(&[][..], Vec::as_slice);
     for (number, conclusion) in conclusions.iter().enumerate() {
-        if !conclusion.as_str().is_some_and(|text| held.contains(&key(text))) {
+        if !conclusion.as_str().is_some_and(|text| held.has(text)) {
             let at = format!("/conclusions/{number}");
             issues.push(Issue::error(
                 "unproved",
@@ -49,7 +50,29 @@ pub(crate) fn check(base: &RuleBase, value: &Value) -> Vec<Issue> {
     issues
 }
 
-fn key(text: &str) -> (String, bool) {
-    let statement = normalise(text);
-    (statement.atom.into_owned(), statement.negated)
+/// The statements that are given or proved: by number, whether they hold and whether they are denied.
+#[derive(Default)]
+struct Held {
+    statements: Interner,
+    sides: Vec<[bool; 2]>,
+}
+
+impl Held {
+    fn add(&mut self, text: &str) {
+        let statement = normalise(text);
+        let (number, is_new) = self.statements.intern(&statement.atom);
+        if is_new {
+            self.sides.push([false; 2]);
+        }
+        if let Some(sides) = self.sides.get_mut(number as usize) {
+            sides[usize::from(statement.negated)] = true;
+        }
+    }
+
+    fn has(&self, text: &str) -> bool {
+        let statement = normalise(text);
+        let number = self.statements.get(&statement.atom);
+        let sides = number.and_then(|number| self.sides.get(number as usize));
+        sides.is_some_and(|sides| sides[usize::from(statement.negated)])
+    }
 }

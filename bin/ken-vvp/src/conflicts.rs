@@ -1,6 +1,6 @@
 //! What the rules derive together: conflicts, rules that cannot apply, goals that cannot be reached.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Write};
 
 use ken_logic::{Closure, Inference, Literal, Theory};
@@ -8,7 +8,7 @@ use ken_tool::Error;
 use serde::Serialize;
 
 use crate::answer::{Issue, Severity};
-use crate::rulebase::{Rule, RuleBase, opposite, variable};
+use crate::rulebase::{Claim, Rule, RuleBase, variable};
 
 /// The most rules whose premises are supposed in turn, and rules looked at in doing so.
 const MOST_SUPPOSED: usize = 1_000;
@@ -44,13 +44,13 @@ pub(crate) struct Found {
     pub(crate) idle: usize,
 }
 
-pub(crate) fn find(base: &RuleBase) -> Result<Found, Error> {
+pub(crate) fn find(base: &RuleBase<'_>) -> Result<Found, Error> {
     let mut found = Found::default();
     let mut seen = HashSet::new();
     let mut theory = base.theory();
     let mut given = Vec::new();
     for fact in &base.facts {
-        given.extend(theory.statement(&fact.text));
+        given.extend(theory.statement(fact.text));
     }
     let closure = derive(&mut theory, &given)?;
     found.add(base, &theory, &closure, &[], Severity::Error, &mut seen);
@@ -73,7 +73,7 @@ impl Found {
     /// The contradictions of a closure that do not merely follow from others, each pair of statements once.
     fn add(
         &mut self,
-        base: &RuleBase,
+        base: &RuleBase<'_>,
         theory: &Theory<'_>,
         closure: &Closure,
         assuming: &[String],
@@ -116,7 +116,7 @@ impl Found {
 
     fn idle_rules(
         &mut self,
-        base: &RuleBase,
+        base: &RuleBase<'_>,
         theory: &mut Theory<'_>,
         closure: &Closure,
     ) -> Result<(), Error> {
@@ -124,9 +124,14 @@ impl Found {
         let instances = theory
             .instances(&held)
             .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
-        let applied: HashSet<u32> = instances.steps.iter().map(|step| step.rule).collect();
-        for (id, rule) in base.rules.iter().enumerate() {
-            if !rule.premises.is_empty() && !applied.contains(&(id as u32)) {
+        let mut applies = vec![false; base.rules.len()];
+        for step in &instances.steps {
+            if let Some(applies) = applies.get_mut(step.rule as usize) {
+                *applies = true;
+            }
+        }
+        for (rule, applies) in base.rules.iter().zip(applies) {
+            if !rule.premises.is_empty() && !applies {
                 self.idle += 1;
                 let message = format!(
                     "rule {} never applies: not all its premises follow from the facts",
@@ -140,14 +145,16 @@ impl Found {
     }
 
     /// Goals that do not follow; without facts, goals that no rule can conclude.
-    fn goals<'b>(&mut self, base: &'b RuleBase, theory: &mut Theory<'b>, closure: &Closure) {
-        let heads: HashSet<&str> = base.rules.iter().map(|rule| rule.head.as_str()).collect();
+    fn goals<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) {
+        let concluded = base.concluded();
+        let is_concluded =
+            |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
         let has_variables = base.rules.iter().any(|rule| rule.has_variables);
         for goal in &base.goals {
             let reached = match base.facts.is_empty() {
-                true => has_variables || heads.contains(canonical_text(&goal.text).as_str()),
+                true => has_variables || is_concluded(goal.text),
                 false => theory
-                    .statement(&goal.text)
+                    .statement(goal.text)
                     .is_ok_and(|literal| closure.holds(literal)),
             };
             if !reached {
@@ -163,14 +170,23 @@ impl Found {
 
     /// Supposes the premises of each rule that concludes what another denies: whatever contradicts itself then does so
     /// whenever the rule applies. An error where no facts are given, since then all inputs are possible.
-    fn suppose(&mut self, base: &RuleBase, seen: &mut HashSet<String>) -> Result<(), Error> {
+    fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
         let severity = if base.facts.is_empty() {
             Severity::Error
         } else {
             Severity::Warning
         };
-        let premises = disputed(base).map(|rule| rule.body.iter().map(|premise| example(premise)).collect());
+        let examples = |rule: &Rule<'_>| {
+            rule.body
+                .iter()
+                .map(|&premise| example(&base.text(premise)))
+                .collect()
+        };
+        let premises = disputed(base).map(examples);
         let sets: BTreeSet<Vec<String>> = premises.filter(|set: &Vec<String>| !set.is_empty()).collect();
+        if sets.is_empty() {
+            return Ok(());
+        }
         let most = MOST_SUPPOSED.min(MOST_WORK / base.rules.len().max(1)).max(1);
         let mut theory = base.theory();
         for assuming in sets.iter().take(most) {
@@ -193,24 +209,18 @@ impl Found {
 
     /// Rules that conclude the opposite from premises that have nothing to do with each other: nothing is wrong until both
     /// apply.
-    fn possible(&mut self, base: &RuleBase, seen: &HashSet<String>) {
-        let mut first: HashMap<&str, &Rule> = HashMap::new();
-        for rule in base.rules.iter().filter(|rule| !rule.body.is_empty()) {
-            first.entry(rule.head.as_str()).or_insert(rule);
+    fn possible(&mut self, base: &RuleBase<'_>, seen: &HashSet<String>) {
+        if !base.rules.iter().any(|rule| rule.head.is_denial()) {
+            return;
         }
-        for rule in base
-            .rules
-            .iter()
-            .filter(|rule| rule.head.starts_with("not ") && !rule.has_variables)
-        {
-            let affirmed = opposite(&rule.head);
-            let Some(other) = first.get(affirmed.as_str()).filter(|_| !seen.contains(&affirmed)) else {
+        let first = first_concluding(base);
+        let first = |claim: Claim| first.get(claim.index()).copied().flatten();
+        for rule in base.rules.iter().filter(|rule| !rule.has_variables) {
+            let (Some(known), Some(other)) = (first(rule.head), first(rule.head.opposite())) else {
                 continue;
             };
-            if first
-                .get(rule.head.as_str())
-                .is_some_and(|known| known.number == rule.number)
-            {
+            let is_first = known.number == rule.number;
+            if rule.head.is_denial() && is_first && !seen.contains(&base.text(rule.head.opposite())) {
                 let message = format!(
                     "rules {} and {} conclude the opposite, should both apply",
                     other.number, rule.number
@@ -222,15 +232,28 @@ impl Found {
     }
 }
 
+/// By claim: the first rule with premises that concludes it.
+fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>> {
+    let mut first = vec![None; base.claims()];
+    for rule in base.rules.iter().filter(|rule| !rule.body.is_empty()) {
+        if let Some(place @ None) = first.get_mut(rule.head.index()) {
+            *place = Some(rule);
+        }
+    }
+    first
+}
+
 /// Rules whose conclusion another rule or one of their own premises denies; all rules once some have variables, where this
 /// cannot be seen from the words.
-fn disputed(base: &RuleBase) -> impl Iterator<Item = &Rule> {
-    let heads: HashSet<&str> = base.rules.iter().map(|rule| rule.head.as_str()).collect();
+fn disputed<'b, 'v>(base: &'b RuleBase<'v>) -> impl Iterator<Item = &'b Rule<'v>> {
+    let concluded = base.concluded();
     let has_variables = base.rules.iter().any(|rule| rule.has_variables);
-    let has_denials = base.rules.iter().any(|rule| rule.head.starts_with("not "));
+    let has_denials = base.rules.iter().any(|rule| rule.head.is_denial());
     base.rules.iter().filter(move |rule| {
-        let denied = opposite(&rule.head);
-        heads.contains(denied.as_str()) || rule.body.contains(&denied) || (has_variables && has_denials)
+        let denied = rule.head.opposite();
+        concluded.get(denied.index()) == Some(&true)
+            || rule.body.contains(&denied)
+            || (has_variables && has_denials)
     })
 }
 
@@ -257,18 +280,8 @@ fn atom_of(theory: &Theory<'_>, literal: Literal) -> String {
     ken_logic::normalise(&theory.wording(literal)).atom.into_owned()
 }
 
-/// A statement without variables as [`Rule::head`] has it.
-fn canonical_text(wording: &str) -> String {
-    let statement = ken_logic::normalise(wording);
-    if statement.negated {
-        format!("not {}", statement.atom)
-    } else {
-        statement.atom.into_owned()
-    }
-}
-
 /// The rule that derives the second side, or the fact that is it.
-fn place(base: &RuleBase, closure: &Closure, sides: [Literal; 2]) -> String {
+fn place(base: &RuleBase<'_>, closure: &Closure, sides: [Literal; 2]) -> String {
     let rule = sides
         .iter()
         .rev()
@@ -278,7 +291,7 @@ fn place(base: &RuleBase, closure: &Closure, sides: [Literal; 2]) -> String {
     rule.map_or_else(|| "/facts".to_owned(), Rule::at)
 }
 
-fn proof(base: &RuleBase, theory: &Theory<'_>, closure: &Closure, literal: Literal) -> Vec<Step> {
+fn proof(base: &RuleBase<'_>, theory: &Theory<'_>, closure: &Closure, literal: Literal) -> Vec<Step> {
     let numbers = closure.proof(literal, LONGEST_PROOF).unwrap_or_default();
     let steps = numbers.iter().filter_map(|&number| closure.steps.get(number));
     let worded = |literal: Literal| theory.wording(literal).into_owned();

@@ -3,22 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::answer::Issue;
-use crate::rulebase::RuleBase;
+use crate::rulebase::{Claim, RuleBase};
 
-/// What a rule leads from one statement to another, for rules without variables: recursion over variables is how
-/// transitive relations are said.
-struct Graph<'b> {
-    statements: Vec<&'b str>,
-    /// By statement: what is concluded from it, and by which rule.
-    edges: Vec<Vec<(usize, usize)>>,
-}
-
-pub(crate) fn find(base: &RuleBase) -> Vec<Issue> {
+pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     let graph = Graph::of(base);
     let components = graph.components();
     let mut issues: Vec<Issue> = components
         .iter()
-        .filter_map(|component| graph.issue(component))
+        .filter_map(|component| graph.issue(base, component))
         .collect();
     issues.sort_by_key(|issue| {
         issue
@@ -30,39 +22,70 @@ pub(crate) fn find(base: &RuleBase) -> Vec<Issue> {
     issues
 }
 
-impl<'b> Graph<'b> {
-    fn of(base: &'b RuleBase) -> Graph<'b> {
-        let mut numbers: HashMap<&str, usize> = HashMap::new();
-        let mut graph = Graph {
-            statements: Vec::new(),
-            edges: Vec::new(),
+/// What a rule leads from one statement to another, for rules without variables: recursion over variables is how
+/// transitive relations are said.
+struct Graph {
+    /// In the order in which rules name them.
+    statements: Vec<Claim>,
+    /// By statement: what is concluded from it, and by which rule; one list behind the other.
+    edges: Vec<(usize, usize)>,
+    /// By statement: where its edges begin; at last, where all end.
+    starts: Vec<usize>,
+}
+
+/// Gives numbers to claims in the order of their first use.
+struct Numbers {
+    by_claim: Vec<usize>,
+    claims: Vec<Claim>,
+}
+
+impl Numbers {
+    fn of(&mut self, claim: Claim) -> usize {
+        let next = self.claims.len();
+        match self.by_claim.get_mut(claim.index()) {
+            Some(number @ &mut usize::MAX) => {
+                *number = next;
+                self.claims.push(claim);
+                next
+            }
+            known => known.map_or(next, |number| *number),
+        }
+    }
+}
+
+impl Graph {
+    fn of(base: &RuleBase<'_>) -> Graph {
+        let mut numbers = Numbers {
+            by_claim: vec![usize::MAX; base.claims()],
+            claims: Vec::new(),
         };
+        let mut steps = Vec::with_capacity(base.rules.len()); // from, to, rule
         for rule in base.rules.iter().filter(|rule| !rule.has_variables) {
-            let body: Vec<usize> = rule
-                .body
-                .iter()
-                .map(|premise| graph.number(premise, &mut numbers))
-                .collect();
-            let head = graph.number(&rule.head, &mut numbers);
-            for from in body {
-                if let Some(edges) = graph.edges.get_mut(from).filter(|_| from != head) {
-                    edges.push((head, rule.number));
-                }
+            let from = steps.len();
+            for &premise in &rule.body {
+                steps.push((numbers.of(premise), 0, rule.number));
+            }
+            let head = numbers.of(rule.head);
+            for step in steps.iter_mut().skip(from) {
+                step.1 = head;
             }
         }
-        graph
-    }
-
-    fn number(&mut self, statement: &'b str, numbers: &mut HashMap<&'b str, usize>) -> usize {
-        *numbers.entry(statement).or_insert_with(|| {
-            self.statements.push(statement);
-            self.edges.push(Vec::new());
-            self.statements.len() - 1
-        })
+        steps.retain(|(from, to, _)| from != to);
+        steps.sort_by_key(|step| step.0); // stable: the rules of a statement stay in order
+        let statements = numbers.claims;
+        let begins = |number: usize| steps.partition_point(|step| step.0 < number);
+        Graph {
+            starts: (0..=statements.len()).map(begins).collect(),
+            edges: steps.iter().map(|&(_, to, rule)| (to, rule)).collect(),
+            statements,
+        }
     }
 
     fn edges(&self, from: usize) -> &[(usize, usize)] {
-        self.edges.get(from).map_or(&[], Vec::as_slice)
+        match self.starts.get(from..from + 2) {
+            Some(&[start, end]) => self.edges.get(start..end).unwrap_or_default(),
+            _ => &[],
+        }
     }
 
     /// Strongly connected components of two statements or more (Tarjan 1972), with a stack of its own: a chain of rules
@@ -85,7 +108,7 @@ impl<'b> Graph<'b> {
     }
 
     /// A shortest cycle through the component's first statement.
-    fn issue(&self, component: &[usize]) -> Option<Issue> {
+    fn issue(&self, base: &RuleBase<'_>, component: &[usize]) -> Option<Issue> {
         let start = component.iter().copied().min()?;
         let mut came: HashMap<usize, (usize, usize)> = HashMap::new();
         let mut open = VecDeque::from([start]);
@@ -116,7 +139,7 @@ impl<'b> Graph<'b> {
         let path: Vec<String> = path
             .iter()
             .filter_map(|&number| self.statements.get(number))
-            .map(|&text| text.to_owned())
+            .map(|&claim| base.text(claim))
             .collect();
         let numbers: Vec<String> = rules.iter().map(usize::to_string).collect();
         let message = format!("{} (rules {})", path.join(" -> "), numbers.join(", "));
@@ -138,7 +161,7 @@ struct Search {
 }
 
 impl Search {
-    fn from(&mut self, graph: &Graph<'_>, start: usize) {
+    fn from(&mut self, graph: &Graph, start: usize) {
         let mut path: Vec<(usize, usize)> = vec![(start, 0)]; // a statement, and its next edge
         self.enter(start);
         while let Some(&mut (at, ref mut edge)) = path.last_mut() {

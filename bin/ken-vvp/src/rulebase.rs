@@ -1,41 +1,67 @@
 use std::collections::BTreeMap;
 
-use ken_logic::{Statement, Theory, normalise};
+use ken_logic::{Interner, Statement, Theory, check_rule, check_statement, normalise};
 use ken_tool::Error;
+use ken_types::json::kind_of;
 use serde_json::Value;
 
 use crate::answer::Issue;
 
 /// The well-formed rules of a document, and what else it says.
-pub(crate) struct RuleBase {
+pub(crate) struct RuleBase<'v> {
     /// How many rules the document has, malformed ones included.
     pub(crate) total: usize,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) facts: Vec<Fact>,
-    pub(crate) goals: Vec<Fact>,
+    pub(crate) rules: Vec<Rule<'v>>,
+    pub(crate) facts: Vec<Fact<'v>>,
+    pub(crate) goals: Vec<Fact<'v>>,
+    atoms: Interner,
 }
 
-pub(crate) struct Rule {
+pub(crate) struct Rule<'v> {
     /// The rule's place in the document.
     pub(crate) number: usize,
-    pub(crate) premises: Vec<String>,
-    pub(crate) conclusion: String,
-    /// Normal forms, with the variables named by the order in which the rule has them.
-    pub(crate) body: Vec<String>,
-    pub(crate) head: String,
+    pub(crate) premises: Vec<&'v str>,
+    pub(crate) conclusion: &'v str,
+    /// The premises as claims, in their order.
+    pub(crate) body: Vec<Claim>,
+    pub(crate) head: Claim,
     pub(crate) has_variables: bool,
 }
 
-/// A fact or a goal, and its place in the document.
-pub(crate) struct Fact {
-    pub(crate) number: usize,
-    pub(crate) text: String,
+/// A statement in normal form or its negation, as a number of its [`RuleBase`]. Variables are named by the order in which
+/// their rule has them, so that rules which differ in those names make the same claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Claim(u32);
+
+impl Claim {
+    fn new(atom: u32, is_denial: bool) -> Claim {
+        Claim(atom << 1 | u32::from(is_denial))
+    }
+
+    pub(crate) fn opposite(self) -> Claim {
+        Claim(self.0 ^ 1)
+    }
+
+    /// Whether it says that its statement does not hold.
+    pub(crate) fn is_denial(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
-impl RuleBase {
+/// A fact or a goal, and its place in the document.
+pub(crate) struct Fact<'v> {
+    pub(crate) number: usize,
+    pub(crate) text: &'v str,
+}
+
+impl<'v> RuleBase<'v> {
     /// Reads a document. What is wrong with single rules, facts and goals is an issue each, and they are left out; only a
     /// document without a list of rules is an error.
-    pub(crate) fn of(value: &Value) -> Result<(RuleBase, Vec<Issue>), Error> {
+    pub(crate) fn of(value: &'v Value) -> Result<(RuleBase<'v>, Vec<Issue>), Error> {
         let Value::Object(fields) = value else {
             return Err(Error::invalid(
                 "",
@@ -55,13 +81,14 @@ impl RuleBase {
         let mut issues = Vec::new();
         let mut base = RuleBase {
             total: rules.len(),
-            rules: Vec::new(),
+            rules: Vec::with_capacity(rules.len()),
             facts: Vec::new(),
             goals: Vec::new(),
+            atoms: Interner::with_capacity(rules.len()),
         };
         for (number, value) in rules.iter().enumerate() {
             let before = issues.len();
-            let rule = Rule::of(value, number, &mut issues);
+            let rule = Rule::of(value, number, &mut base.atoms, &mut issues);
             base.rules.extend(rule.filter(|_| issues.len() == before));
         }
         // A result of ken-rep may well be without rules: induction needs none.
@@ -77,64 +104,107 @@ impl RuleBase {
     pub(crate) fn theory(&self) -> Theory<'_> {
         let mut theory = Theory::with_capacity(self.rules.len());
         for rule in &self.rules {
-            // Each was added to a theory of its own when it was read.
-            let _ = theory.add_rule(rule.premises.iter().map(String::as_str), &rule.conclusion);
+            // Each was checked when it was read.
+            let _ = theory.add_rule(rule.premises.iter().copied(), rule.conclusion);
         }
         theory
     }
+
+    /// More than the index of any claim.
+    pub(crate) fn claims(&self) -> usize {
+        self.atoms.len() * 2
+    }
+
+    /// The claim that a statement without variables is, if any rule makes it or its opposite.
+    pub(crate) fn claim(&self, wording: &str) -> Option<Claim> {
+        let Statement { atom, negated } = normalise(wording);
+        let atom = self.atoms.get(&atom)?;
+        Some(Claim::new(atom, negated))
+    }
+
+    /// A claim in words.
+    pub(crate) fn text(&self, claim: Claim) -> String {
+        let atom = self.atoms.text(claim.0 >> 1);
+        match claim.is_denial() {
+            true => format!("not {atom}"),
+            false => atom.to_owned(),
+        }
+    }
+
+    /// By claim: whether a rule concludes it.
+    pub(crate) fn concluded(&self) -> Vec<bool> {
+        let mut concluded = vec![false; self.claims()];
+        for rule in &self.rules {
+            if let Some(is_concluded) = concluded.get_mut(rule.head.index()) {
+                *is_concluded = true;
+            }
+        }
+        concluded
+    }
 }
 
-impl Rule {
-    fn of(value: &Value, number: usize, issues: &mut Vec<Issue>) -> Option<Rule> {
-        let at = format!("/rules/{number}");
-        let mut malformed = |at: String, message: String| issues.push(Issue::error("malformed", at, message));
+impl<'v> Rule<'v> {
+    fn of(
+        value: &'v Value,
+        number: usize,
+        atoms: &mut Interner,
+        issues: &mut Vec<Issue>,
+    ) -> Option<Rule<'v>> {
+        let mut malformed = |below: &str, message: String| {
+            issues.push(Issue::error(
+                "malformed",
+                format!("/rules/{number}{below}"),
+                message,
+            ));
+        };
         let Some([premises, conclusion]) = value.as_array().map(Vec::as_slice) else {
-            malformed(at, "a rule is a pair: [[premise, ...], conclusion]".to_owned());
+            malformed("", "a rule is a pair: [[premise, ...], conclusion]".to_owned());
             return None;
         };
         let Some(items) = premises.as_array() else {
             malformed(
-                format!("{at}/0"),
+                "/0",
                 format!("premises must be a list, not {}", kind_of(premises)),
             );
             return None;
         };
-        let mut texts = Vec::with_capacity(items.len());
+        let mut parts = Vec::with_capacity(items.len() + 1);
         for (place, premise) in items.iter().enumerate() {
-            match text(premise) {
-                Ok(text) => texts.push(text),
-                Err(message) => malformed(format!("{at}/0/{place}"), format!("a premise {message}")),
+            match statement(premise) {
+                Ok(part) => parts.push(part),
+                Err(message) => malformed(&format!("/0/{place}"), format!("a premise {message}")),
             }
         }
-        let conclusion = match text(conclusion) {
-            Ok(text) => text,
-            Err(message) => {
-                malformed(format!("{at}/1"), format!("a conclusion {message}"));
-                return None;
-            }
-        };
-        if let Err(invalid) = Theory::new().add_rule(texts.iter().map(String::as_str), &conclusion) {
-            malformed(at, invalid.to_string());
-            return None;
+        let conclusion = statement(conclusion)
+            .map_err(|message| malformed("/1", format!("a conclusion {message}")))
+            .ok()?;
+        let rule = Rule::new(number, &parts, &conclusion, atoms);
+        // All parts say something; what else can be wrong with a rule has to do with variables.
+        if rule.wordings().any(|wording| wording.contains('?')) {
+            check_rule(&rule.premises, rule.conclusion)
+                .map_err(|invalid| malformed("", invalid.to_string()))
+                .ok()?;
         }
-        Some(Rule::new(number, texts, conclusion))
+        Some(rule)
     }
 
-    fn new(number: usize, premises: Vec<String>, conclusion: String) -> Rule {
+    fn new(number: usize, premises: &[Part<'v>], conclusion: &Part<'v>, atoms: &mut Interner) -> Rule<'v> {
         let mut names = BTreeMap::new();
-        let body: Vec<String> = premises
-            .iter()
-            .map(|premise| canonical(premise, &mut names))
-            .collect();
-        let head = canonical(&conclusion, &mut names);
+        let mut claim = |(_, statement): &Part<'v>| claim(statement, &mut names, atoms);
+        let body = premises.iter().map(&mut claim).collect();
+        let head = claim(conclusion);
         Rule {
             number,
-            premises,
-            conclusion,
+            premises: premises.iter().map(|part| part.0).collect(),
+            conclusion: conclusion.0,
             body,
             head,
             has_variables: !names.is_empty(),
         }
+    }
+
+    fn wordings(&self) -> impl Iterator<Item = &'v str> {
+        self.premises.iter().copied().chain([self.conclusion])
     }
 
     pub(crate) fn at(&self) -> String {
@@ -142,27 +212,29 @@ impl Rule {
     }
 }
 
-/// The normal form as text, its variables renamed in the order of `names`.
-fn canonical(wording: &str, names: &mut BTreeMap<String, usize>) -> String {
-    let Statement { atom, negated } = normalise(wording);
-    let mut text = String::from(if negated { "not " } else { "" });
-    for (place, word) in atom.split(' ').enumerate() {
-        if place > 0 {
-            text.push(' ');
+/// A part of a rule in its own words and in normal form.
+type Part<'v> = (&'v str, Statement<'v>);
+
+/// What a statement claims, its variables renamed in the order of `names`.
+fn claim(statement: &Statement<'_>, names: &mut BTreeMap<String, usize>, atoms: &mut Interner) -> Claim {
+    let atom = &statement.atom;
+    let number = match atom.contains('?') {
+        true => atoms.intern(&renamed(atom, names)).0,
+        false => atoms.intern(atom).0,
+    };
+    Claim::new(number, statement.negated)
+}
+
+fn renamed(atom: &str, names: &mut BTreeMap<String, usize>) -> String {
+    let word = |word: &str| match variable(word) {
+        Some(name) => {
+            let next = names.len();
+            let number = *names.entry(name.to_owned()).or_insert(next);
+            format!("?{number}{}", word.get(name.len()..).unwrap_or_default())
         }
-        match variable(word) {
-            Some(name) => {
-                let next = names.len();
-                let number = *names.entry(name.to_owned()).or_insert(next);
-                text.push_str(&format!(
-                    "?{number}{}",
-                    word.get(name.len()..).unwrap_or_default()
-                ));
-            }
-            None => text.push_str(word),
-        }
-    }
-    text
+        None => word.to_owned(),
+    };
+    atom.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// The variable that a word is, without punctuation after it.
@@ -171,13 +243,11 @@ pub(crate) fn variable(word: &str) -> Option<&str> {
     is_variable.then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
 }
 
-/// The negation of a canonical text.
-pub(crate) fn opposite(text: &str) -> String {
-    text.strip_prefix("not ")
-        .map_or_else(|| format!("not {text}"), str::to_owned)
-}
-
-fn statements(value: Option<&Value>, field: &str, issues: &mut Vec<Issue>) -> Result<Vec<Fact>, Error> {
+fn statements<'v>(
+    value: Option<&'v Value>,
+    field: &str,
+    issues: &mut Vec<Issue>,
+) -> Result<Vec<Fact<'v>>, Error> {
     let items = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,
@@ -190,8 +260,8 @@ fn statements(value: Option<&Value>, field: &str, issues: &mut Vec<Issue>) -> Re
     };
     let mut facts = Vec::with_capacity(items.len());
     for (number, item) in items.iter().enumerate() {
-        let checked = text(item).and_then(|text| match Theory::new().statement(&text) {
-            Ok(_) => Ok(text),
+        let checked = statement(item).and_then(|(text, _)| match check_statement(text) {
+            Ok(()) => Ok(text),
             Err(invalid) => Err(format!("is not valid: {invalid}")),
         });
         match checked {
@@ -207,21 +277,13 @@ fn statements(value: Option<&Value>, field: &str, issues: &mut Vec<Issue>) -> Re
 }
 
 /// A text that says something, or what is wrong with it.
-fn text(value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) if normalise(text).atom.is_empty() => Err("is empty".to_owned()),
-        Value::String(text) => Ok(text.clone()),
-        other => Err(format!("must be text, not {}", kind_of(other))),
-    }
-}
-
-pub(crate) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+fn statement(value: &Value) -> Result<Part<'_>, String> {
+    let Value::String(text) = value else {
+        return Err(format!("must be text, not {}", kind_of(value)));
+    };
+    let statement = normalise(text);
+    match statement.atom.is_empty() {
+        true => Err("is empty".to_owned()),
+        false => Ok((text, statement)),
     }
 }

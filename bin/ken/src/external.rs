@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use ken_tool::find_program;
 use ken_types::Error;
 
 use crate::cli::Cli;
 use crate::output::Outcome;
-use crate::program;
 
 pub(crate) fn run(cli: &Cli, words: &[OsString]) -> Outcome {
     let Some((name, args)) = words.split_first() else {
@@ -18,9 +18,7 @@ pub(crate) fn run(cli: &Cli, words: &[OsString]) -> Outcome {
     file.push(name);
     let shown = name.to_string_lossy();
     // A name, never a way to another folder.
-    let path = Some(file)
-        .filter(|_| !shown.contains('/'))
-        .and_then(|file| program::find(&file));
+    let path = Some(file).filter(|_| !shown.contains('/')).and_then(find_program);
     let path = path.ok_or_else(|| {
         Error::not_found(format!(
             "there is no command `{shown}`: no ken-{shown} beside ken or on PATH"

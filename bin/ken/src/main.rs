@@ -11,7 +11,6 @@ mod gateway;
 mod logs;
 mod output;
 mod parts;
-mod program;
 mod remote;
 mod sessions;
 mod status;

@@ -1,19 +1,18 @@
 //! `ken up`: becomes kend, or starts it in the background and waits for its word.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use ken_tool::find_program;
 use ken_types::Error;
 
 use crate::cli::{Cli, Up};
 use crate::output::{Outcome, say};
-use crate::program;
 
 pub(crate) fn run(cli: &Cli, up: &Up) -> Outcome {
-    let path = program::find(OsStr::new("kend"))
-        .ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
+    let path =
+        find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
     let mut kend = Command::new(&path);
     kend.arg("--announce");
     if let Some(home) = cli.home()? {

@@ -321,9 +321,13 @@ mod tests {
         }
         let store = Part {
             sockets: Default::default(),
+            watchdog_ms: 0,
             ..config.part["store"].clone()
         };
         assert_eq!(store, Part::default());
+        // ken's own parts all speak the watchdog's protocol.
+        let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;
+        assert!(config.part["store"].watchdog_ms > 0 && config.part.values().all(watched));
         for key in Table::try_from(Part::default()).unwrap().keys() {
             assert!(
                 file["part"]["store"].get(key).is_some(),

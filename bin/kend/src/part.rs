@@ -158,7 +158,7 @@ impl Part {
             pid,
             since: now,
             ready: None,
-            ready_by: Some(now + Duration::from_millis(self.spec.ready_timeout_ms)),
+            ready_by: Some(now + self.start_time()),
             alive_by: None,
             ending: None,
             _guard: guard,
@@ -196,9 +196,23 @@ impl Part {
 
     fn expect_life(&mut self, now: Instant) {
         let every = Duration::from_millis(self.spec.watchdog_ms);
-        if let Some(process) = self.process_mut().filter(|process| process.ready.is_some()) {
+        let lives = |process: &&mut Process| process.ready.is_some() && process.ending.is_none();
+        if let Some(process) = self.process_mut().filter(lives) {
             process.alive_by = (!every.is_zero()).then(|| now + every);
         }
+    }
+
+    /// Gets ready, or shows life, within its whole time from now on.
+    pub(crate) fn wait_anew(&mut self, now: Instant) {
+        let ready_by = now + self.start_time();
+        if let Some(process) = self.process_mut() {
+            process.ready_by = process.ready_by.map(|_| ready_by);
+        }
+        self.expect_life(now);
+    }
+
+    fn start_time(&self) -> Duration {
+        Duration::from_millis(self.spec.ready_timeout_ms)
     }
 
     /// From TERM to KILL.

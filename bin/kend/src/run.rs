@@ -251,6 +251,10 @@ fn prepare(
     Ok((system, control, notify))
 }
 
+/// Who wakes this much later than asked was stopped, as were those it watches over: a paused container, a frozen group. What
+/// they did not say meanwhile is not held against them.
+const ABSENT: Duration = Duration::from_secs(1);
+
 struct Loop {
     signals: SignalFd,
     notify: Notify,
@@ -287,7 +291,12 @@ impl Loop {
                 }
             }
             let due = [system.due(), control.due(), self.watchdog.map(|(_, next)| next)];
-            let events = self.wait(system, control, due.into_iter().flatten().min());
+            let due = due.into_iter().flatten().min();
+            let events = self.wait(system, control, due);
+            let now = Instant::now();
+            if due.is_some_and(|due| now.duration_since(due) > ABSENT) {
+                system.be_lenient(now);
+            }
             self.turn(system, control, events);
         }
     }

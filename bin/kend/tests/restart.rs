@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Home, become_steady, kill9, until};
+use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 #[test]
@@ -163,6 +164,23 @@ fn a_silent_part_is_aborted_and_started_again() {
         kend.part("a")["restarts"].as_u64().unwrap() >= 1
     });
     assert_eq!(kend.part("b")["restarts"], 0);
+}
+
+/// All of the system stands still for longer than the watchdog allows: nobody was silent.
+#[test]
+fn a_pause_of_the_whole_system_kills_nobody() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive:20\"]\nwatchdog_ms = 1000\n");
+    let kend = home.start();
+    let part = kend.part_pid("a");
+    for pid in [part, kend.pid()] {
+        kill(pid, Signal::SIGSTOP).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    kend.signal(Signal::SIGCONT);
+    assert_eq!(kend.part("a")["state"], "ready");
+    kill(part, Signal::SIGCONT).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(kend.part("a")["deaths"], json!([]));
 }
 
 #[test]

@@ -125,6 +125,9 @@ impl Closure {
 
     /// Every statement that holds together with its negation, in the order in which the second of the two came to hold.
     pub fn contradictions(&self) -> Vec<Contradiction> {
+        if !self.order.iter().any(|literal| literal.is_negated()) {
+            return Vec::new();
+        }
         let mut pairs = Vec::new();
         let mut held = vec![false; self.reasons.len()];
         for &literal in &self.order {

@@ -2,7 +2,7 @@
 
 use crate::closure::{Closure, GIVEN, Inference, Step, UNKNOWN};
 use crate::join::Joins;
-use crate::theory::{Exhausted, Literal, Rule, RuleId, Theory};
+use crate::theory::{Exhausted, Literal, RuleId, Theory};
 
 pub(crate) struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
@@ -23,6 +23,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
             reasons: vec![UNKNOWN; literals],
+            // Room for what all rules may conclude; pages that are not reached cost nothing.
+            steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
         for &literal in given {
@@ -33,7 +35,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
         Engine {
             watches: Watches::of(theory, literals),
-            held: vec![0; theory.rules.len()],
+            held: vec![0; theory.rule_count()],
             looked_at: vec![false; literals],
             joins: Joins::of(theory),
             theory,
@@ -104,7 +106,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 
     fn axioms(&mut self) {
-        for rule in 0..self.theory.rules.len() as RuleId {
+        for rule in 0..self.theory.rule_count() as RuleId {
             if let &[not_conclusion] = self.theory.triggers_of(rule) {
                 self.conclude(not_conclusion.negation(), Inference::Axiom, rule, 0, |_| ());
             }
@@ -289,20 +291,13 @@ impl Watches {
             *start = sum;
         }
         let mut rules = vec![0; theory.triggers.len()];
-        for (number, rule) in theory.rules.iter().enumerate() {
-            let &Rule::Ground { start, end } = rule else {
-                continue;
-            };
-            for trigger in theory
-                .triggers
-                .get(start as usize..end as usize)
-                .unwrap_or_default()
-            {
+        for rule in 0..theory.rule_count() as RuleId {
+            for trigger in theory.triggers_of(rule) {
                 let Some(next) = starts.get_mut(trigger.index() + 1) else {
                     continue;
                 };
                 if let Some(place) = rules.get_mut(*next as usize) {
-                    *place = number as RuleId;
+                    *place = rule;
                 }
                 *next += 1;
             }

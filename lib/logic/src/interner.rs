@@ -1,10 +1,12 @@
-use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 /// Texts and their numbers, in order of first appearance. Open addressing over one array of small slots: eight bits of the
 /// hash beside the number, so that a text is compared only when it likely is the one.
-pub(crate) struct Interner<'a> {
-    texts: Vec<Cow<'a, str>>,
+pub struct Interner {
+    /// One text behind the other: little memory, much of it near.
+    texts: String,
+    /// By number: where its text ends.
+    ends: Vec<u32>,
     /// `0` is free; else eight bits of the hash above the number plus one. The length is a power of two.
     slots: Vec<u32>,
     seed: u64,
@@ -18,55 +20,73 @@ fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32 & !NUMBER
 }
 
-impl<'a> Interner<'a> {
+impl Interner {
     /// Room for this many texts. The seed is random, so that no input can be made to collide; nothing that is visible
     /// depends on it.
-    pub(crate) fn with_capacity(texts: usize) -> Interner<'a> {
-        let slots = (texts * 2).next_power_of_two().max(64);
+    pub fn with_capacity(texts: usize) -> Interner {
+        let slots = texts.next_power_of_two().max(64);
         let seed = RandomState::new().hash_one(0) | 1;
         Interner {
-            texts: Vec::with_capacity(texts),
+            texts: String::new(),
+            ends: Vec::with_capacity(texts),
             slots: vec![0; slots],
             seed,
         }
     }
 
-    pub(crate) fn new() -> Interner<'a> {
+    pub fn new() -> Interner {
         Interner::with_capacity(0)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.texts.len()
+    /// How many texts there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// The text of a number that this interner gave.
-    pub(crate) fn text(&self, number: u32) -> &str {
-        self.texts.get(number as usize).map_or("", Cow::as_ref)
+    pub fn text(&self, number: u32) -> &str {
+        let number = number as usize;
+        let end = |number: usize| self.ends.get(number).map_or(0, |&end| end as usize);
+        let start = number.checked_sub(1).map_or(0, end);
+        self.texts.get(start..end(number)).unwrap_or_default()
     }
 
-    pub(crate) fn get(&self, text: &str) -> Option<u32> {
+    /// The text's number, if it has one.
+    pub fn get(&self, text: &str) -> Option<u32> {
         self.find(text).ok()
     }
 
     /// The text's number, and whether it is new.
-    pub(crate) fn intern(&mut self, text: Cow<'a, str>) -> (u32, bool) {
-        let (slot, tag) = match self.find(&text) {
+    pub fn intern(&mut self, text: &str) -> (u32, bool) {
+        let (slot, tag) = match self.find(text) {
             Ok(number) => return (number, false),
             Err(place) => place,
         };
-        let number = self.texts.len() as u32 & NUMBER;
-        self.texts.push(text);
+        let number = self.ends.len() as u32 & NUMBER;
+        self.texts.push_str(text);
+        self.ends.push(self.texts.len() as u32);
         if let Some(free) = self.slots.get_mut(slot) {
             *free = tag | (number + 1);
         }
-        if self.texts.len() * 2 > self.slots.len() {
+        // Neighbours are on one line of the cache: many tries there are quicker than one in a table twice as large.
+        if self.ends.len() * 8 > self.slots.len() * 7 {
             self.grow();
         }
         (number, true)
     }
 
-    /// The number of the text, or the slot where it belongs and its tag.
+    /// The number of the text, or the slot where it belongs and its tag. A rule often begins with what the last one
+    /// concluded: that is looked at first, since the slots of many texts are far away.
     fn find(&self, text: &str) -> Result<u32, (usize, u32)> {
+        if let Some(last) = (self.ends.len() as u32).checked_sub(1)
+            && self.text(last) == text
+        {
+            return Ok(last);
+        }
         let hash = self.hash(text.as_bytes());
         let (mask, tag) = (self.slots.len() - 1, tag(hash));
         let mut slot = hash as usize & mask;
@@ -84,14 +104,14 @@ impl<'a> Interner<'a> {
     fn grow(&mut self) {
         let mask = self.slots.len() * 4 - 1;
         let mut slots = vec![0u32; mask + 1];
-        for (number, text) in self.texts.iter().enumerate() {
-            let hash = self.hash(text.as_bytes());
+        for number in 0..self.ends.len() as u32 {
+            let hash = self.hash(self.text(number).as_bytes());
             let mut slot = hash as usize & mask;
             while slots.get(slot).is_some_and(|used| *used != 0) {
                 slot = (slot + 1) & mask;
             }
             if let Some(free) = slots.get_mut(slot) {
-                *free = tag(hash) | (number as u32 + 1);
+                *free = tag(hash) | (number + 1);
             }
         }
         self.slots = slots;
@@ -109,6 +129,12 @@ impl<'a> Interner<'a> {
             state = fold(state ^ u64::from_le_bytes(*block), MULTIPLIER);
         }
         fold(state ^ tail(rest), MULTIPLIER ^ self.seed)
+    }
+}
+
+impl Default for Interner {
+    fn default() -> Interner {
+        Interner::new()
     }
 }
 
@@ -137,10 +163,7 @@ mod tests {
         let mut interner = Interner::new();
         let texts: Vec<String> = (0..10_000).map(|n| format!("text {}", n % 5_000)).collect();
         for (n, text) in texts.iter().enumerate() {
-            assert_eq!(
-                interner.intern(Cow::Borrowed(text)),
-                (n as u32 % 5_000, n < 5_000)
-            );
+            assert_eq!(interner.intern(text), (n as u32 % 5_000, n < 5_000));
         }
         assert_eq!(interner.len(), 5_000);
         assert_eq!(interner.get("text 4999"), Some(4_999));

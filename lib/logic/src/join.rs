@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::interner::Interner;
 use crate::pattern::{Matcher, Pattern, UNKNOWN_WORD, Words, instantiate, worded};
 use crate::statement::normalise;
-use crate::theory::{Exhausted, Literal, Rule, RuleId, Theory};
+use crate::theory::{Exhausted, Literal, RuleId, Theory};
 
 /// The most premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;
@@ -18,8 +18,8 @@ const FIRING_WORK: usize = 30;
 const BYTES_OF_WORK: usize = 8;
 
 pub(crate) struct Joins {
-    words: Interner<'static>,
-    phrases: Interner<'static>,
+    words: Interner,
+    phrases: Interner,
     /// By phrase: as the user wrote it first.
     wordings: Vec<String>,
     relations: Vec<Relation>,
@@ -102,8 +102,7 @@ impl Firing {
 impl Joins {
     /// `None` when no rule has variables.
     pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
-        let has_some = theory.rules.iter().any(|rule| matches!(rule, Rule::Variable(_)));
-        if !has_some {
+        if theory.variable_rules.is_empty() {
             return None;
         }
         let mut joins = Joins {
@@ -118,10 +117,8 @@ impl Joins {
             plans: HashMap::new(),
             work: 0,
         };
-        for (id, rule) in theory.rules.iter().enumerate() {
-            if let Rule::Variable(parts) = rule {
-                joins.add(id as RuleId, &parts.0, parts.1);
-            }
+        for rule in &theory.variable_rules {
+            joins.add(rule.id, &rule.premises, rule.conclusion);
         }
         joins.index_patterns();
         Some(joins)
@@ -261,7 +258,7 @@ impl Joins {
         for phrases in &matches {
             let mut tuple = Vec::with_capacity(phrases.len());
             for &phrase in phrases {
-                let (number, new) = self.phrases.intern(phrase.to_owned().into());
+                let (number, new) = self.phrases.intern(phrase);
                 if new {
                     self.wordings.push(worded(phrase, &theory.wording(literal)));
                     work += words.text.len() / BYTES_OF_WORK;

@@ -42,7 +42,7 @@ fn variable(word: &str) -> Option<&str> {
 
 impl Pattern {
     /// The pattern of a wording, and the names of its variables by column.
-    pub(crate) fn of(wording: &str, words: &mut Interner<'static>) -> (Pattern, Vec<String>) {
+    pub(crate) fn of(wording: &str, words: &mut Interner) -> (Pattern, Vec<String>) {
         let statement = normalise(wording);
         let mut names: Vec<String> = Vec::new();
         let mut tokens = Vec::new();
@@ -52,7 +52,7 @@ impl Pattern {
                     column: column(&mut names, name),
                     wide: true,
                 },
-                None => Token::Word(words.intern(word.to_owned().into()).0),
+                None => Token::Word(words.intern(word).0),
             });
         }
         narrow(&mut tokens);
@@ -145,7 +145,7 @@ pub(crate) struct Words<'t> {
 pub(crate) const UNKNOWN_WORD: u32 = u32::MAX;
 
 impl<'t> Words<'t> {
-    pub(crate) fn of(text: &'t str, numbers: &Interner<'static>) -> Words<'t> {
+    pub(crate) fn of(text: &'t str, numbers: &Interner) -> Words<'t> {
         let mut words = Vec::new();
         let mut start = 0;
         for word in text.split(' ') {

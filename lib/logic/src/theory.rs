@@ -93,22 +93,24 @@ impl fmt::Display for Exhausted {
 
 /// Rules over statements, and the statements' numbers and wordings. `'a` is the text that the wordings are in.
 pub struct Theory<'a> {
-    pub(crate) atoms: Interner<'a>,
+    pub(crate) atoms: Interner,
     /// By literal: the user's words, where they are not the atom itself (or "not" and the atom).
     wordings: Vec<Option<Cow<'a, str>>>,
-    pub(crate) rules: Vec<Rule<'a>>,
     /// The triggers of all ground rules, one rule after the other: its premises, then the negation of its conclusion. Once
     /// all but one hold, the negation of that one follows.
     pub(crate) triggers: Vec<Literal>,
-    /// By literal: the last rule that had it as a premise; a premise given twice counts once.
+    /// By rule: where its triggers end. A rule with variables has none, nor has one that was refused.
+    ends: Vec<u32>,
+    pub(crate) variable_rules: Vec<VariableRule<'a>>,
+    /// By literal: the last rule of several premises that had it as a premise; a premise given twice counts once.
     seen: Vec<RuleId>,
 }
 
-pub(crate) enum Rule<'a> {
-    /// The rule's triggers are `triggers[start..end]`.
-    Ground { start: u32, end: u32 },
-    /// Wordings of premises and conclusion; boxed, since a ground rule is small and there may be very many.
-    Variable(Box<(Vec<&'a str>, &'a str)>),
+/// The wordings of a rule with variables.
+pub(crate) struct VariableRule<'a> {
+    pub(crate) id: RuleId,
+    pub(crate) premises: Vec<&'a str>,
+    pub(crate) conclusion: &'a str,
 }
 
 impl<'a> Theory<'a> {
@@ -121,8 +123,9 @@ impl<'a> Theory<'a> {
         Theory {
             atoms: Interner::with_capacity(rules),
             wordings: Vec::new(),
-            rules: Vec::with_capacity(rules),
             triggers: Vec::with_capacity(rules * 2),
+            ends: Vec::with_capacity(rules),
+            variable_rules: Vec::new(),
             seen: Vec::new(),
         }
     }
@@ -141,7 +144,7 @@ impl<'a> Theory<'a> {
             return Err(Invalid::Empty);
         }
         let plain = !statement.negated && statement.atom == wording;
-        let literal = Literal::new(self.atoms.intern(statement.atom).0, statement.negated);
+        let literal = Literal::new(self.atoms.intern(&statement.atom).0, statement.negated);
         if !plain {
             self.word(literal, Cow::Borrowed(wording.trim()));
         }
@@ -156,10 +159,7 @@ impl<'a> Theory<'a> {
         }
         let plain = !statement.negated && statement.atom == wording;
         let negated = statement.negated;
-        let affirmed = Literal::new(
-            self.atoms.intern(Cow::Owned(statement.atom.into_owned())).0,
-            negated,
-        );
+        let affirmed = Literal::new(self.atoms.intern(&statement.atom).0, negated);
         if !plain {
             self.word(affirmed, Cow::Owned(wording));
         }
@@ -195,46 +195,58 @@ impl<'a> Theory<'a> {
         premises: impl Iterator<Item = &'a str> + Clone,
         conclusion: &'a str,
     ) -> Result<RuleId, Invalid> {
-        let id = self.rules.len() as RuleId;
-        let start = self.triggers.len() as u32;
-        self.rules.push(Rule::Ground { start, end: start }); // an empty rule, if this one is refused
+        let id = self.ends.len() as RuleId;
+        let start = self.triggers.len();
         let rule = if premises.clone().any(has_variable) || has_variable(conclusion) {
-            variable_rule(premises.collect(), conclusion)
+            self.variable_rule(id, premises.collect(), conclusion)
         } else {
-            self.ground_rule(id, start, premises, conclusion)
+            self.ground_rule(id, premises, conclusion)
         };
-        match rule {
-            Ok(rule) => {
-                self.rules.pop();
-                self.rules.push(rule);
-                Ok(id)
-            }
-            Err(invalid) => {
-                self.triggers.truncate(start as usize);
-                Err(invalid)
-            }
+        if rule.is_err() {
+            self.triggers.truncate(start);
         }
+        self.ends.push(self.triggers.len() as u32);
+        rule.map(|()| id)
     }
 
     fn ground_rule(
         &mut self,
         id: RuleId,
-        start: u32,
         premises: impl Iterator<Item = &'a str>,
         conclusion: &'a str,
-    ) -> Result<Rule<'a>, Invalid> {
-        for premise in premises {
+    ) -> Result<(), Invalid> {
+        let mut only = None;
+        for (place, premise) in premises.enumerate() {
             let premise = self.ground(premise)?;
+            if place == 0 {
+                only = Some(premise);
+                self.triggers.push(premise);
+                continue;
+            }
+            // Most rules have one premise: nothing is noted before there is a second.
+            only.take().map(|first| self.is_first_in(id, first));
             if self.is_first_in(id, premise) {
                 self.triggers.push(premise);
             }
         }
         let conclusion = self.ground(conclusion)?;
         self.triggers.push(conclusion.negation());
-        Ok(Rule::Ground {
-            start,
-            end: self.triggers.len() as u32,
-        })
+        Ok(())
+    }
+
+    fn variable_rule(
+        &mut self,
+        id: RuleId,
+        premises: Vec<&'a str>,
+        conclusion: &'a str,
+    ) -> Result<(), Invalid> {
+        check_variable_rule(&premises, conclusion)?;
+        self.variable_rules.push(VariableRule {
+            id,
+            premises,
+            conclusion,
+        });
+        Ok(())
     }
 
     fn is_first_in(&mut self, rule: RuleId, premise: Literal) -> bool {
@@ -250,17 +262,14 @@ impl<'a> Theory<'a> {
 
     /// A ground rule's triggers: premises, then the negated conclusion. None for a rule with variables.
     pub(crate) fn triggers_of(&self, rule: RuleId) -> &[Literal] {
-        match self.rules.get(rule as usize) {
-            Some(&Rule::Ground { start, end }) => self
-                .triggers
-                .get(start as usize..end as usize)
-                .unwrap_or_default(),
-            _ => &[],
-        }
+        let rule = rule as usize;
+        let end = |rule: usize| self.ends.get(rule).map_or(0, |&end| end as usize);
+        let start = rule.checked_sub(1).map_or(0, end);
+        self.triggers.get(start..end(rule)).unwrap_or_default()
     }
 
     pub fn rule_count(&self) -> usize {
-        self.rules.len()
+        self.ends.len()
     }
 
     /// Premises and conclusion of a rule without variables, each premise once.
@@ -287,15 +296,43 @@ impl Default for Theory<'_> {
     }
 }
 
-fn variable_rule<'a>(premises: Vec<&'a str>, conclusion: &'a str) -> Result<Rule<'a>, Invalid> {
+/// Whether [`Theory::statement`] would take the wording.
+pub fn check_statement(wording: &str) -> Result<(), Invalid> {
+    if has_variable(wording) {
+        return Err(Invalid::VariableInFact);
+    }
+    check_wording(wording)
+}
+
+/// Whether [`Theory::add_rule`] would take the rule.
+pub fn check_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
+    if premises
+        .iter()
+        .chain([&conclusion])
+        .any(|text| has_variable(text))
+    {
+        return check_variable_rule(premises, conclusion);
+    }
+    premises
+        .iter()
+        .chain([&conclusion])
+        .try_for_each(|text| check_wording(text))
+}
+
+fn check_variable_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     if premises.len() > crate::MAX_VARIABLE_PREMISES {
         return Err(Invalid::TooManyPremises);
     }
-    for wording in premises.iter().chain([&conclusion]) {
-        if normalise(wording).atom.is_empty() {
-            return Err(Invalid::Empty);
-        }
+    premises
+        .iter()
+        .chain([&conclusion])
+        .try_for_each(|text| check_wording(text))?;
+    crate::pattern::check_variables(premises, conclusion)
+}
+
+fn check_wording(wording: &str) -> Result<(), Invalid> {
+    match normalise(wording).atom.is_empty() {
+        true => Err(Invalid::Empty),
+        false => Ok(()),
     }
-    crate::pattern::check_variables(&premises, conclusion)?;
-    Ok(Rule::Variable(Box::new((premises, conclusion))))
 }

@@ -44,7 +44,7 @@
 mod cli;
 mod failure;
 mod input;
-mod layout;
+mod json;
 mod lines;
 mod output;
 mod program;
@@ -68,6 +68,10 @@ pub use report::{Report, front, report};
 pub use tag::Tag;
 
 use cli::{Cli, Parsed};
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 /// The largest input, and the longest input line with `--lines`, in bytes.
 pub const MAX_INPUT: usize = 8 * 1024 * 1024;

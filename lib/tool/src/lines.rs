@@ -56,7 +56,7 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
     });
     if let Err(error) = result {
         output.text(failure::line(&error).trim_end());
-        output.write(|writer| reply::end_line(writer, tag));
+        reply::end_line(output, tag);
     }
 }
 

@@ -1,18 +1,24 @@
 //! Standard output, and what became of it.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use crate::failure::Failure;
 use crate::{Code, Error};
 
-/// Answers are written in blocks of this many bytes.
-const BUFFER: usize = 64 * 1024;
+/// Answers are written in blocks of at most this many bytes.
+const BLOCK: usize = 128 * 1024;
+
+/// The first block's size: a small answer needs no more, and a process that waits for the next one keeps no more.
+const FIRST_BLOCK: usize = 4 * 1024;
 
 /// Buffered standard output. The first error sticks: what follows is dropped, and [`Output::finish`] reports it.
 pub struct Output {
-    writer: Option<BufWriter<File>>,
+    file: Option<File>,
+    block: Vec<u8>,
+    /// How much of the block is to be written.
+    filled: usize,
     error: Option<io::Error>,
 }
 
@@ -28,16 +34,31 @@ impl Output {
             _ if was_closed => Err(io::Error::other("it is closed")),
             descriptor => descriptor.map(File::from),
         };
-        match file {
-            Ok(file) => Output {
-                writer: Some(BufWriter::with_capacity(BUFFER, file)),
-                error: None,
-            },
-            Err(error) => Output {
-                writer: None,
-                error: Some(error),
-            },
+        let (file, error) = match file {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error)),
+        };
+        Output {
+            file,
+            block: vec![0; FIRST_BLOCK],
+            filled: 0,
+            error,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn to_memory() -> Output {
+        Output {
+            file: None,
+            block: vec![0; BLOCK],
+            filled: 0,
+            error: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &[u8] {
+        self.block.get(..self.filled).unwrap_or_default()
     }
 
     /// Whether all that was written so far went well; after an error more is not worth computing.
@@ -47,26 +68,85 @@ impl Output {
 
     /// Adds text to what is to be written.
     pub fn text(&mut self, text: &str) {
-        self.write(|writer| writer.write_all(text.as_bytes()));
+        self.push(text.as_bytes());
+    }
+
+    /// Adds bytes to what is to be written.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.push(bytes);
     }
 
     /// Writes what was added.
     pub fn flush(&mut self) {
-        self.write(Write::flush);
+        let whole = self.block.get(..self.filled).unwrap_or_default();
+        if let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) {
+            self.error = file.write_all(whole).err();
+        }
+        self.filled = 0;
     }
 
-    pub(crate) fn write(&mut self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
-        let Some(writer) = self.writer.as_mut().filter(|_| self.error.is_none()) else {
+    /// Adds bytes.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        match self.place(bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.push_long(bytes),
+        }
+    }
+
+    /// A place for so many bytes at the end of what is to be written, all of which the caller fills. None if they are more
+    /// than a block holds.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if self.block.len() - self.filled < bytes {
+            self.make_room(bytes);
+        }
+        let start = self.filled;
+        let place = self.block.get_mut(start..start + bytes)?;
+        self.filled = start + bytes;
+        Some(place)
+    }
+
+    /// A larger block, or, once it is as large as they get, an empty one.
+    #[cold]
+    fn make_room(&mut self, bytes: usize) {
+        if self.filled + bytes <= BLOCK {
+            let larger = (self.filled + bytes).max(2 * self.block.len()).min(BLOCK);
+            self.block.resize(larger, 0);
+        } else {
+            self.flush();
+            self.block.resize(BLOCK, 0);
+        }
+    }
+
+    fn push_long(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(BLOCK) {
+            if let Some(place) = self.place(part.len()) {
+                place.copy_from_slice(part);
+            }
+        }
+    }
+
+    /// Adds what serde_json makes of a number.
+    pub(crate) fn push_number(&mut self, number: impl serde::Serialize) {
+        const LONGEST: usize = 64;
+        let Some(mut rest) = self.place(LONGEST) else {
             return;
         };
-        self.error = write(writer).err();
+        let written = serde_json::to_writer(&mut rest, &number);
+        self.filled -= rest.len();
+        if let Err(error) = written {
+            self.fail(error.into());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: io::Error) {
+        self.error.get_or_insert(error);
     }
 
     /// Flushes, and says whether all that was written arrived.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush();
-        // After an error the buffer still holds bytes; dropping it would try, and fail, to write them once more.
-        self.writer.map(BufWriter::into_parts);
         match self.error {
             None => Ok(()),
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ReaderGone),

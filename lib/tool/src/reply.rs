@@ -1,15 +1,14 @@
 //! What a tool answers, and how it is written.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Serializer;
 
 use crate::Tag;
 use crate::cli::{Format, Shown};
-use crate::layout::Layout;
+use crate::json::Json;
 use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
@@ -24,8 +23,8 @@ pub trait Answer: Serialize {
 
     /// The document on one line, without its line feed. For a tool whose answers are many times its input and that has a
     /// quicker way than its serialisation; the bytes must be the same.
-    fn line(&self, to: &mut impl Write) -> io::Result<()> {
-        Ok(serde_json::to_writer(to, self)?)
+    fn line(&self, to: &mut Output) {
+        document(self, Json::compact(to));
     }
 }
 
@@ -101,27 +100,28 @@ impl<'a> Reply<'a> {
         match format {
             Format::Summary => {
                 let mut text = String::new();
-                let written = answer.summary(verbose, &mut text);
-                output.write(|writer| {
-                    written
-                        .map_err(io::Error::other)
-                        .and_then(|()| writer.write_all(text.as_bytes()))
-                });
+                match answer.summary(verbose, &mut text) {
+                    Ok(()) => output.text(&text),
+                    Err(error) => output.fail(io::Error::other(error)),
+                }
             }
-            Format::Json => output.write(|writer| {
-                answer.serialize(&mut Serializer::with_formatter(&mut *writer, Layout::default()))?;
-                writer.write_all(b"\n")
-            }),
-            Format::Compact => output.write(|writer| {
-                answer.line(writer)?;
-                end_line(writer, tag)
-            }),
+            Format::Json => document(answer, Json::open(output)),
+            Format::Compact => answer.line(output),
+        }
+        if format != Format::Summary {
+            end_line(output, tag);
         }
         Sent(answer.verdict())
     }
 }
 
-pub(crate) fn end_line(writer: &mut impl Write, tag: Option<Tag>) -> io::Result<()> {
-    writer.write_all(tag.as_ref().map_or(&[], Tag::as_bytes))?;
-    writer.write_all(b"\n")
+fn document(answer: &(impl Answer + ?Sized), mut json: Json<'_>) {
+    if let Err(unfit) = answer.serialize(&mut json) {
+        json.fail(unfit);
+    }
+}
+
+pub(crate) fn end_line(output: &mut Output, tag: Option<Tag>) {
+    output.push(tag.as_ref().map_or(&[], Tag::as_bytes));
+    output.text("\n");
 }

@@ -12,6 +12,7 @@ pub mod offset;
 pub mod ops;
 pub mod places;
 pub mod time;
+pub mod uri;
 
 pub use error::{Code, Error};
 pub use octets::Octets;

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ken_tool::MAX_DEPTH;
-use ken_types::event::{Block, ModelName, StopReason, Usage};
+use ken_types::Error;
+use ken_types::event::Block;
 use ken_types::ops::Nothing;
-use ken_types::ops::call;
+use ken_types::ops::call::{self, Answered, Failed};
 use ken_types::ops::model::{Delta, Generate, ModelGenerate, ModelInfo};
-use ken_types::{Code, Error};
 use ken_wire::Pool;
-use serde::Serialize;
 
 use crate::answer::Answer;
 
@@ -46,14 +45,14 @@ impl Part {
             request.model = Some(model.clone());
             let left = until.saturating_duration_since(Instant::now());
             match self.generate(&request, left).await {
-                Ok(said) => return Said { failed, ..said }.answer(),
+                Ok(said) => return line_of(&Answered { failed, ..said }),
                 Err(error) => failed.push(Failed { model, error }),
             }
         }
-        Err(all_failed(failed))
+        Err(Failed::all(failed))
     }
 
-    async fn generate(&self, request: &Generate, time: Duration) -> Result<Said, Error> {
+    async fn generate(&self, request: &Generate, time: Duration) -> Result<Answered, Error> {
         let mut items = self.pool.stream::<ModelGenerate>(request, time).await?;
         let (mut text, mut tool_calls) = (String::new(), Vec::new());
         while let Some(item) = items.next().await {
@@ -66,7 +65,7 @@ impl Part {
             }
         }
         let end = items.reply().await?;
-        Ok(Said {
+        Ok(Answered {
             text,
             tool_calls,
             usage: end.usage,
@@ -77,43 +76,8 @@ impl Part {
     }
 }
 
-/// The answer of `ken-model --lines` (ken-model(8)); a test holds the two to each other.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Said {
-    text: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Block>,
-    usage: Usage,
-    model: ModelName,
-    stop_reason: StopReason,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    failed: Vec<Failed>,
-}
-
-#[derive(Serialize)]
-struct Failed {
-    model: String,
-    error: Error,
-}
-
-impl Said {
-    fn answer(&self) -> Result<Answer, Error> {
-        let line = serde_json::to_string(self).map_err(|error| Error::internal(error.to_string()))?;
-        Answer::read(line)
-    }
-}
-
-fn all_failed(mut failed: Vec<Failed>) -> Error {
-    let words: Vec<String> = failed
-        .iter()
-        .map(|failed| format!("{}: {}", failed.model, failed.error.message))
-        .collect();
-    match failed.pop() {
-        Some(last) => Error {
-            message: words.join("; "),
-            ..last.error
-        },
-        None => Error::new(Code::Unavailable, "no model is configured"),
-    }
+/// The line that `ken-model --lines` would write (ken-model(8)); a test holds the two to each other.
+fn line_of(said: &Answered) -> Result<Answer, Error> {
+    let line = serde_json::to_string(said).map_err(|error| Error::internal(error.to_string()))?;
+    Answer::read(line)
 }

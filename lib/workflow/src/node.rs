@@ -1,7 +1,7 @@
 //! A place in a document, for errors that name it.
 
 use ken_types::Error;
-use ken_types::json::escape_pointer;
+use ken_types::json::{escape_pointer, kind_of};
 use serde_json::{Map, Value};
 
 /// A value, and the JSON pointer that leads to it.
@@ -24,7 +24,7 @@ impl<'a> Node<'a> {
     }
 
     fn expected(&self, what: &str) -> Error {
-        self.error(format!("must be {what}, not {}", kind_of(self.value)))
+        self.error(format!("must be {what}, not {}", shown(self.value)))
     }
 
     fn child(&self, name: &str, value: &'a Value) -> Node<'a> {
@@ -90,13 +90,10 @@ impl<'a> Node<'a> {
     }
 }
 
-fn kind_of(value: &Value) -> String {
+/// A number is named by itself: what is wrong with it is mostly its value.
+fn shown(value: &Value) -> String {
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(_) => "a boolean".to_owned(),
         Value::Number(number) => number.to_string(),
-        Value::String(_) => "text".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
+        other => kind_of(other).to_owned(),
     }
 }

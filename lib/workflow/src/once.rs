@@ -1,17 +1,16 @@
 //! A program that is run once: bytes in, bytes out.
 
 use std::io;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use ken_tool::find_program;
 use ken_types::Error;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::pool::find;
 use crate::process::{Launch, command, words_of};
 
 /// What a program may take.
@@ -36,7 +35,7 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
     };
     let missing = || Error::unavailable(format!("there is no program {program}"));
     let launch = Launch {
-        program: find(Path::new(program)).ok_or_else(missing)?,
+        program: find_program(program).ok_or_else(missing)?,
         args: args.to_vec(),
         environment: std::env::vars_os().collect(),
     };

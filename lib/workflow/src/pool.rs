@@ -1,10 +1,11 @@
 //! The processes of one tool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use ken_tool::find_program;
 use ken_types::{Code, Error};
 use tokio::sync::Semaphore;
 
@@ -145,7 +146,7 @@ impl Pool {
             return Ok(launch);
         }
         let launch = Launch {
-            program: find(&self.protocol.program).ok_or_else(|| self.missing())?,
+            program: find_program(&self.protocol.program).ok_or_else(|| self.missing())?,
             args: self.protocol.args.clone(),
             environment: std::env::vars_os()
                 .filter(|(name, _)| name.to_str().is_some_and(|name| is_passed(name, &self.protocol)))
@@ -236,22 +237,4 @@ fn is_passed(name: &str, protocol: &Protocol) -> bool {
             None => name == *known,
         });
     own || ENVIRONMENT.contains(&name)
-}
-
-/// A program beside the running one, else on `PATH`; a path with folders is taken as it is.
-pub(crate) fn find(program: &Path) -> Option<PathBuf> {
-    if program.components().count() > 1 {
-        return is_runnable(program).then(|| program.to_owned());
-    }
-    let exe = std::env::current_exe().ok();
-    let beside = exe.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(std::env::split_paths(&path));
-    folders
-        .map(|folder| folder.join(program))
-        .find(|path| is_runnable(path))
-}
-
-fn is_runnable(path: &Path) -> bool {
-    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }

@@ -72,21 +72,19 @@ pub(super) fn of_instance(connection: &Connection, instance: &str, now: Timestam
     if let Some(found) = find(connection, &name)? {
         return Ok(found);
     }
-    let sql = "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, 'agent', 'application/json', ?2)";
-    run(connection, sql, params![name, now.millis()])?;
-    Ok(Stream {
-        id: connection.last_insert_rowid(),
-        name,
-        entries: 0,
-        closed: false,
-    })
+    create(connection, name, "agent", now)
 }
 
 /// The stream of a run, which is new.
 pub(super) fn of_run(connection: &Connection, id: &RunId, now: Timestamp) -> Done<Stream> {
     let name = [super::runs::RUN, id.as_str()].concat();
-    let sql = "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, 'run', 'application/json', ?2)";
-    run(connection, sql, params![name, now.millis()])?;
+    create(connection, name, "run", now)
+}
+
+fn create(connection: &Connection, name: String, kind: &str, now: Timestamp) -> Done<Stream> {
+    let sql =
+        "INSERT INTO streams (name, kind, content_type, created_at) VALUES (?1, ?2, 'application/json', ?3)";
+    run(connection, sql, params![name, kind, now.millis()])?;
     Ok(Stream {
         id: connection.last_insert_rowid(),
         name,

@@ -1,7 +1,8 @@
 //! The name of a stream.
 
-use std::fmt::Write;
 use std::str::FromStr;
+
+use ken_types::uri::encode_segment;
 
 /// What stands below /streams/, checked as far as a request can be made of it; the gateway has the last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,28 +28,8 @@ impl FromStr for Name {
 impl Name {
     /// Its path at the gateway, percent-encoded where it has to be (RFC 3986).
     pub(crate) fn target(&self) -> String {
-        let mut target = String::from("/streams/");
-        for byte in self.0.bytes() {
-            match byte {
-                b'A'..=b'Z'
-                | b'a'..=b'z'
-                | b'0'..=b'9'
-                | b'-'
-                | b'.'
-                | b'_'
-                | b'~'
-                | b'/'
-                | b':'
-                | b'@'
-                | b'+'
-                | b'=' => {
-                    target.push(char::from(byte));
-                }
-                // A String takes whatever is written to it.
-                other => _ = write!(target, "%{other:02X}"),
-            }
-        }
-        target
+        let segments: Vec<String> = self.0.split('/').map(encode_segment).collect();
+        format!("/streams/{}", segments.join("/"))
     }
 }
 

@@ -1,9 +1,11 @@
-//! A model call as a person or a script writes it: the arguments of `model.generate`, without what can be left out.
+//! A model call as a person or a script writes it, and its answer as they read it: the arguments of `model.generate` without
+//! what can be left out, and all that it said in one piece (ken-model(8)).
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::model::Generate;
-use crate::event::Usage;
+use crate::event::{Block, ModelName, StopReason, Usage};
 use crate::{Error, json};
 
 /// Reads a JSON object as a request, and anything else as what a user says. `invalid` names the wrong field; nesting may be
@@ -55,6 +57,46 @@ fn complete_message(message: &mut Map<String, Value>) {
 
 fn default(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>) {
     fields.entry(name).or_insert_with(|| value.into());
+}
+
+/// What a model said, in the names of `200` answers of the gateway.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answered {
+    pub text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Block>,
+    pub usage: Usage,
+    pub model: ModelName,
+    pub stop_reason: StopReason,
+    /// Who was asked before, and why there is no answer from there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Failed>,
+}
+
+/// A model of the fail-over list that gave no answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Failed {
+    /// `provider/model`.
+    pub model: String,
+    pub error: Error,
+}
+
+impl Failed {
+    /// The last failure, with all of them in its words; `unavailable` when nobody was asked.
+    pub fn all(failed: Vec<Failed>) -> Error {
+        let words: Vec<String> = failed
+            .iter()
+            .map(|failed| format!("{}: {}", failed.model, failed.error.message))
+            .collect();
+        match failed.into_iter().last() {
+            Some(Failed { error, .. }) => Error {
+                message: words.join("; "),
+                ..error
+            },
+            None => Error::unavailable("no model is configured"),
+        }
+    }
 }
 
 #[cfg(test)]

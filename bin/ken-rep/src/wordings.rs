@@ -1,0 +1,80 @@
+use crate::scan::Part;
+
+/// Texts of a document, in order: eight bytes each, which are its place in the document where it stands there as it is, and
+/// in a text of their own where it was written with escapes.
+#[derive(Default)]
+pub(crate) struct Wordings<'a> {
+    document: &'a str,
+    own: String,
+    places: Vec<Place>,
+}
+
+struct Place {
+    start: u32,
+    /// The length, and [`OWN`] where the text is not in the document.
+    length: u32,
+}
+
+const OWN: u32 = 1 << 31;
+
+impl<'a> Wordings<'a> {
+    pub(crate) fn of(document: &'a str) -> Wordings<'a> {
+        Wordings {
+            document,
+            own: String::new(),
+            places: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn get(&self, number: usize) -> &str {
+        let Some(place) = self.places.get(number) else {
+            return "";
+        };
+        let (text, length) = match place.length & OWN {
+            0 => (self.document, place.length),
+            _ => (self.own.as_str(), place.length - OWN),
+        };
+        let start = place.start as usize;
+        text.get(start..start + length as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn push(&mut self, part: Part) {
+        let place = match part {
+            Part::Place { start, end } => Place {
+                start: start as u32,
+                length: (end - start) as u32,
+            },
+            Part::Own(text) => self.keep(&text),
+        };
+        self.places.push(place);
+    }
+
+    fn keep(&mut self, text: &str) -> Place {
+        let start = self.own.len() as u32;
+        self.own.push_str(text);
+        Place {
+            start,
+            length: text.len() as u32 | OWN,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_found_where_they_are() {
+        let mut wordings = Wordings::of("one two");
+        wordings.push(Part::Place { start: 4, end: 7 });
+        wordings.push(Part::Own("three".to_owned()));
+        wordings.push(Part::Own("é".to_owned()));
+        wordings.push(Part::Place { start: 0, end: 3 });
+        let all: Vec<&str> = (0..=wordings.len()).map(|number| wordings.get(number)).collect();
+        assert_eq!(all, ["two", "three", "é", "one", ""]);
+    }
+}

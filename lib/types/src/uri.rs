@@ -1,0 +1,46 @@
+//! Paths of URLs.
+
+use std::fmt::Write;
+
+/// Percent-encodes what cannot stand in a path segment (RFC 3986: `pchar`).
+pub fn encode_segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z'
+            | b'a'..=b'z'
+            | b'0'..=b'9'
+            | b'-'
+            | b'.'
+            | b'_'
+            | b'~'
+            | b':'
+            | b'@'
+            | b'!'
+            | b'$'
+            | b'&'
+            | b'\''
+            | b'('
+            | b')'
+            | b'*'
+            | b'+'
+            | b','
+            | b';'
+            | b'=' => segment.push(char::from(byte)),
+            // A String takes whatever is written to it.
+            other => _ = write!(segment, "%{other:02X}"),
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_encoded() {
+        assert_eq!(encode_segment("schedule:01K2:01K3"), "schedule:01K2:01K3");
+        assert_eq!(encode_segment("a/b c%ü?"), "a%2Fb%20c%25%C3%BC%3F");
+    }
+}
