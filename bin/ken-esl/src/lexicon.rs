@@ -172,9 +172,15 @@ impl Slot {
 
 /// The place where a key is, or the empty one where it would be; None when neither is there.
 fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
-    let start = (key >> 32) as usize;
-    let mut places = (0..SLOTS).map(|step| (start + step) % SLOTS);
-    places.find(|place| slots[*place].code == 0 || slots[*place].check == key as u32)
+    let mut place = (key >> 32) as usize % SLOTS;
+    for _ in 0..SLOTS {
+        let slot = slots[place];
+        if slot.code == 0 || slot.check == key as u32 {
+            return Some(place);
+        }
+        place = (place + 1) % SLOTS;
+    }
+    None
 }
 
 /// Finds a key.

@@ -5,7 +5,7 @@ use crate::feature;
 use crate::lexicon::{Class, LANGUAGES};
 use crate::math::{sigmoid, tanh};
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
-use crate::token::{Token, Tokens};
+use crate::token::Tokens;
 use crate::window::{Window, WordSums};
 
 /// A half-open range of bytes of the text, on character boundaries.
@@ -170,8 +170,8 @@ impl Reader {
     fn take_words(&mut self, table: &Table, window: &Window) {
         for (token, note) in window.tokens.iter().zip(&window.notes) {
             let span = Span {
-                start: token.start,
-                end: token.end,
+                start: token.start(),
+                end: token.end(),
             };
             if note.is(Class::Temporal) && self.temporal.len() < MAX_TEMPORAL {
                 self.temporal.push(span);
@@ -403,7 +403,7 @@ fn strongest_spans(window: &Window, shares: impl Iterator<Item = i32>) -> Vec<Sp
         .enumerate()
         .filter(|(_, share)| **share > 0 && **share >= largest / 2);
     for (at, _) in strong {
-        let Some(Token { start, end, .. }) = window.tokens.get(at).copied() else {
+        let Some(Span { start, end }) = window.span(at, 1) else {
             continue;
         };
         let is_full = spans.len() >= MAX_EVIDENCE;

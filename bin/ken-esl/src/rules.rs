@@ -105,18 +105,18 @@ impl Findings {
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
-        let praises = notes.iter().any(|note| {
+        let praise = |note: &Note| {
             note.is_feeling() && !note.is_negated && note.entry.is_some_and(|entry| entry.valence > 1.0)
-        });
+        };
         let rolls = tokens
             .iter()
-            .any(|token| token.is("\u{1F644}") || token.is("\u{1F612}"));
+            .any(|token| is_mark(token) && (token.is("\u{1F644}") || token.is("\u{1F612}")));
         let tag = tokens
             .windows(2)
             .last()
             .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
         let tells = marked || rolls || tag || takes_back(tokens) || complains(tokens);
-        self.is_ironic = opens || tells && praises;
+        self.is_ironic = opens || tells && notes.iter().any(praise);
     }
 
     fn find_question(&mut self, tokens: &[Token]) {
@@ -158,7 +158,7 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
         .iter()
         .filter(|token| token.is_caps && token.form().len() > 2)
         .count();
-    let marks: usize = tokens
+    let marks: u32 = tokens
         .iter()
         .filter(|token| token.form().first() == Some(&b'!'))
         .map(|token| token.count)
@@ -310,6 +310,10 @@ fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
 /// An emotion of which every word is negated, or part of a phrase that says something else, is not felt. Where the model
 /// could not see that, its score says nothing.
 fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    let has_some = |note: &Note| note.is_negated || note.overruled.is_some();
+    if !notes.iter().any(has_some) {
+        return;
+    }
     let of = |holds: fn(&&Note) -> bool| families(notes.iter().filter(holds).filter_map(Note::class));
     let overruled = families(notes.iter().filter_map(|note| note.overruled));
     let negated = of(|note| note.is_negated && note.is_feeling());

@@ -63,12 +63,15 @@ impl Note {
 }
 
 /// A stretched word that the lexicon knows without the stretch, "looooove", is that word.
-pub(crate) fn settle(table: &Table, token: Token) -> Token {
-    let knows = |token: &Token| table.entry(lexicon::key(token)).is_some();
-    if token.stretched.is_none() || knows(&token) {
-        return token;
+pub(crate) fn settle(table: &Table, token: &mut Token) {
+    if token.stretched.is_none() {
+        return;
     }
-    Some(token.relaxed()).filter(knows).unwrap_or(token)
+    let knows = |token: &Token| table.entry(lexicon::key(token)).is_some();
+    let relaxed = token.relaxed();
+    if !knows(token) && knows(&relaxed) {
+        *token = relaxed;
+    }
 }
 
 /// Notes on all tokens, in their order.

@@ -10,27 +10,27 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// One token; `start..end` are bytes of the text, on character boundaries.
+/// One token. Small, since a text is little but tokens: places are 32 bits, as no input has more bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+    start: u32,
+    end: u32,
     pub(crate) kind: Kind,
     /// Two or more letters, all of them capitals.
     pub(crate) is_caps: bool,
     /// Where a letter stood three times or more in a row, as in "soooo": the place of the second one in the form.
-    pub(crate) stretched: Option<usize>,
+    pub(crate) stretched: Option<u8>,
     /// How often a mark was repeated; 1 for a word.
-    pub(crate) count: usize,
+    pub(crate) count: u32,
     form: [u8; MAX_FORM],
-    len: usize,
+    len: u8,
 }
 
 impl Token {
     fn new(kind: Kind, start: usize) -> Token {
         Token {
-            start,
-            end: start,
+            start: start as u32,
+            end: start as u32,
             kind,
             is_caps: false,
             stretched: None,
@@ -40,14 +40,27 @@ impl Token {
         }
     }
 
+    /// Where it begins: a byte of the text, on a character boundary, as is its end.
+    pub(crate) fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    pub(crate) fn end(&self) -> usize {
+        self.end as usize
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
     /// Lower case, straight apostrophes, a letter at most twice in a row; a mark at most three times, an emoji once.
     pub(crate) fn form(&self) -> &[u8] {
-        self.form.get(..self.len).unwrap_or_default()
+        self.form.get(..self.len()).unwrap_or_default()
     }
 
     /// The form as whole words of eight bytes, zeros behind its end.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        let words = self.form.chunks_exact(8).take(self.len.div_ceil(8));
+        let words = self.form.chunks_exact(8).take(self.len().div_ceil(8));
         words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
     }
 
@@ -58,12 +71,15 @@ impl Token {
     /// The same word without what was stretched: "so" of "soooo".
     pub(crate) fn relaxed(&self) -> Token {
         let mut token = *self;
-        if let Some(place) = self.stretched.and_then(|place| token.form.get_mut(place..)) {
+        if let Some(place) = self
+            .stretched
+            .and_then(|place| token.form.get_mut(usize::from(place)..))
+        {
             place.rotate_left(1);
             token.len -= 1;
         }
         // What was rotated to the end must not stay there: the words of the form go on beyond it.
-        if let Some(rest) = token.form.get_mut(token.len..) {
+        if let Some(rest) = token.form.get_mut(usize::from(token.len)..) {
             rest.fill(0);
         }
         token
@@ -74,7 +90,7 @@ impl Token {
     }
 
     fn push(&mut self, byte: u8) {
-        if let Some(place) = self.form.get_mut(self.len) {
+        if let Some(place) = self.form.get_mut(usize::from(self.len)) {
             *place = byte;
             self.len += 1;
         }
@@ -83,7 +99,7 @@ impl Token {
     fn push_char(&mut self, letter: char) {
         let mut bytes = [0; 4];
         let bytes = letter.encode_utf8(&mut bytes).as_bytes();
-        if self.len + bytes.len() <= MAX_FORM {
+        if self.len() + bytes.len() <= MAX_FORM {
             bytes.iter().for_each(|byte| self.push(*byte));
         }
     }
@@ -135,6 +151,39 @@ impl<'a> Tokens<'a> {
     }
 
     fn word(&mut self) -> Token {
+        self.plain_word().unwrap_or_else(|| self.any_word())
+    }
+
+    /// A word of few ASCII letters and digits, none of them three times in a row, with nothing behind that could belong
+    /// to it: nearly all words are.
+    fn plain_word(&mut self) -> Option<Token> {
+        const SMALL: u8 = 0x20; // the bit that tells a small letter from its capital; digits have it
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let mut token = Token::new(Kind::Word, self.at);
+        let (mut length, mut capitals, mut small) = (0, 0, 0);
+        let (mut last, mut before) = (0, 0);
+        while let Some(&byte) = rest.get(length).filter(|byte| byte.is_ascii_alphanumeric()) {
+            let folded = byte | SMALL;
+            if folded == last && last == before {
+                return None;
+            }
+            *token.form.get_mut(length)? = folded;
+            capitals += u32::from(byte & SMALL == 0);
+            small += u32::from(byte > b'Z');
+            (before, last) = (last, folded);
+            length += 1;
+        }
+        if matches!(rest.get(length), Some(b'\'' | b'*' | 0x80..)) {
+            return None;
+        }
+        token.len = length as u8;
+        self.at += length;
+        token.end = self.at as u32;
+        token.is_caps = capitals >= 2 && small == 0;
+        Some(token)
+    }
+
+    fn any_word(&mut self) -> Token {
         let mut token = Token::new(Kind::Word, self.at);
         let (mut capitals, mut letters) = (0, 0);
         loop {
@@ -153,7 +202,7 @@ impl<'a> Tokens<'a> {
                 break;
             }
         }
-        token.end = self.at;
+        token.end = self.at as u32;
         token.is_caps = letters >= 2 && capitals == letters;
         token
     }
@@ -192,7 +241,7 @@ impl<'a> Tokens<'a> {
             token.count += 1;
             self.at += self.char().map_or(1, char::len_utf8);
         }
-        token.end = self.at;
+        token.end = self.at as u32;
         token
     }
 
@@ -205,7 +254,7 @@ impl<'a> Tokens<'a> {
         let mut token = Token::new(Kind::Mark, self.at);
         b"[n]".iter().for_each(|byte| token.push(*byte));
         self.at += placeholder.len();
-        token.end = self.at;
+        token.end = self.at as u32;
         Some(token)
     }
 
@@ -225,7 +274,7 @@ impl<'a> Tokens<'a> {
         let mut token = Token::new(Kind::Mark, self.at);
         form.bytes().for_each(|byte| token.push(byte));
         self.at += width;
-        token.end = self.at;
+        token.end = self.at as u32;
         Some(token)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Window {
     pub(crate) tokens: Vec<Token>,
     pub(crate) notes: Vec<Note>,
     /// What each token adds to the sum.
-    sums: Vec<[i16; WIDTH]>,
+    sums: Vec<Part>,
     hidden: Hidden,
     pub(crate) scores: [f32; SCORES],
     pub(crate) findings: rules::Findings,
@@ -30,7 +30,10 @@ impl Window {
         let mut tokens = Vec::with_capacity(24);
         for token in source {
             let ends = token.kind == Kind::Mark && matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
-            tokens.push(settle(table, token));
+            tokens.push(token);
+            if let Some(token) = tokens.last_mut() {
+                settle(table, token);
+            }
             if tokens.len() >= MAX_TOKENS || ends && tokens.len() >= FULL_SENTENCES {
                 break;
             }
@@ -41,26 +44,7 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
-        let mut total = Sum::ZERO;
-        let mut sums = Vec::with_capacity(tokens.len());
-        let mut rows = Rows::default();
-        for (at, (token, note)) in tokens.iter().zip(&notes).enumerate() {
-            rows.clear();
-            feature::of_place(&notes, at, |feature| rows.take(table, feature));
-            let mut sum = table.sum(rows.list());
-            let mut count = rows.list().len();
-            if let Some(word) = words.of(table, token, note.key).filter(|_| !note.is_muted()) {
-                sum.iter_mut()
-                    .zip(&word.sum)
-                    .for_each(|(sum, number)| *sum += number);
-                count += word.count;
-            }
-            total.add(&sum, count);
-            sums.push(sum);
-        }
-        rows.clear();
-        feature::of_style(&tokens, |feature| rows.take(table, feature));
-        total.add(&table.sum(rows.list()), rows.list().len());
+        let (sums, total) = add_up(table, words, &tokens, &notes);
         lift_comparatives(&tokens, &mut notes);
         mark_empty_objects(&tokens, &mut notes);
         let hidden = table.hidden(&total);
@@ -110,39 +94,74 @@ impl Window {
     pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
         let last = self.tokens.get(at + width.max(1) - 1)?;
         Some(Span {
-            start: self.tokens.get(at)?.start,
-            end: last.end,
+            start: self.tokens.get(at)?.start(),
+            end: last.end(),
         })
     }
 
     /// How much each token adds to a score, in some unit.
     pub(crate) fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
         let slope = table.slope(score, &self.hidden);
-        self.sums.iter().map(move |sum| dot(sum, &slope))
+        self.sums.iter().map(move |sum| dot(&sum.0, &slope))
     }
 }
 
-/// The rows of one token's known features.
+/// What each token adds, and the sum of all.
+fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note]) -> (Vec<Part>, Sum) {
+    /// So many tokens, of fewer than a hundred features each, that 16 bits hold their sum.
+    const FEW: usize = 32;
+    let mut total = Sum::ZERO;
+    let (mut some, mut features) = (Part::ZERO, 0);
+    let mut parts = Vec::with_capacity(tokens.len());
+    let mut rows = Rows::new();
+    for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
+        rows.len = 0;
+        feature::of_place(notes, at, |feature| rows.take(table, feature));
+        let word = (!note.is_muted()).then(|| words.of(table, token, note.key));
+        let (mut part, count) = word.map_or((Part::ZERO, 0), |word| (word.part, word.count));
+        table.add(rows.list(), &mut part.0);
+        some.0
+            .iter_mut()
+            .zip(&part.0)
+            .for_each(|(sum, number)| *sum += number);
+        features += count + rows.len;
+        parts.push(part);
+        if at % FEW == FEW - 1 {
+            total.add(&some.0, features);
+            (some, features) = (Part::ZERO, 0);
+        }
+    }
+    rows.len = 0;
+    feature::of_style(tokens, |feature| rows.take(table, feature));
+    table.add(rows.list(), &mut some.0);
+    total.add(&some.0, features + rows.len);
+    (parts, total)
+}
+
+/// What a token or a word adds to the sum.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Part([i16; WIDTH]);
+
+impl Part {
+    const ZERO: Part = Part([0; WIDTH]);
+}
+
+/// The rows of known features.
 struct Rows {
     list: [u32; Rows::MOST],
     len: usize,
-}
-
-impl Default for Rows {
-    fn default() -> Rows {
-        Rows {
-            list: [0; Rows::MOST],
-            len: 0,
-        }
-    }
 }
 
 impl Rows {
     /// A word of 24 letters has 72 runs of letters and six features besides.
     const MOST: usize = 96;
 
-    fn clear(&mut self) {
-        self.len = 0;
+    fn new() -> Rows {
+        Rows {
+            list: [0; Rows::MOST],
+            len: 0,
+        }
     }
 
     #[inline]
@@ -163,55 +182,62 @@ impl Rows {
 /// What a word adds wherever it stands, kept from text to text: most words of a text are among a few hundred. What is
 /// kept is what would be computed again, so no answer depends on it.
 pub(crate) struct WordSums {
-    /// By place: where in `sums` its word is, plus one. All zeros at first, which costs nothing before it is used.
-    places: Vec<u16>,
+    /// By set: where in `sums` its two words are, plus one, the last used first. All zeros at first, which costs nothing
+    /// before it is used.
+    sets: Vec<[u16; 2]>,
     sums: Vec<WordSum>,
 }
 
 struct WordSum {
     key: u64,
     count: usize,
-    sum: [i16; WIDTH],
+    part: Part,
 }
 
 impl Default for WordSums {
     fn default() -> WordSums {
         WordSums {
-            places: vec![0; WordSums::PLACES],
+            sets: vec![[0; 2]; WordSums::SETS],
             sums: Vec::new(),
         }
     }
 }
 
 impl WordSums {
-    const PLACES: usize = 4096;
+    const SETS: usize = 2048;
 
-    fn of(&mut self, table: &Table, token: &Token, key: u64) -> Option<&WordSum> {
-        let place = self.places.get_mut((key >> 24) as usize % WordSums::PLACES)?;
-        match usize::from(*place).checked_sub(1) {
-            Some(at) if self.sums.get(at)?.key == key => self.sums.get(at),
-            Some(at) => {
-                let kept = self.sums.get_mut(at)?;
-                *kept = WordSum::of(table, token, key);
-                Some(kept)
-            }
-            None => {
-                self.sums.push(WordSum::of(table, token, key));
-                *place = self.sums.len() as u16;
-                self.sums.last()
-            }
+    fn of(&mut self, table: &Table, token: &Token, key: u64) -> &WordSum {
+        let set = &mut self.sets[(key >> 24) as usize % WordSums::SETS];
+        let [first, second] = set.map(|place| usize::from(place).checked_sub(1));
+        let is_key = |place: &usize| self.sums.get(*place).is_some_and(|kept| kept.key == key);
+        if let Some(place) = first.filter(is_key) {
+            return &self.sums[place];
         }
+        set.swap(0, 1);
+        if let Some(place) = second.filter(is_key) {
+            return &self.sums[place];
+        }
+        let new = WordSum::of(table, token, key);
+        let place = second.unwrap_or(self.sums.len());
+        set[0] = place as u16 + 1;
+        match self.sums.get_mut(place) {
+            Some(old) => *old = new,
+            None => self.sums.push(new),
+        }
+        &self.sums[place]
     }
 }
 
 impl WordSum {
     fn of(table: &Table, token: &Token, key: u64) -> WordSum {
-        let mut rows = Rows::default();
+        let mut rows = Rows::new();
         feature::of_itself(token, key, |feature| rows.take(table, feature));
+        let mut part = Part::ZERO;
+        table.add(rows.list(), &mut part.0);
         WordSum {
             key,
-            count: rows.list().len(),
-            sum: table.sum(rows.list()),
+            count: rows.len,
+            part,
         }
     }
 }

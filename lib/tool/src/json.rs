@@ -149,6 +149,18 @@ impl<'o> Json<'o> {
         Ok(())
     }
 
+    /// A number of few digits, as most of an answer are: 0.25 of 250.
+    fn fraction(&mut self, count: u32) {
+        let digit = |by: u32| b'0' + (count / by % 10) as u8;
+        let text = [digit(1000), b'.', digit(100), digit(10), digit(1)];
+        let length = match count {
+            _ if count.is_multiple_of(100) => 3,
+            _ if count.is_multiple_of(10) => 4,
+            _ => 5,
+        };
+        self.to.push(text.get(..length).unwrap_or_default());
+    }
+
     fn text(&mut self, text: &str) -> Written {
         if self.raw {
             self.to.push(text.as_bytes());
@@ -189,6 +201,13 @@ impl<'o> Json<'o> {
         };
         self.to.push(short);
     }
+}
+
+/// How many thousandths a number below ten is, if it is the one that a decimal of three places stands for.
+fn thousandths(value: f64) -> Option<u32> {
+    let count = (value * 1000.0 + 0.5) as u32;
+    let is_it = f64::from(count) / 1000.0 == value && count < 10_000;
+    (is_it && value.is_sign_positive()).then_some(count)
 }
 
 /// What is displayed, with escapes.
@@ -275,7 +294,11 @@ impl<'o> Serializer for &mut Json<'o> {
     }
 
     fn serialize_f64(self, value: f64) -> Written {
-        self.number(value)
+        match thousandths(value) {
+            Some(count) if !self.in_key => self.fraction(count),
+            _ => return self.number(value),
+        }
+        Ok(())
     }
 
     fn serialize_char(self, value: char) -> Written {
@@ -566,6 +589,11 @@ mod tests {
                 name: '🦀',
             },
         ]);
+        let thousandths: Vec<f64> = (-12_000..12_000).map(|count| f64::from(count) / 1000.0).collect();
+        thousandths
+            .chunks(1000)
+            .for_each(|some| assert_as_serde_json(&some));
+        assert_as_serde_json(&[0.0005, 0.00149999, 0.1 + 0.2, 9.9999, 9.999_500_1, 1.5e300]);
         assert_as_serde_json(&[1e-7, 0.1 + 0.2, 1e21, -0.0, f64::NAN, f64::INFINITY, 5e-324]);
         assert_as_serde_json(&BTreeMap::from([(1, true), (-2, false)]));
         assert_as_serde_json(&BTreeMap::from([("a\"\n", i128::MIN)]));

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::feature;
 use crate::scope::{Note, annotate, settle};
-use crate::table::{SCORES, Sum, Table, row_of};
+use crate::table::{SCORES, Sum, Table, WIDTH, row_of};
 use crate::token::{Token, Tokens};
 use crate::window::MAX_TOKENS;
 use corpus::Corpus;
@@ -143,10 +143,8 @@ fn make(corpus: &Corpus) -> Result<(Vec<u8>, Report), Error> {
 
 /// Calls for every feature of a text.
 fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
-    let tokens: Vec<Token> = Tokens::new(text)
-        .take(MAX_TOKENS)
-        .map(|token| settle(table, token))
-        .collect();
+    let mut tokens: Vec<Token> = Tokens::new(text).take(MAX_TOKENS).collect();
+    tokens.iter_mut().for_each(|token| settle(table, token));
     let mut notes: Vec<Note> = Vec::new();
     annotate(table, &tokens, &mut notes);
     for at in 0..tokens.len() {
@@ -189,7 +187,9 @@ fn rows(table: &Table, text: &str) -> Vec<u32> {
 fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     let mut sum = Sum::ZERO;
     for rows in sample.rows.chunks(1024) {
-        sum.add(&table.sum(rows), rows.len());
+        let mut part = [0; WIDTH];
+        table.add(rows, &mut part);
+        sum.add(&part, rows.len());
     }
     table.scores(&table.hidden(&sum))
 }
