@@ -48,6 +48,14 @@ struct Link {
     confidence: f64,
 }
 
+/// An effect that came after its causes.
+struct Seen {
+    /// Each time, how long after the last of the causes; with its unit.
+    gaps: Vec<(f64, &'static str)>,
+    /// How far the attributes of both agree, 0..1.
+    alike: f64,
+}
+
 #[derive(Serialize)]
 struct Chain {
     events: Vec<String>,
@@ -137,34 +145,37 @@ fn event(value: &Value, at: &str) -> Result<Event, Error> {
             ));
         }
     };
-    let named = ["description", "event", "name"]
-        .iter()
-        .find_map(|field| fields.get(*field));
-    let description = text(named.unwrap_or(&Value::Null), &format!("{at}/description"))?;
-    let time = match fields.get("time").or_else(|| fields.get("timestamp")) {
-        None | Some(Value::Null) => None,
-        Some(time) => Some(Moment::of(time).ok_or_else(|| {
-            Error::invalid(
-                format!("{at}/time"),
-                "must be a number, a clock time (10:05) or an RFC 3339 time",
-            )
-        })?),
-    };
-    let attributes = match fields.get("attributes") {
-        None => Map::new(),
-        Some(Value::Object(attributes)) => attributes.clone(),
-        Some(other) => {
-            return Err(Error::invalid(
-                format!("{at}/attributes"),
-                format!("must be an object, not {}", kind_of(other)),
-            ));
-        }
-    };
+    let mut names = ["description", "event", "name"].iter();
+    let named = names.find_map(|field| fields.get(*field));
     Ok(Event {
-        description,
-        time,
-        attributes,
+        description: text(named.unwrap_or(&Value::Null), &format!("{at}/description"))?,
+        time: time(fields, at)?,
+        attributes: attributes(fields, at)?,
     })
+}
+
+fn time(fields: &Map<String, Value>, at: &str) -> Result<Option<Moment>, Error> {
+    let wrong = || {
+        Error::invalid(
+            format!("{at}/time"),
+            "must be a number, a clock time (10:05) or an RFC 3339 time",
+        )
+    };
+    match fields.get("time").or_else(|| fields.get("timestamp")) {
+        None | Some(Value::Null) => Ok(None),
+        Some(time) => Moment::of(time).ok_or_else(wrong).map(Some),
+    }
+}
+
+fn attributes(fields: &Map<String, Value>, at: &str) -> Result<Map<String, Value>, Error> {
+    match fields.get("attributes") {
+        None => Ok(Map::new()),
+        Some(Value::Object(attributes)) => Ok(attributes.clone()),
+        Some(other) => Err(Error::invalid(
+            format!("{at}/attributes"),
+            format!("must be an object, not {}", kind_of(other)),
+        )),
+    }
 }
 
 /// Facts and events as they were used, each once.
@@ -259,39 +270,15 @@ impl<'e> History<'e> {
 
     /// The link, if the times allow it.
     fn link(&self, causes: Vec<usize>, effect: usize, rule: Option<u32>) -> Option<Link> {
-        let mut gaps: Vec<(f64, &'static str)> = Vec::new();
-        let (mut timed, mut alike) = (0, 0.0);
-        for event in self.occurrences(effect) {
-            let before: Option<Vec<(f64, &Event)>> = causes
-                .iter()
-                .map(|&cause| self.last_before(cause, event))
-                .collect();
-            let Some(time) = event.time else { continue };
-            timed += 1;
-            if let Some(before) = before {
-                let gap = before.iter().map(|(gap, _)| *gap).fold(f64::INFINITY, f64::min);
-                gaps.push((gap, time.unit()));
-                alike += before
-                    .iter()
-                    .map(|(_, cause)| agreement(cause, event))
-                    .fold(1.0, f64::min);
-            }
-        }
-        if timed > 0 && gaps.is_empty() && self.all_timed(&causes) {
+        let Seen { mut gaps, alike } = self.seen(&causes, effect);
+        let is_timed = self.occurrences(effect).iter().any(|event| event.time.is_some());
+        if is_timed && gaps.is_empty() && self.all_timed(&causes) {
             return None; // the effect never came after its cause
         }
-        let occurred = causes
-            .iter()
-            .map(|&cause| self.occurrences(cause).len())
-            .min()
-            .unwrap_or(0);
+        let counts = causes.iter().map(|&cause| self.occurrences(cause).len());
+        let occurred = counts.min().unwrap_or(0);
         let followed = gaps.len().min(occurred);
         gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let alike = if gaps.is_empty() {
-            1.0
-        } else {
-            alike / gaps.len() as f64
-        };
         let seen = (1.0 - RULE_ALONE) * wilson(followed, occurred) * alike;
         let confidence = rounded(if rule.is_some() { RULE_ALONE + seen } else { seen });
         Some(Link {
@@ -303,6 +290,27 @@ impl<'e> History<'e> {
             occurred,
             confidence,
         })
+    }
+
+    /// What of the effect's events came after all of the causes.
+    fn seen(&self, causes: &[usize], effect: usize) -> Seen {
+        let mut gaps = Vec::new();
+        let mut alike = 0.0;
+        for event in self.occurrences(effect) {
+            let before = causes.iter().map(|&cause| self.last_before(cause, event));
+            let (Some(time), Some(before)) = (event.time, before.collect::<Option<Vec<_>>>()) else {
+                continue;
+            };
+            let shortest = before.iter().map(|(gap, _)| *gap).fold(f64::INFINITY, f64::min);
+            gaps.push((shortest, time.unit()));
+            let agreements = before.iter().map(|(_, cause)| agreement(cause, event));
+            alike += agreements.fold(1.0, f64::min);
+        }
+        let alike = match gaps.len() {
+            0 => 1.0,
+            count => alike / count as f64,
+        };
+        Seen { gaps, alike }
     }
 
     fn all_timed(&self, causes: &[usize]) -> bool {
