@@ -231,15 +231,17 @@ const COMPARATIVES: [&str; 8] = [
     "happier", "better", "prouder", "nicer", "easier", "worse", "sadder", "funnier",
 ];
 
-/// Lifts the negation from "couldn't be happier" and "never felt better". The model has seen both as negated, so this
-/// is for the rules alone.
+/// Lifts the negation from "couldn't be happier", "never felt better" and "couldn't agree more". The model has seen them as
+/// negated, so this is for the rules alone.
 pub(crate) fn lift_comparatives(tokens: &[Token], notes: &mut [Note]) {
     let mut exceeds = false;
-    for (token, note) in tokens.iter().zip(notes) {
+    for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
         if note.is(Class::Negator) {
             exceeds = EXCEEDING.iter().any(|negator| token.is(negator));
         }
-        if note.is_negated && exceeds && COMPARATIVES.iter().any(|word| token.is(word)) {
+        let is_agreement = || token.is("agree") && tokens.get(at + 1).is_some_and(|next| next.is("more"));
+        let is_most = || COMPARATIVES.iter().any(|word| token.is(word)) || is_agreement();
+        if note.is_negated && exceeds && is_most() {
             note.is_negated = false;
             note.is_lifted = true;
             note.boost += 0.3;

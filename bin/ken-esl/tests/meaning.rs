@@ -73,6 +73,9 @@ fn negation_turns_or_mutes_a_feeling() {
             "neutral|positive",
         ),
         ("I couldn't be happier", &JOYS, "positive"),
+        ("I couldn't agree more", &["approval"], "positive"),
+        ("I cannot agree more with you.", &["approval"], "positive"),
+        ("I couldn't agree", &["disapproval"], "negative"),
         (
             "It's not bad at all",
             &["approval", "admiration"],
