@@ -1,13 +1,13 @@
 //! Law 1: the parts of the text work together.
 
-use crate::claim::{Claim, is_passive, tells_past};
+use crate::claim::{Claim, is_passive, points_back, tells_past};
 use crate::grammar::is_finite;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
 use crate::scan::{Ending, Scan, Sentence};
 use crate::subject::Subjects;
-use crate::token::{Kind, QUOTED, Token, at, before};
+use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
 
 const FRAGMENT: usize = index_of("fragment");
 const STEP_ORDER: usize = index_of("step_order");
@@ -49,7 +49,10 @@ fn is_fragment(view: &View<'_>, all: &[Sentence]) -> bool {
         && !claim.has_comma()
         && at(view.tokens, 1).hash != OF
         && !has_two_clauses(view.tokens);
-    hangs || !claim.finite && !claim.has_colon() && !COURTESY.contains(&first.hash)
+    let cause = first.hash == BECAUSE && at(view.tokens, 1).hash == OF && !claim.has_comma();
+    hangs
+        || cause && !has_sure_verb(view.tokens)
+        || !claim.finite && !claim.has_colon() && !COURTESY.contains(&first.hash)
 }
 
 /// Whether two verbs can each carry a clause.
@@ -57,6 +60,18 @@ fn has_two_clauses(tokens: &[Token]) -> bool {
     let finite =
         (0..tokens.len()).filter(|&index| at(tokens, index).kind == Kind::Word && is_finite(tokens, index));
     finite.take(2).count() == 2
+}
+
+/// Whether a verb carries a clause beyond doubt: the base of one only after a subject that takes it.
+fn has_sure_verb(tokens: &[Token]) -> bool {
+    (0..tokens.len())
+        .filter(|&index| is_finite(tokens, index))
+        .any(|index| {
+            let (token, subject) = (at(tokens, index), before(tokens, index));
+            token.is(lex::AUXILIARY | lex::VERB_S | lex::VERB_PAST)
+                || subject.is(lex::PRONOUN)
+                || subject.has(PLURAL)
+        })
 }
 
 const OF: u64 = hash(b"of");
@@ -254,13 +269,19 @@ const STEP: u64 = hash(b"step");
 #[derive(Default)]
 struct Sequence {
     last: u16,
+    /// Whether the last one opened the list.
+    opened: bool,
 }
 
 impl Sequence {
     fn breaks(&mut self, number: u16) -> bool {
-        let fine = self.last == 0 || number == 1 || number == 0 || number == self.last.saturating_add(1);
+        // A list that opens with its second step, and the first after it.
+        let swapped = self.opened && number > 0 && number.checked_add(1) == Some(self.last);
+        let follows = number == self.last.saturating_add(1);
+        let opens = self.last == 0 || number <= 1;
+        self.opened = opens;
         self.last = number;
-        !fine
+        swapped || !follows && !opens
     }
 }
 
@@ -302,7 +323,7 @@ impl Links {
             }
             let linked = sentence.item.is_some() || claim.points_back() || self.shares(subjects.of(index));
             if linked && claim.words > 2 && follows {
-                let word = at(scan.tokens_of(sentence), claim.link.unwrap_or(0) as usize);
+                let word = first_or_head(scan.tokens_of(sentence), points_back);
                 findings.add(LINKED, index, word.start as usize, word.end as usize);
             } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
                 findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
@@ -336,6 +357,12 @@ impl Links {
             .iter()
             .any(|&word| self.0.get(word as usize).is_some_and(|count| *count > 1))
     }
+}
+
+/// The first token that is so, else that at the head.
+fn first_or_head(tokens: &[Token], is: fn(&Token) -> bool) -> &Token {
+    let first = tokens.iter().find(|token| is(token));
+    first.unwrap_or(at(tokens, 0))
 }
 
 /// A general statement in plain words: no figure, name or date that could tie it to the subject unsaid.

@@ -3,7 +3,7 @@
 use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
 use crate::lexicon::{self as lex, Traces, hash, list};
 use crate::scan::{Ending, Sentence};
-use crate::token::{ADDRESS, BRACKET, CAPITAL, COLON, COMMA, Kind, Places, QUOTED, ROW, Token, YEAR, at};
+use crate::token::{ADDRESS, BRACKET, CAPITAL, COLON, COMMA, Kind, NUMBER, QUOTED, Token, WORD, YEAR, at};
 
 /// What the rules ask about a sentence. All that its words are is gathered first, without a branch; what depends on where a
 /// word stands is asked of those words only that can matter.
@@ -33,103 +33,71 @@ pub(crate) struct Claim {
     pub(crate) cited: bool,
     pub(crate) question: bool,
     pub(crate) instruction: bool,
-    /// The first word that supports it, that is exact, that points back.
-    pub(crate) support: Option<u32>,
-    pub(crate) exactness: Option<u32>,
-    pub(crate) link: Option<u32>,
 }
 
 const MARKER: u64 = list("marker");
 const HEDGE: u64 = list("hedge") | list("soft");
-const VERBS: u64 = lex::VERB_BASE | lex::VERB_S | lex::VERB_PAST;
-
-/// The places in a row of tokens that are looked at again.
-#[derive(Default)]
-struct Row {
-    verbs: Places,
-    numbers: Places,
-    supports: Places,
-    links: Places,
-}
 
 impl Claim {
     pub(crate) fn of(tokens: &[Token], sentence: &Sentence) -> Claim {
-        let mut claim = Claim {
-            question: sentence.ending == Ending::Question,
-            ..Claim::default()
-        };
-        let mut last = 0;
-        for (number, row) in tokens.chunks(ROW).enumerate() {
-            let places = claim.gather(row, &mut last);
-            claim.visit(tokens, number * ROW, &places);
+        let mut claim = Claim::gather(tokens);
+        claim.question = sentence.ending == Ending::Question;
+        if claim.has(NUMBER) || claim.any(lex::NUMERAL) {
+            claim.count_numbers(tokens);
         }
-        claim.finish(tokens);
+        claim.count_words(tokens);
+        claim.finite = claim.any(lex::AUXILIARY) || (0..tokens.len()).any(|index| is_finite(tokens, index));
+        let mut inner = tokens.iter().skip(1);
+        claim.named = inner.any(|token| token.has(CAPITAL) && !token.has(lex::SELF));
+        claim.dated =
+            claim.any(lex::CALENDAR) || claim.has(YEAR) || claim.has(lex::MONTH) && names_month(tokens);
+        claim.cited = claim.has(ADDRESS) || claim.has(BRACKET) && cites(tokens);
+        let obliged = claim.any(lex::OBLIGATION)
+            || claim.has(lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
+        claim.instruction = !claim.question && (obliged || is_imperative_anywhere(tokens, claim.marks));
         claim
     }
 
-    /// Takes up what each token is by itself. `last` is the hash of the one before.
-    fn gather(&mut self, row: &[Token], last: &mut u64) -> Row {
-        let mut places = Row::default();
-        for (place, token) in row.iter().enumerate() {
-            let (word, number) = (token.kind == Kind::Word, token.kind == Kind::Number);
-            self.traces.flags |= token.flags;
-            self.traces.words |= Traces::bit(token.hash);
-            self.traces.stems |= Traces::bit(token.stem);
-            self.marks |= token.marks;
-            self.doubled |= token.hash == *last;
-            *last = token.hash;
-            self.words += u32::from(word);
-            let function = token.is(lex::FUNCTION);
-            self.function_words += u32::from(word & function);
-            self.content += u32::from(word & !function);
-            let exact = number | word & token.is(lex::NUMERAL);
-            let supports = (word | number) & (exact | token.is(lex::CALENDAR) | token.has(ADDRESS | QUOTED));
-            let links = word & !supports & (token.is(lex::POINTER | lex::CONNECTIVE) | token.has(lex::THE));
-            places.numbers.note(place, exact);
-            places.supports.note(place, supports);
-            places.links.note(place, links);
-            places
-                .verbs
-                .note(place, word & (token.is(VERBS) | could_be_verb(token)));
+    /// Takes up what each token is by itself.
+    fn gather(tokens: &[Token]) -> Claim {
+        let (mut traces, mut marks, mut doubled, mut last) = (Traces::NONE, 0, false, 0);
+        let (mut words, mut function_words) = (0, 0);
+        for token in tokens {
+            traces.add(token.flags, token.hash, token.stem);
+            marks |= token.marks;
+            doubled |= token.hash == last;
+            last = token.hash;
+            words += u32::from(token.has(WORD));
+            function_words += u32::from(token.is(lex::FUNCTION));
         }
-        places
-    }
-
-    /// Looks at the places again, now with what stands around them.
-    fn visit(&mut self, tokens: &[Token], start: usize, places: &Row) {
-        let first = |places: &Places| places.first().map(|place| start as u32 + place);
-        self.exactness = self.exactness.or(first(&places.numbers));
-        self.support = self.support.or(first(&places.supports));
-        self.link = self.link.or(first(&places.links));
-        self.finite = self.finite
-            || self.any(lex::AUXILIARY)
-            || places
-                .verbs
-                .into_iter()
-                .any(|place| is_finite(tokens, start + place));
-        for place in places.numbers {
-            self.add_number(tokens, start + place);
+        Claim {
+            traces,
+            marks,
+            doubled,
+            words,
+            content: words - function_words,
+            function_words,
+            ..Claim::default()
         }
     }
 
-    fn add_number(&mut self, tokens: &[Token], index: usize) {
-        let (token, next) = (at(tokens, index), at(tokens, index + 1));
-        let counts = if token.kind == Kind::Number {
-            self.words += 1;
-            token.value != 100 || next.hash != PERCENT
-        } else {
-            !token.has(lex::ONE) || next.is(lex::UNIT)
-        };
-        self.numbers += u32::from(counts);
+    fn count_numbers(&mut self, tokens: &[Token]) {
+        for (index, token) in tokens.iter().enumerate().filter(|(_, token)| is_exact(token)) {
+            let next = at(tokens, index + 1);
+            let counts = if token.kind == Kind::Number {
+                self.words += 1;
+                token.value != 100 || next.hash != PERCENT
+            } else {
+                !token.has(lex::ONE) || next.is(lex::UNIT)
+            };
+            self.numbers += u32::from(counts);
+        }
     }
 
-    /// What follows from all that was gathered.
-    fn finish(&mut self, tokens: &[Token]) {
+    /// Counts the words of some kinds that are rare.
+    fn count_words(&mut self, tokens: &[Token]) {
         let count = |may_be: bool, is: fn(&Token) -> bool| match may_be {
-            true => tokens
-                .iter()
-                .filter(|token| token.kind == Kind::Word && is(token))
-                .count() as u32,
+            true => tokens.iter().filter(|token| token.has(WORD) && is(token)).count() as u32,
             false => 0,
         };
         self.quoted = count(self.has(QUOTED), |token| token.has(QUOTED));
@@ -137,15 +105,6 @@ impl Claim {
         self.hedges = count(self.any(HEDGE), |token| {
             token.is(HEDGE) && !token.has(QUOTED | CAPITAL)
         });
-        self.named = tokens
-            .iter()
-            .skip(1)
-            .any(|token| token.has(CAPITAL) && !token.has(lex::SELF));
-        self.dated = self.any(lex::CALENDAR) || self.has(YEAR) || self.has(lex::MONTH) && names_month(tokens);
-        self.cited = self.has(ADDRESS) || self.has(BRACKET) && cites(tokens);
-        let obliged = self.any(lex::OBLIGATION)
-            || self.has(lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
-        self.instruction = !self.question && (obliged || is_imperative_anywhere(tokens, self.marks));
     }
 
     /// Whether a reader can check it: a date, a number, a source or a quotation.
@@ -193,9 +152,19 @@ impl Claim {
 
 const PERCENT: u64 = hash(b"%");
 
-/// An unknown word whose spelling allows a finite verb.
-fn could_be_verb(token: &Token) -> bool {
-    (token.flags == 0) & (token.stem != token.hash)
+/// A number, in digits or as a word.
+pub(crate) fn is_exact(token: &Token) -> bool {
+    token.has(NUMBER) || token.is(lex::NUMERAL)
+}
+
+/// A word that a reader can check the sentence by.
+pub(crate) fn supports(token: &Token) -> bool {
+    is_exact(token) || token.has(WORD) && (token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED))
+}
+
+/// A word that takes up what was said before.
+pub(crate) fn points_back(token: &Token) -> bool {
+    (token.is(lex::POINTER | lex::CONNECTIVE) || token.has(lex::THE)) && !supports(token)
 }
 
 /// "In May", "March 3": not the verbs.

@@ -2,11 +2,12 @@
 
 use serde_json::Value as Json;
 
+use crate::acronym::is_acronym;
 use crate::claim::Claim;
-use crate::determinism::{self, Value};
 use crate::lexicon::{self as lex, LEXICON, hash};
 use crate::scan::Scan;
-use crate::truth::{self, Clause};
+use crate::stance::{self, Clause};
+use crate::value::{self, Value};
 
 /// The context, read into the normal forms that the rules compare.
 #[derive(Default)]
@@ -35,14 +36,14 @@ impl Context {
             let tokens = scan.tokens_of(sentence);
             let claim = Claim::of(tokens, sentence);
             if !(claim.question || claim.has(lex::OR)) {
-                truth::each_clause(tokens, |clause| self.clauses.push(clause));
-                determinism::each_value(tokens, |value| self.values.push(value));
+                stance::each_clause(tokens, |clause| self.clauses.push(clause));
+                value::each_value(tokens, |value| self.values.push(value));
             }
         }
         self.acronyms.extend(
             scan.tokens
                 .iter()
-                .filter(|token| determinism::is_acronym(token))
+                .filter(|token| is_acronym(token))
                 .map(|token| token.stem),
         );
     }

@@ -1,5 +1,7 @@
 //! What words do where they stand: carry a clause, command, deny.
 
+use std::ops::Range;
+
 use crate::lexicon::{self as lex, hash, list};
 use crate::token::{CAPITAL, COLON, COMMA, Kind, PLURAL, QUOTED, SEMICOLON, Token, at, before};
 
@@ -71,6 +73,19 @@ pub(crate) fn is_imperative_anywhere(tokens: &[Token], marks: u32) -> bool {
     mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
 }
 
+/// The parts of a sentence between tokens that end a clause, without those.
+pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl Iterator<Item = Range<usize>> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let start = next;
+        let end = (start..tokens.len())
+            .find(|&index| ends(index))
+            .unwrap_or(tokens.len());
+        next = end + 1;
+        (start <= tokens.len()).then_some(start..end)
+    })
+}
+
 /// What parts an aside from what it opens.
 const PARTING: u32 = COMMA | COLON | SEMICOLON;
 
@@ -87,7 +102,7 @@ const PLEASE: u64 = hash(b"please");
 const AND: u64 = hash(b"and");
 
 /// Whether a clause that starts at `index` is an imperative.
-fn is_imperative(tokens: &[Token], index: usize) -> bool {
+pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     let mut index = index;
     while matches!(at(tokens, index).hash, THEN | PLEASE | ALWAYS | NEVER | AND)
         || at(tokens, index).is(lex::ORDINAL) && index < 2

@@ -1,5 +1,6 @@
 //! Reads a text once and collects what the rubric finds in it.
 
+use crate::acronym::Acronyms;
 use crate::claim::Claim;
 use crate::context::Context;
 use crate::grammar::is_negated;
@@ -7,8 +8,10 @@ use crate::lexicon::{self, FOLLOWS, PAIRS, STARTS};
 use crate::phrase::{self, Match};
 use crate::rubric::{Effect, FEATURES, Law, Rule, index_of, violations_of};
 use crate::scan::{Scan, Sentence};
+use crate::stance::Stances;
 use crate::subject::Subjects;
-use crate::token::{Kind, Places, QUOTED, ROW, Token, at, before};
+use crate::token::{Kind, NOTHING, Places, QUOTED, ROW, Token, at, before};
+use crate::value::Values;
 use crate::{architecture, determinism, energy, truth};
 
 /// One thing found: where, and which feature.
@@ -40,9 +43,9 @@ pub(crate) struct Judge {
     matches: Vec<Match>,
     pub(crate) subjects: Subjects,
     pub(crate) links: architecture::Links,
-    stances: truth::Stances,
-    values: determinism::Values,
-    acronyms: determinism::Acronyms,
+    stances: Stances,
+    values: Values,
+    acronyms: Acronyms,
 }
 
 /// What the rules of one sentence see.
@@ -232,11 +235,13 @@ fn find_phrases(view: &View<'_>, matches: &mut Vec<Match>, findings: &mut Findin
 /// The places of a row where a phrase may start: with a word that starts one, or with two that do.
 fn phrase_places(tokens: &[Token], start: usize) -> Places {
     let mut places = Places::default();
-    let row = tokens.iter().enumerate().skip(start).take(ROW);
-    for (index, token) in row {
-        let pairs = token.has(PAIRS) & at(tokens, index + 1).has(FOLLOWS);
-        places.note(index - start, (token.has(STARTS) | pairs) & !token.has(QUOTED));
+    let row = tokens.get(start..).unwrap_or_default();
+    let next = row.iter().skip(1).chain([&NOTHING]);
+    for (token, next) in row.iter().zip(next).take(ROW) {
+        let pairs = token.has(PAIRS) & next.has(FOLLOWS);
+        places.note((token.has(STARTS) | pairs) & !token.has(QUOTED));
     }
+    places.settle(row.len().min(ROW));
     places
 }
 

@@ -3,108 +3,144 @@
 
 /// Regular verbs, base form; a `+` doubles the last letter (stop, stopped).
 pub(crate) const REGULAR: &str = "\
-    abandon absorb accelerate accept access accompany account accumulate achieve acknowledge acquire act activate adapt add \
-    address adjust administer admit+ adopt advance advise affect afford age agree aim alert align allocate allow alter \
-    analyse analyze announce answer appeal appear apply appoint approach approve argue arrange arrive ask assemble assert \
-    assess assign assist assume assure attach attack attempt attend attract audit average avoid await back backup bake \
-    balance ban+ bar+ base bathe belong benefit blame blend block bloom board boil book border bore borrow bother bounce \
-    breathe bridge brighten broadcast brush buffer bundle burn cache calculate calibrate call cancel cap+ care carry cash \
-    cast cause cease centre chair challenge change charge chart chase chatter check chill chop+ circle cite claim clarify \
-    classify clean clear click climb clone close coach coat code collapse collect comb combine command comment commit+ \
-    communicate compare compensate compete compile complain complete comply compose compound compress compute concentrate \
-    concern conclude condense conduct configure confine confirm conflict confuse connect conserve consider consist construct \
-    consult consume contain continue contract contradict contribute control+ convert convince cook cool cooperate coordinate \
-    cope copy correct correlate correspond cough count counter couple cover crack crash crawl create crew crop+ cross cry \
-    cue curb cure cycle damage dance dare date debug+ decay decide declare decline decode decorate decrease dedicate deem \
-    default defend defer+ define degrade delay delegate delete deliver demand demonstrate denote deny depart depend depict \
-    deploy deposit depress derail derive descend describe deserve design designate destroy detach detect deteriorate \
-    determine develop deviate devise devote diagnose die differ digest dim+ diminish dip+ direct disable disagree disappear \
-    disappoint discard discharge disclose discover discuss dismiss dispatch display dispose dispute disrupt dissolve \
-    distinguish distribute disturb divert divide dock document dominate double doubt download draft drag+ drain dread dress \
-    drift drill drip+ drop+ drown dry dump duplicate dwell earn ease echo edit educate elect elevate eliminate embed+ emerge \
-    emit+ employ empty enable enclose encode encounter encourage encrypt end enforce engage enhance enjoy enlarge enroll \
-    ensure entail enter entertain entitle envisage equal equate equip+ erase erode escalate escape establish estimate \
-    evacuate evaluate evaporate evolve examine exceed excel+ exchange exclude execute exercise exert exhaust exhibit exist \
-    expand expect expel+ experience experiment expire explain explode exploit explore export expose express extend extract \
-    facilitate fade fail falsify fasten favor favour fear feature fetch file fill filter finance finish fire fit+ fix flag+ \
-    flash flatten float flood flourish flow fluctuate flush focus fold follow force forecast forge form format+ formulate \
-    forward foster found frame free frighten fry fuel fulfil+ function fund gain gather generate germinate glow govern grab+ \
-    grade grant greet grind grip+ guarantee guard guess guide halt hammer handle hang happen harm harvest hate haul head \
-    heal heat help hesitate highlight hinder hint hire hope host house hover hunt identify ignore illustrate imagine impact \
-    implement imply import impose impress improve include incorporate increase incur+ index indicate infect infer+ influence \
-    inform inherit initialise initialize initiate inject injure insert insist inspect inspire install instruct insulate \
-    insure integrate intend interact interest interfere interpret interrupt interview introduce invade invent invest \
-    investigate invite invoke involve isolate issue join joke judge jump justify kick kill knead knit knock label lack land \
-    last laugh launch leak lean learn lecture level lick lift light like limit line link list listen live load loan lock \
-    log+ look loop loosen love lower lubricate maintain manage map+ march mark marry mask master match matter mature \
-    maximize measure melt mention merge migrate mind mine minimise minimize miss mix mobilize model modify monitor mount \
-    move multiply name narrow need neglect negotiate nest network normalise normalize note notice notify number obey object \
-    oblige observe obstruct obtain occupy occur+ offer omit+ open operate oppose optimise optimize order organise organize \
-    originate outnumber outweigh overflow overhaul overheat overlap+ overload oversee overstate owe own pack package paint \
-    park parse part participate pass paste patch pause peak peel perceive perform permit+ persist persuade phone pick pile \
-    pinpoint pipe place plan+ plant play plead please plot+ plug+ plunge point poll pool populate portion pose possess post \
-    postpone pour practice practise praise precede preclude predict prefer+ prepare prescribe present preserve press presume \
-    prevail prevent price print prioritise prioritize probe proceed process procure produce profile program+ prohibit \
-    project prolong promise promote prompt propagate propose protect provide publish pull pulse pump punish purchase purge \
-    pursue push qualify quantify quarantine query question queue quote raise range rank rate reach react realise realize \
-    reason reassure reboot recall receive reckon recognise recognize recommend reconcile reconnect record recover recruit \
-    recycle redirect reduce refer+ reference refine reflect refresh refuse regard register regret+ regulate rehearse \
-    reinforce reiterate reject relate relax release relieve reload relocate rely remain remark remedy remember remind remove \
-    rename render renew rent reopen repair repay repeat replace replay replicate reply report represent reproduce request \
-    require rescue research resemble reserve resign resist resolve resort respect respond rest restart restore restrict \
-    restructure resubmit+ result resume retain retire retreat retrieve retry return reuse reveal reverse revert review \
-    revise reward rinse risk roam roast rob+ roll rotate round route rub+ ruin rule rush rust sail sample satisfy save scale \
-    scan+ scare scatter schedule score scrap+ scratch screen screw scrub+ seal search season seat secure seem segment seize \
-    select separate serve service settle shade shape share sharpen shelter shift ship+ shop+ shorten shout shuffle sign \
-    signal simplify simulate skate ski skip+ slice slip+ slow smell smile smoke smooth snow soak soften solve sort sound \
-    span+ spare spark specify spell spill spot+ spray sprinkle sprint squeeze stabilise stabilize stack staff stage stall \
-    stamp standardise start starve state stay steer stem+ step+ stimulate stir+ stitch stock stop+ store strain strengthen \
-    stress stretch strip+ strive struggle study stumble submit+ subscribe subside substitute subtract succeed succumb suck \
-    suffer suffice suggest suit sum+ summarise summarize supervise supply support suppose surge surpass surprise surrender \
-    surround survey survive suspect suspend sustain swallow swap+ swell switch synchronise synchronize tackle tag+ tailor \
-    talk tap+ target taste tax tend terminate test thank thaw threaten thrive throttle tick tie tighten time tip+ tire toast \
-    tolerate toss total touch tour trace track trade train transcribe transfer+ transform translate transmit+ transplant \
-    transport trap+ travel treat tremble trigger trim+ trip+ trouble trust try tune turn twist type underline undermine \
-    understate unify unite unload unlock unpack unplug+ unwrap+ update upgrade upload urge use utilise utilize vaccinate \
-    validate value vanish vary vent verify vibrate view violate visit voice vote wait walk wander want warm warn wash waste \
-    watch water weaken weigh welcome weld whip+ whisper widen wilt wipe wire wish witness wonder work worry wound wrap+ \
-    yield zoom";
+    abandon absorb accelerate accept access accompany account accumulate accuse ache achieve acknowledge acquire acquit+ \
+    act activate adapt add address adjust administer admire admit+ adopt adore advance advise affect afford age agree aim \
+    alert align alleviate allocate allow alter amend amount amplify analyse analyze annotate announce annoy answer \
+    anticipate apologize appeal appear appease applaud apply appoint appraise apprehend approach approve archive argue \
+    arrange arrive ascertain ask aspire assemble assert assess assign assist assume assure astonish attach attack attain \
+    attempt attend attract auction audit average avert avoid await babble back backup bake balance ban+ bandage baptize \
+    bar+ bargain base bathe belong benefit bicker blame bleach blend bless blink block bloom blossom board boast boil book \
+    bookmark border bore borrow bother bounce brag+ braze breach breathe bridge brighten broadcast brood browse brush \
+    buffer bulge bump bundle burgle burn bury buzz cache cajole calculate calibrate call cancel cap+ care carry carve cash \
+    cast cater cause cease centre certify chair challenge change chant charge chart chase chat chatter check cherish chew \
+    chill chop+ circle cite claim clamp clarify classify clean clear click climb clone close clutch coach coat coax code \
+    coincide collapse collect comb combine command commence commend comment commit+ communicate commute compare compel+ \
+    compensate compete compile complain complement complete compliment comply compose compound comprehend compress \
+    comprise compute conceal concede concentrate concern conclude concoct condemn condense conduct confess configure \
+    confine confirm confiscate conflict confuse congratulate connect conquer consent conserve consider consist console \
+    consolidate conspire constitute constrain construct consult consume contain contemplate contend contest continue \
+    contract contradict contribute contrive control+ converge convert convey convict convince cook cool cooperate \
+    coordinate cope copy correct correlate correspond corrode corrupt cough count counter couple cover crack cram+ crash \
+    crawl create crew cringe crop+ cross crumble crush cry cue cultivate curb cure cycle damage dance dangle dare darken \
+    darn date debate debug+ decay deceive decide declare decline decode decorate decrease dedicate deduce deduct deem \
+    default defeat defend defer+ define defy degrade delay delegate delete delight deliver demand demolish demonstrate \
+    denote deny depart depend depict deplete deploy deposit depress deprive derail derive descend describe deserve design \
+    designate despise destroy detach detect deter+ deteriorate determine detest devastate develop deviate devise devote \
+    devour diagnose dial dictate die differ digest dilute dim+ diminish dip+ direct disable disagree disappear disappoint \
+    discard discharge disclose discourage discover discuss dismantle dismiss dispatch disperse display dispose dispute \
+    disrupt dissent dissolve dissuade distinguish distort distribute disturb dive diverge divert divide divorce dock \
+    document dodge dominate donate double doubt download doze draft drag+ drain dread dress drift drill drip+ droop drop+ \
+    drown dry dub+ dump duplicate dwarf dwell earn ease echo edit educate elect elevate eliminate elude email embark \
+    embed+ embrace embroider emerge emit+ emphasize employ empower empty enable enact enclose encode encounter encourage \
+    encrypt end endanger endorse endure enforce engage engrave enhance enjoy enlarge enrich enroll ensure entail enter \
+    entertain entice entitle entrust envisage envy equal equate equip+ eradicate erase erode erupt escalate escape \
+    establish estimate evacuate evade evaluate evaporate evolve exaggerate examine excavate exceed excel+ exchange exclude \
+    excuse execute exempt exercise exert exhale exhaust exhibit exist expand expect expedite expel+ experience experiment \
+    expire explain explode exploit explore export expose express extend extinguish extract fabricate facilitate fade fail \
+    faint falsify falter fascinate fasten favor favour fear feature fetch file fill filter finance finish fire fit+ fix \
+    flag+ flash flatten flatter flicker flinch float flock flood flourish flow fluctuate flush focus fold follow footnote \
+    force forecast forfeit forge form format+ formulate fortify forward foster found frame free frighten frown fry fuel \
+    fulfil+ fumble fumigate function fund gain gallop garnish gather gaze generate germinate giggle glance glare glaze \
+    glean glow gnaw gossip govern grab+ grade grant grasp graze greet grill grind grip+ groom grumble guarantee guard \
+    guess guide gulp haggle halt hammer hamper hand handle hang happen harm harvest hasten hatch hate haul haunt head heal \
+    heat help hesitate highlight hike hinder hint hire hiss hoist hop+ hope host house hover hug+ hunt hurl hurry hush \
+    identify ignite ignore illuminate illustrate imagine imitate immerse impact impair impede implement implicate imply \
+    import impose impress improve improvise incline include incorporate increase incur+ index indicate indict induce \
+    indulge infect infer+ infest inflate inflict influence inform infringe inhabit inhale inherit inhibit initialise \
+    initialize initiate inject injure innovate inquire inscribe insert insist inspect inspire install instruct insulate \
+    insure integrate intend interact intercept interest interfere interpret interrupt intervene interview intimidate \
+    introduce invade invent invert invest investigate invite invoice invoke involve irrigate irritate isolate issue jerk \
+    jog+ join joke jot judge juggle jump justify kick kill kiss knead knit knock label lack land last laugh launch leak \
+    lean leap learn lease lecture level liberate lick lift light like limit line linger link liquidate list listen live \
+    load loan loathe lob+ lock log+ look loom loop loosen love lower lubricate lug+ lure lurk magnify mail maintain manage \
+    manipulate manufacture map+ march mark marry mask master match matter mature maximize measure mediate melt mend \
+    mention merge migrate mimic mind mine mingle minimise minimize miss misuse mix mobilize mock model modify monitor mop+ \
+    mount mourn move multiply mumble murmur mutter name narrow navigate need neglect negotiate nest network neutralise \
+    neutralize nibble nod+ nominate normalise normalize note notice notify nourish nudge number obey object oblige observe \
+    obsess obstruct obtain occupy occur+ offer omit+ open operate oppose oppress optimise optimize orbit order organise \
+    organize originate oust outlast outlaw outline outnumber outweigh overflow overhaul overheat overlap+ overload \
+    overlook oversee overstate overturn owe own pacify pack package paddle paint paraphrase pardon park parole parse part \
+    participate pass paste patch pause pave peak peek peel peer penetrate perceive perform perish permit+ persecute \
+    persist persuade phone pick pile pinch pinpoint pipe place plan+ plant play plead please plot+ plug+ plumb plunge \
+    point poke polish poll pollute ponder pool populate portion portray pose possess post postpone pour practice practise \
+    praise pray preach precede precipitate preclude predict prefer+ preheat prepare prescribe present preserve preside \
+    press presume pretend prevail prevent price print prioritise prioritize probe proceed process procure produce profile \
+    program+ prohibit project prolong promise promote prompt propagate propose prosecute prosper protect protest provide \
+    provoke prune publish pull pulse pump punish purchase purge pursue push qualify quantify quarantine quarrel quell \
+    query question queue quote radiate raise range rank rate ratify rattle reach react realise realize reap reason \
+    reassemble reassure rebel+ reboot recall receive recite reckon reclaim recognise recognize recommend reconcile \
+    reconnect reconsider record recount recover recruit rectify recycle redirect reduce refer+ reference refine reflect \
+    refrain refresh refund refurbish refuse refute regain regard register regret+ regulate rehabilitate rehearse reheat \
+    reign reimburse reinforce reiterate reject rejoice relate relax release relieve relinquish reload relocate rely remain \
+    remark remedy remember remind remodel remove rename render renew renounce renovate rent reopen repair repay repeat \
+    replace replay replenish replicate reply report represent repress reproduce request require rescue research resemble \
+    resent reserve reside resign resist resolve resort respect respond rest restart restore restrict restructure resubmit+ \
+    result resume retain retaliate retire retract retreat retrieve retry return reuse reveal reverse revert review revise \
+    revive revoke revolve reward rinse rip+ risk roam roar roast rob+ roll rot+ rotate round route rub+ ruin rule rumble \
+    rush rust sacrifice sag+ sail salute salvage sample sanction satisfy saturate save savor savour scale scan+ scare \
+    scatter schedule scold scorch score scour scrap+ scrape scratch scream screen screw scroll scrub+ seal search season \
+    seat secure seem segment seize select separate serve service settle shade shape share sharpen shelter shift shim ship+ \
+    shop+ shorten shout shove shrug+ shuffle sigh sign signal simmer simplify simulate sip+ skate sketch ski skip+ slash \
+    slice slip+ slow slump smell smile smoke smooth smuggle snap+ sneeze sniff snore snow soak soar sob+ soften solder \
+    solicit solve soothe sort sound span+ spare spark sparkle specialise specialize specify speculate spell spill splash \
+    spoil sponsor spot+ spray sprinkle sprint sprout spur+ squander squeeze squint stab+ stabilise stabilize stack staff \
+    stage stall stamp standardise stare start startle starve state stay steam steer stem+ step+ stimulate stipulate stir+ \
+    stitch stock stop+ store stow strain stray streamline strengthen stress stretch strip+ strive stroll struggle study \
+    stuff stumble subdue submerge submit+ subscribe subside substitute subtract succeed succumb suck sue suffer suffice \
+    suggest suit sum+ summarise summarize supervise supply support suppose suppress surf surge surpass surprise surrender \
+    surround survey survive suspect suspend sustain swallow swap+ sway swell swerve swipe switch synchronise synchronize \
+    tackle tag+ tailor talk tally tame tap+ target taste tax tease tempt tend terminate test testify thank thaw threaten \
+    thresh thrill thrive throttle thud tick tie tighten time tip+ tire toast tolerate topple torment toss total touch tour \
+    tow trace track trade train transcend transcribe transfer+ transform translate transmit+ transplant transport trap+ \
+    travel traverse treat tremble trigger trim+ trip+ trot+ trouble trust try tuck tumble tune turn twinkle twirl twist \
+    type underline undermine understate unearth unfasten unfold unify unite unload unlock unpack unplug+ untie unveil \
+    unwind unwrap+ unzip+ update upgrade upload uproot urge use utilise utilize utter vacate vaccinate validate value \
+    vanish vary vent venture verify vibrate view violate visit voice volunteer vote vow wade wage wait walk wallpaper \
+    wander want warm warn warrant wash waste watch water wave weaken wedge weigh welcome weld whip+ whirl whisk whisper \
+    whistle whittle widen wilt wink+ wipe wire wish wither witness wonder work worry worship wound wrap+ wrestle yank yawn \
+    yearn yell yield zoom";
 
 /// Verbs with forms of their own. The four lists are the same verbs in the same order.
 pub(crate) const IRREGULAR_BASE: &str = "\
-    arise awake become begin bend bet bid bind bite bleed blow break breed bring build buy catch choose cling come cost \
-    creep cut deal dig do draw drink drive eat fall feed feel fight find flee fly forbid forget forgive freeze get give go \
-    grow have hear hide hit hold hurt keep know lay lead leave lend let lie lose make mean meet mislead mow outgrow outsell \
-    overcome override overwrite pay prove put quit read rebuild redo rerun reset rewrite ride ring rise run say see seek \
-    sell send set sew shake shed shine shoot show shrink shut sing sink sit sleep slide sow speak speed spend spin split \
-    spread spring stand steal stick sting strike swear sweep swim swing take teach tear tell think throw undergo understand \
-    undo uphold upset wake wear weave weep win wind withdraw withhold withstand write";
+    arise awake bear beat become begin bend bet bid bind bite bleed blow break breed bring build burst buy catch choose \
+    cling come cost creep cut deal dig do draw drink drive eat fall feed feel fight find flee fling fly forbid foresee \
+    forget forgive forgo forsake freeze get give go grow have hear hide hit hold hurt keep kneel know lay lead leave lend \
+    let lie lose make mean meet mislead mow outgrow outrun outsell overcome override overtake overthrow overwrite pay \
+    prove put quit read rebuild redo rerun reset rewrite ride ring rise run say see seek sell send set sew shake shed \
+    shine shoot show shrink shut sing sink sit sleep slide sling slit sow speak speed spend spin spit split spread spring \
+    stand steal stick sting stink stride strike swear sweep swim swing take teach tear tell think throw thrust tread \
+    undergo understand undo uphold upset wake wear weave weep win wind withdraw withhold withstand wring write";
 pub(crate) const IRREGULAR_S: &str = "\
-    arises awakes becomes begins bends bets bids binds bites bleeds blows breaks breeds brings builds buys catches chooses \
-    clings comes costs creeps cuts deals digs does draws drinks drives eats falls feeds feels fights finds flees flies \
-    forbids forgets forgives freezes gets gives goes grows has hears hides hits holds hurts keeps knows lays leads leaves \
-    lends lets lies loses makes means meets misleads mows outgrows outsells overcomes overrides overwrites pays proves puts \
-    quits reads rebuilds redoes reruns resets rewrites rides rings rises runs says sees seeks sells sends sets sews shakes \
-    sheds shines shoots shows shrinks shuts sings sinks sits sleeps slides sows speaks speeds spends spins splits spreads \
-    springs stands steals sticks stings strikes swears sweeps swims swings takes teaches tears tells thinks throws undergoes \
-    understands undoes upholds upsets wakes wears weaves weeps wins winds withdraws withholds withstands writes";
+    arises awakes bears beats becomes begins bends bets bids binds bites bleeds blows breaks breeds brings builds bursts \
+    buys catches chooses clings comes costs creeps cuts deals digs does draws drinks drives eats falls feeds feels fights \
+    finds flees flings flies forbids foresees forgets forgives forgoes forsakes freezes gets gives goes grows has hears \
+    hides hits holds hurts keeps kneels knows lays leads leaves lends lets lies loses makes means meets misleads mows \
+    outgrows outruns outsells overcomes overrides overtakes overthrows overwrites pays proves puts quits reads rebuilds \
+    redoes reruns resets rewrites rides rings rises runs says sees seeks sells sends sets sews shakes sheds shines shoots \
+    shows shrinks shuts sings sinks sits sleeps slides slings slits sows speaks speeds spends spins spits splits spreads \
+    springs stands steals sticks stings stinks strides strikes swears sweeps swims swings takes teaches tears tells thinks \
+    throws thrusts treads undergoes understands undoes upholds upsets wakes wears weaves weeps wins winds withdraws \
+    withholds withstands wrings writes";
 pub(crate) const IRREGULAR_PAST: &str = "\
-    arose awoke became began bent bet bid bound bit bled blew broke bred brought built bought caught chose clung came cost \
-    crept cut dealt dug did drew drank drove ate fell fed felt fought found fled flew forbade forgot forgave froze got gave \
-    went grew had heard hid hit held hurt kept knew laid led left lent let lay lost made meant met misled mowed outgrew \
-    outsold overcame overrode overwrote paid proved put quit read rebuilt redid reran reset rewrote rode rang rose ran said \
-    saw sought sold sent set sewed shook shed shone shot showed shrank shut sang sank sat slept slid sowed spoke sped spent \
-    spun split spread sprang stood stole stuck stung struck swore swept swam swung took taught tore told thought threw \
-    underwent understood undid upheld upset woke wore wove wept won wound withdrew withheld withstood wrote";
+    arose awoke bore beat became began bent bet bid bound bit bled blew broke bred brought built burst bought caught chose \
+    clung came cost crept cut dealt dug did drew drank drove ate fell fed felt fought found fled flung flew forbade \
+    foresaw forgot forgave forwent forsook froze got gave went grew had heard hid hit held hurt kept knelt knew laid led \
+    left lent let lay lost made meant met misled mowed outgrew outran outsold overcame overrode overtook overthrew \
+    overwrote paid proved put quit read rebuilt redid reran reset rewrote rode rang rose ran said saw sought sold sent set \
+    sewed shook shed shone shot showed shrank shut sang sank sat slept slid slung slit sowed spoke sped spent spun spat \
+    split spread sprang stood stole stuck stung stank strode struck swore swept swam swung took taught tore told thought \
+    threw thrust trod underwent understood undid upheld upset woke wore wove wept won wound withdrew withheld withstood \
+    wrung wrote";
 pub(crate) const IRREGULAR_PARTICIPLE: &str = "\
-    arisen awoken become begun bent bet bid bound bitten bled blown broken bred brought built bought caught chosen clung \
-    come cost crept cut dealt dug done drawn drunk driven eaten fallen fed felt fought found fled flown forbidden forgotten \
-    forgiven frozen gotten given gone grown had heard hidden hit held hurt kept known laid led left lent let lain lost made \
-    meant met misled mown outgrown outsold overcome overridden overwritten paid proven put quit read rebuilt redone rerun \
-    reset rewritten ridden rung risen run said seen sought sold sent set sewn shaken shed shone shot shown shrunk shut sung \
-    sunk sat slept slid sown spoken sped spent spun split spread sprung stood stolen stuck stung struck sworn swept swum \
-    swung taken taught torn told thought thrown undergone understood undone upheld upset woken worn woven wept won wound \
-    withdrawn withheld withstood written";
+    arisen awoken borne beaten become begun bent bet bid bound bitten bled blown broken bred brought built burst bought \
+    caught chosen clung come cost crept cut dealt dug done drawn drunk driven eaten fallen fed felt fought found fled \
+    flung flown forbidden foreseen forgotten forgiven forgone forsaken frozen gotten given gone grown had heard hidden hit \
+    held hurt kept knelt known laid led left lent let lain lost made meant met misled mown outgrown outrun outsold \
+    overcome overridden overtaken overthrown overwritten paid proven put quit read rebuilt redone rerun reset rewritten \
+    ridden rung risen run said seen sought sold sent set sewn shaken shed shone shot shown shrunk shut sung sunk sat slept \
+    slid slung slit sown spoken sped spent spun spat split spread sprung stood stolen stuck stung stunk stridden struck \
+    sworn swept swum swung taken taught torn told thought thrown thrust trodden undergone understood undone upheld upset \
+    woken worn woven wept won wound withdrawn withheld withstood wrung written";
 
 /// Finite forms of be, have, do and the modals.
 pub(crate) const AUXILIARY: &str = "is are was were am has have had do does did can could will would shall should may might must cannot ought";

@@ -1,5 +1,6 @@
 //! ken-laws: judges a text by five laws, with a published rubric and the evidence for every point. See ken-laws(1), ken-laws(7).
 
+mod acronym;
 mod architecture;
 mod claim;
 mod cli;
@@ -17,15 +18,18 @@ mod line;
 mod lists;
 mod number;
 mod phrase;
+mod place;
 mod report;
 mod rubric;
 mod scan;
 mod scanner;
 mod score;
+mod stance;
 mod subject;
 mod table;
 mod token;
 mod truth;
+mod value;
 mod word;
 
 use std::process::ExitCode;

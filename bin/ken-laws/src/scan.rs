@@ -3,8 +3,12 @@
 //! `ken_text` has words and sentences for its callers; here both come from one walk, with the punctuation, the list
 //! markers and the line structure that the rubric reads, because the figure to reach is 50 MB/s.
 
+use std::hint::select_unpredictable;
+
+use crate::lexicon::LEXICON;
 use crate::scanner::Scanner;
 use crate::token::Token;
+use crate::word::{Letters, Short};
 
 /// How a sentence ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,18 +49,70 @@ pub(crate) struct Scan {
     pub(crate) sentences: Vec<Sentence>,
     /// The text again, with line feeds after it, so that a word at its end is read as any other.
     room: Vec<u8>,
+    letters: Letters,
+    /// The tokens that are plain words, and those of them that the lexicon does not know.
+    plain: Vec<u32>,
+    unknown: Vec<u32>,
 }
 
 impl Scan {
     pub(crate) fn fill(&mut self, text: &str) {
         self.tokens.clear();
         self.sentences.clear();
+        self.plain.clear();
         let mut room = std::mem::take(&mut self.room);
         room.clear();
         room.extend_from_slice(text.as_bytes());
         room.extend_from_slice(&[b'\n'; MARGIN]);
-        Scanner::new(text, &room, self).run();
+        let mut letters = std::mem::take(&mut self.letters);
+        letters.fill(&room);
+        Scanner::new(text, &room, &letters, self).run();
+        self.letters = letters;
+        let unknown = self.learn();
+        self.stem(unknown, &room);
         self.room = room;
+    }
+
+    /// Takes a word whose looking up can wait.
+    pub(crate) fn push_plain(&mut self, token: Token) {
+        self.plain.push(self.tokens.len() as u32);
+        self.tokens.push(token);
+    }
+
+    /// Looks the plain words up, one after the other without a branch, so that none waits for the memory of another; how
+    /// many are unknown.
+    fn learn(&mut self) -> usize {
+        let mut unknown = 0;
+        self.unknown.resize(self.plain.len(), 0);
+        for &index in &self.plain {
+            let Some(token) = self.tokens.get_mut(index as usize) else {
+                continue;
+            };
+            let entry = LEXICON.look_up(token.hash);
+            token.learn(entry);
+            token.stem = select_unpredictable(entry.stem == 0, token.hash, entry.stem);
+            if let Some(slot) = self.unknown.get_mut(unknown) {
+                *slot = index;
+            }
+            unknown += usize::from(entry.stem == 0);
+        }
+        unknown
+    }
+
+    /// Cuts the stems off the words that are unknown.
+    fn stem(&mut self, unknown: usize, room: &[u8]) {
+        for &index in self.unknown.iter().take(unknown) {
+            let Some(token) = self.tokens.get_mut(index as usize) else {
+                continue;
+            };
+            let sixteen = room
+                .get(token.start as usize..)
+                .and_then(|rest| rest.first_chunk());
+            if let Some(bytes) = sixteen.filter(|_| token.end - token.start > 2) {
+                let (short, _) = Short::read(*bytes, token.end - token.start);
+                token.learn_stem(short.stem(token.hash));
+            }
+        }
     }
 
     pub(crate) fn tokens_of(&self, sentence: &Sentence) -> &[Token] {

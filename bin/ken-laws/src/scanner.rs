@@ -5,12 +5,13 @@ use crate::line::Line;
 use crate::number::Digits;
 use crate::scan::{Ending, MARGIN, Scan, Sentence};
 use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token};
-use crate::word::{self, Case, Short};
+use crate::word::{self, Case, Letters, Short};
 
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     /// The text with line feeds after it.
     bytes: &'a [u8],
+    letters: &'a Letters,
     at: usize,
     scan: &'a mut Scan,
     /// Where the sentence under way starts.
@@ -63,10 +64,16 @@ fn class(byte: u8) -> Class {
 
 impl<'a> Scanner<'a> {
     /// `bytes` are those of the text and [`MARGIN`] line feeds.
-    pub(crate) fn new(text: &'a str, bytes: &'a [u8], scan: &'a mut Scan) -> Scanner<'a> {
+    pub(crate) fn new(
+        text: &'a str,
+        bytes: &'a [u8],
+        letters: &'a Letters,
+        scan: &'a mut Scan,
+    ) -> Scanner<'a> {
         Scanner {
             text,
             bytes,
+            letters,
             at: 0,
             scan,
             first_token: 0,
@@ -124,23 +131,25 @@ impl<'a> Scanner<'a> {
     /// Most words are plain and short: read and hashed where they stand, in registers.
     fn word(&mut self) {
         let start = self.at;
-        let sixteen = self.bytes.get(start..start + MARGIN);
-        let short = sixteen.and_then(|bytes| Short::read(*bytes.first_chunk()?));
-        let Some((short, case)) = short else {
+        let length = self.letters.run(start);
+        let end = start + length as usize;
+        let sixteen = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
+        let Some(sixteen) = sixteen.filter(|_| length < MARGIN as u32) else {
             return self.long_word(start);
         };
-        self.at += short.len();
-        match self.byte(self.at) {
+        match self.byte(end) {
             b' ' | b',' | b'.' => {}
-            b'\'' if self.letter_follows(self.at + 1) => return self.odd_word(start),
+            b'\'' if self.letter_follows(end + 1) => return self.odd_word(start),
             0x80.. => return self.odd_word(start),
-            b':' if self.is_address() => return self.address(start),
+            b'0'..=b'9' | b'_' | b':' => return self.long_word(start),
             _ => {}
         }
-        let marks = case.marks(self.byte(self.at - 1));
-        let hash = short.hash();
-        self.push_word(start, hash, marks, || (short.len() > 2).then(|| short.stem(hash)));
-        if self.byte(self.at) == b' ' {
+        self.at = end;
+        let (short, case) = Short::read(*sixteen, length);
+        let mut token = Token::plain(start, end, short.hash(), Kind::Word);
+        token.marks |= case.marks(self.byte(end - 1));
+        self.scan.push_plain(token);
+        if self.byte(end) == b' ' {
             self.at += 1;
         }
     }
@@ -223,30 +232,15 @@ impl<'a> Scanner<'a> {
 
     /// `word` is what the table knows it as, in any case.
     fn push_long(&mut self, start: usize, end: usize, word: &[u8], case: Case) {
-        let marks = case.marks(word.last().copied().unwrap_or(0));
-        let at = std::mem::replace(&mut self.at, end);
-        self.push_word(start, word::hash(word), marks, || {
-            (word.len() > 2).then(|| word::stem(word))
-        });
-        self.at = at;
-    }
-
-    /// The word from `start` to where the walk is; `stem` finds the stem of one that the lexicon does not know, if it can
-    /// have one.
-    fn push_word(&mut self, start: usize, hash: u64, marks: u32, stem: impl FnOnce() -> Option<u64>) {
+        let hash = word::hash(word);
+        let mut token = Token::plain(start, end, hash, Kind::Word);
+        token.marks |= case.marks(word.last().copied().unwrap_or(0));
         let entry = LEXICON.look_up(hash);
-        let mut token = Token {
-            stem: entry.stem,
-            marks,
-            ..Token::plain(start, self.at, hash, Kind::Word)
-        };
         token.learn(entry);
-        if entry.stem == 0 {
-            token.stem = hash;
-            if let Some(stem) = stem() {
-                token.stem = stem;
-                token.learn_stem(LEXICON.phrase_of_stem(stem));
-            }
+        if entry.stem != 0 {
+            token.stem = entry.stem;
+        } else if word.len() > 2 {
+            token.learn_stem(word::stem(word));
         }
         self.scan.tokens.push(token);
     }
@@ -265,7 +259,7 @@ impl<'a> Scanner<'a> {
         }
         self.push(start, self.at, word::finish(start as u64), Kind::Word);
         if let Some(token) = self.scan.tokens.last_mut() {
-            token.marks = ADDRESS;
+            token.marks |= ADDRESS;
         }
     }
 
@@ -379,8 +373,9 @@ impl<'a> Scanner<'a> {
         }
         let capital_follows = self.follows_capital();
         if last.end - last.start > 1 {
-            return last.flags & lexicon::ABBREVIATION != 0
-                && (last.flags & lexicon::VERB == 0)
+            let flags = flags_of(last);
+            return flags & lexicon::ABBREVIATION != 0
+                && (flags & lexicon::VERB == 0)
                 && !(capital_follows && last.hash == ETC);
         }
         if self.letter_follows(self.at) {
@@ -389,7 +384,7 @@ impl<'a> Scanner<'a> {
         let inner = start > 1 && self.byte(start.saturating_sub(2)) == b'.';
         let initial = last.marks & CAPITAL != 0
             && before.last().is_none_or(|before| {
-                before.marks & CAPITAL != 0 || before.flags & lexicon::ABBREVIATION != 0
+                before.marks & CAPITAL != 0 || flags_of(before) & lexicon::ABBREVIATION != 0
             });
         inner && !capital_follows || initial && last.hash != PRONOUN_I
     }
@@ -451,7 +446,7 @@ impl<'a> Scanner<'a> {
     /// Whether the last word looks like an abbreviation that no list has.
     fn ends_short(&self) -> bool {
         let short =
-            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.flags == 0;
+            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && flags_of(token) == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
@@ -543,6 +538,11 @@ impl<'a> Scanner<'a> {
 
 const PRONOUN_I: u64 = word::hash(b"i");
 const ETC: u64 = word::hash(b"etc");
+
+/// What a word can be; it may not have been looked up yet.
+fn flags_of(token: &Token) -> u64 {
+    LEXICON.look_up(token.hash).flags
+}
 
 fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || matches!(char, '\u{300}'..='\u{36f}')

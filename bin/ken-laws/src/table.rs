@@ -32,6 +32,7 @@ impl<V: Copy + Default> Table<V> {
     }
 
     /// The value of the key; a new one starts with the default.
+    #[inline]
     pub(crate) fn entry(&mut self, key: u64) -> Option<&mut V> {
         if self.count * 2 >= self.slots.len() {
             self.grow();
@@ -50,6 +51,7 @@ impl<V: Copy + Default> Table<V> {
     }
 
     /// Where the key is, or would be.
+    #[inline]
     fn find(&self, key: u64) -> usize {
         let mask = self.slots.len().wrapping_sub(1);
         let mut index = key as usize & mask;

@@ -1,6 +1,6 @@
 //! The smallest parts of a text, and what is known of each by itself.
 
-use crate::lexicon::{self, Entry};
+use crate::lexicon::{self, Entry, LEXICON};
 
 /// A word, number, symbol or mark of punctuation.
 #[derive(Clone, Copy)]
@@ -52,8 +52,11 @@ pub(crate) const COLON: u32 = 1 << 8;
 pub(crate) const SEMICOLON: u32 = 1 << 9;
 /// `[` and `)`, which can belong to a citation.
 pub(crate) const BRACKET: u32 = 1 << 10;
+/// The kind, once more as a bit.
+pub(crate) const WORD: u32 = 1 << 11;
+pub(crate) const NUMBER: u32 = 1 << 12;
 /// The lexicon's traits begin with this bit.
-pub(crate) const FIRST_TRAIT: u32 = 11;
+pub(crate) const FIRST_TRAIT: u32 = 13;
 
 impl Token {
     /// One of which only its kind is known.
@@ -63,6 +66,11 @@ impl Token {
             end: end as u32,
             hash,
             stem: hash,
+            marks: match kind {
+                Kind::Word => WORD,
+                Kind::Number => NUMBER,
+                Kind::Symbol | Kind::Mark => 0,
+            },
             kind,
             ..NOTHING
         }
@@ -90,8 +98,10 @@ impl Token {
         self.stem_phrase = entry.stem_phrase;
     }
 
-    /// Phrases that start with any form of an unknown word.
-    pub(crate) fn learn_stem(&mut self, phrase: u16) {
+    /// The stem of an unknown word, and the phrases that start with any form of it.
+    pub(crate) fn learn_stem(&mut self, stem: u64) {
+        let phrase = LEXICON.phrase_of_stem(stem);
+        self.stem = stem;
         self.stem_phrase = phrase;
         self.marks |= if phrase > 0 { lexicon::STARTS } else { 0 };
     }
@@ -151,14 +161,20 @@ pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
 
 /// The places among at most [`ROW`] tokens that something holds for, one bit each.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Places(pub(crate) u64);
+pub(crate) struct Places(u64);
 
 /// Tokens that are looked at without a branch, before those few are visited that matter.
 pub(crate) const ROW: usize = 64;
 
 impl Places {
-    pub(crate) fn note(&mut self, place: usize, holds: bool) {
-        self.0 |= u64::from(holds) << place;
+    /// Notes the next place; all come from above, so that no shift depends on the place.
+    pub(crate) fn note(&mut self, holds: bool) {
+        self.0 = self.0 >> 1 | u64::from(holds) << (ROW - 1);
+    }
+
+    /// Moves the places down to where they are counted from, when this many are noted.
+    pub(crate) fn settle(&mut self, count: usize) {
+        self.0 = self.0.checked_shr((ROW - count) as u32).unwrap_or(0);
     }
 
     pub(crate) fn first(self) -> Option<u32> {

@@ -184,7 +184,7 @@ impl Stem {
     }
 }
 
-/// A word of ASCII letters, digits and `_` that fits two registers, in small letters. Most words do.
+/// A word of ASCII letters that fits two registers, in small letters. Most words do.
 #[derive(Clone, Copy)]
 pub(crate) struct Short {
     /// The first byte lowest; zero past the length.
@@ -214,32 +214,56 @@ static BELOW: [u128; 16] = {
     table
 };
 
-/// The highest bit of each byte that lies between two of ASCII. `low_bits` has no highest bits.
-const fn between(low_bits: u128, first: u8, last: u8) -> u128 {
-    (low_bits + each(0x80 - first)) & !(low_bits + each(0x7f - last)) & HIGH
+/// Which of eight bytes are ASCII letters, one bit each.
+const fn letters_of(eight: [u8; 8]) -> u64 {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let bytes = u64::from_le_bytes(eight);
+    let small = (bytes | (SMALL as u64 * EACH)) & !HIGH;
+    let from_a = small + (0x80 - b'a') as u64 * EACH;
+    let past_z = small + (0x7f - b'z') as u64 * EACH;
+    let letters = from_a & !past_z & !bytes & HIGH;
+    // Moves the highest bit of each byte to its place among the eight highest bits.
+    (letters >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+/// Where the ASCII letters of a text are, one bit for each byte: the end of a word is found without looking at its letters.
+#[derive(Default)]
+pub(crate) struct Letters(Vec<u64>);
+
+impl Letters {
+    /// What is left over of eight bytes at the end is not looked at.
+    pub(crate) fn fill(&mut self, bytes: &[u8]) {
+        self.0.clear();
+        self.0.extend(bytes.chunks(64).map(|block| {
+            let (eights, _) = block.as_chunks::<8>();
+            eights
+                .iter()
+                .enumerate()
+                .fold(0, |bits, (place, &eight)| bits | letters_of(eight) << (8 * place))
+        }));
+        self.0.push(0);
+    }
+
+    /// How many letters there are from this byte on; more than 63 count as 64.
+    pub(crate) fn run(&self, at: usize) -> u32 {
+        let shift = at % 64;
+        let block = |index: usize| self.0.get(index).copied().unwrap_or(0);
+        let low = block(at / 64) >> shift;
+        let high = block(at / 64 + 1) << 1 << (63 - shift);
+        (low | high).trailing_ones()
+    }
 }
 
 impl Short {
-    /// The word that sixteen bytes begin with, and which letters of it are capitals; none when it is longer.
-    pub(crate) fn read(sixteen: [u8; 16]) -> Option<(Short, Case)> {
+    /// The word of so many letters, at most fifteen, that sixteen bytes begin with, and which of them are capitals.
+    pub(crate) fn read(sixteen: [u8; 16], length: u32) -> (Short, Case) {
         let bytes = u128::from_le_bytes(sixteen);
-        let low_bits = bytes & !HIGH;
-        let capitals = between(low_bits, b'A', b'Z');
-        let letters = between(low_bits | each(SMALL), b'a', b'z');
-        let others = between(low_bits, b'0', b'9') | between(low_bits, b'_', b'_');
-        let ends = !(letters | others) | bytes;
-        let length = (ends & HIGH).trailing_zeros() / 8;
-        if length > 15 {
-            return None;
-        }
         let word = below(length);
+        // A capital lacks the bit that makes it small.
+        let case = Case::of(!(bytes << 2) & HIGH & word, length);
         let bytes = (bytes | each(SMALL)) & word;
-        let case = Case::of(letters & word, capitals & word, length);
-        Some((Short { bytes, length }, case))
-    }
-
-    pub(crate) fn len(self) -> usize {
-        self.length as usize
+        (Short { bytes, length }, case)
     }
 
     /// The same as [`hash`] of its bytes.
@@ -367,21 +391,19 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The highest bits of the bytes that are letters, and capitals. Counting is for the few words that have more than one.
-    fn of(letters: u128, capitals: u128, length: u32) -> Case {
+    /// The highest bits of the bytes that are capitals, where all are letters.
+    fn of(capitals: u128, length: u32) -> Case {
         let first_is_capital = capitals & 0x80 != 0;
-        if capitals & !0x80 == 0 {
-            return Case {
-                length,
-                letters: length,
-                capitals: u32::from(first_is_capital),
-                first_is_capital,
-            };
-        }
+        // Counting is for the few words that have more than one.
+        let one = capitals & !0x80 == 0;
         Case {
             length,
-            letters: letters.count_ones(),
-            capitals: capitals.count_ones(),
+            letters: length,
+            capitals: if one {
+                u32::from(first_is_capital)
+            } else {
+                capitals.count_ones()
+            },
             first_is_capital,
         }
     }
@@ -467,23 +489,33 @@ mod tests {
         for word in WORDS {
             let mut bytes = [b' '; 16];
             bytes[..word.len()].copy_from_slice(word.as_bytes());
-            let (short, _) = Short::read(bytes).unwrap();
+            let (short, _) = Short::read(bytes, word.len() as u32);
             let small = word.to_lowercase();
-            assert_eq!(short.len(), word.len());
             assert_eq!(short.hash(), hash(small.as_bytes()), "{word}");
             assert_eq!(short.stem(short.hash()), stem(small.as_bytes()), "{word}");
         }
     }
 
     #[test]
-    fn a_word_ends_where_its_letters_end() {
-        let read = |text: &[u8; 16]| Short::read(*text).map(|(short, case)| (short.len(), case.marks(b's')));
-        assert_eq!(read(b"URLs, and so on."), Some((4, PLURAL | CAPITALS | CAPITAL)));
-        assert_eq!(read(b"fifteen_letters "), Some((15, PLURAL)));
-        assert_eq!(read(b"sixteen__letters"), None);
-        assert_eq!(
-            read("caf\u{e9}          a".as_bytes().first_chunk().unwrap()),
-            Some((3, PLURAL))
-        );
+    fn capitals_are_counted() {
+        let marks = |text: &[u8; 16], length| Short::read(*text, length).1.marks(text[length as usize - 1]);
+        assert_eq!(marks(b"URLs, and so on.", 4), PLURAL | CAPITALS | CAPITAL);
+        assert_eq!(marks(b"NASA, and so on.", 4), CAPITALS | CAPITAL);
+        assert_eq!(marks(b"I, and he too...", 1), CAPITAL);
+        assert_eq!(marks(b"Letters go on...", 7), PLURAL | CAPITAL);
+        assert_eq!(marks(b"kHz, and so on..", 3), 0);
+    }
+
+    #[test]
+    fn runs_of_letters_end_where_letters_end() {
+        let text: String =
+            (0..0x250).filter_map(char::from_u32).collect::<String>() + &"a".repeat(150) + "        ";
+        let mut letters = Letters::default();
+        letters.fill(text.as_bytes());
+        for at in 0..text.len() - 8 {
+            let rest = text.as_bytes()[at..].iter();
+            let run = rest.take_while(|byte| byte.is_ascii_alphabetic()).count();
+            assert_eq!(letters.run(at) as usize, run.min(64), "at {at}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 mod build;
 
+use std::hint::select_unpredictable;
+
 use crate::lists;
 use crate::rubric::WORD_LISTS;
 use crate::token::FIRST_TRAIT;
@@ -132,6 +134,12 @@ impl Traces {
         stems: 0,
     };
 
+    pub(crate) fn add(&mut self, flags: u64, word: u64, stem: u64) {
+        self.flags |= flags;
+        self.words |= Traces::bit(word);
+        self.stems |= Traces::bit(stem);
+    }
+
     pub(crate) const fn bit(hash: u64) -> u64 {
         1 << (hash >> 58)
     }
@@ -190,9 +198,9 @@ pub(crate) static LEXICON: Lexicon = build::build();
 
 impl Lexicon {
     /// What is known about the word with this hash.
-    pub(crate) const fn look_up(&self, hash: u64) -> &Entry {
+    pub(crate) fn look_up(&self, hash: u64) -> &Entry {
         let entry = &self.places[place(hash, self.shifts[bucket(hash)])];
-        if entry.tag == tag(hash) { entry } else { &UNKNOWN }
+        select_unpredictable(entry.tag == tag(hash), entry, &UNKNOWN)
     }
 
     /// The first phrase that starts with any word of a stem, plus one. For most stems there is none, which one bit tells.

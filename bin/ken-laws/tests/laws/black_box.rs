@@ -419,3 +419,64 @@ fn another_language_is_not_judged_by_english_grammar() {
     );
     assert_eq!(defects(&answer), [""; 0], "{answer}");
 }
+
+/// A command and its denial, with both places; the next step of a procedure, or a case, is no denial.
+#[test]
+fn commands_contradict_each_other() {
+    let places = |text: &str| -> Vec<String> {
+        let answer = judge(text);
+        let evidence = answer["evidence"].as_array().unwrap().iter();
+        let found = evidence.filter(|item| item["kind"] == "contradiction");
+        found
+            .map(|item| item["text"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(
+        places("Deploy on Friday. Never deploy on Friday."),
+        ["Deploy on Friday", "Never deploy on Friday"]
+    );
+    assert_eq!(
+        places("Please do not touch the red lever. Touch the red lever."),
+        ["do not touch the red lever", "Touch the red lever"]
+    );
+    assert_eq!(
+        places("You must sign the form. You must not sign the form."),
+        ["You must sign the form", "You must not sign the form"]
+    );
+    assert_eq!(
+        places("The pump always runs at night. The pump never runs at night."),
+        ["The pump always runs at night", "The pump never runs at night"]
+    );
+    for text in [
+        "Open the valve. Wait for 5 s. Close the valve.",
+        "If the lamp is green, press the button. Do not press the button.",
+        "Do not open the lid until the fan stops. Open the lid.",
+        "Never deploy on Friday. Deploy on Monday.",
+        "The pump runs at night. The pump does not always run at night.",
+    ] {
+        assert_eq!(places(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_list_that_opens_with_its_second_step_is_out_of_order() {
+    let is_found = |text: &str| defects(&judge(text)).contains(&"step_order".to_owned());
+    assert!(is_found("Step 2: stop the mixer. Step 1: open the lid."));
+    assert!(!is_found("Step 1: stop the mixer. Step 2: open the lid."));
+    assert!(!is_found(
+        "Step 3: stop the mixer. Step 4: open the lid. Step 1: begin again."
+    ));
+}
+
+#[test]
+fn a_general_statement_has_one_value() {
+    let conflicts = |text: &str| defects(&judge(text)).contains(&"conflicting_value".to_owned());
+    assert!(conflicts("A ticket costs 4 euros. A ticket costs 6 euros."));
+    assert!(conflicts(
+        "The hut lies in a wood and sleeps 36 people. The hut sleeps 50 people."
+    ));
+    assert!(!conflicts("A request took 30 s. A request took 40 s."));
+    assert!(!conflicts(
+        "The hut lies in a wood and sleeps 36 people. The barn sleeps 50 people."
+    ));
+}

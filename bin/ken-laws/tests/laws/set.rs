@@ -1,7 +1,9 @@
 //! The evaluation set: clean paragraphs and defects planted in them, and how a validator fares on it.
 //!
 //! `dev.tsv` was there first; the rubric was tuned on it. `second.tsv` was written next and measured once before it was used
-//! for tuning too. `held.tsv` was written last, after the rubric was frozen: its figures are those of unseen text.
+//! for tuning too. So was `held.tsv`: 74 % of its defects were found before its misses were looked at, and rules made for
+//! their kinds. `fresh.tsv` was written after that: 18 of its 28 defects were found when it was first measured, with alarms
+//! on 2 of its 10 clean paragraphs, for verbs that the lexicon lacked and has since got. No rule was made for it.
 
 use std::collections::HashMap;
 
@@ -10,6 +12,7 @@ use serde_json::Value;
 pub(crate) const DEV: &str = include_str!("../set/dev.tsv");
 pub(crate) const SECOND: &str = include_str!("../set/second.tsv");
 pub(crate) const HELD: &str = include_str!("../set/held.tsv");
+pub(crate) const FRESH: &str = include_str!("../set/fresh.tsv");
 
 pub(crate) const LAWS: [&str; 5] = [
     "law1_architectural_intelligence",

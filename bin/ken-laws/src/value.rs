@@ -1,0 +1,333 @@
+//! Values: what is measured, in which unit, and how much it is said to be.
+
+use crate::claim::is_exact;
+use crate::context::Context;
+use crate::grammar::clauses;
+use crate::judge::{Findings, View};
+use crate::lexicon::{self as lex, hash};
+use crate::place::{Place, report};
+use crate::rubric::index_of;
+use crate::table::Table;
+use crate::token::{Kind, QUOTED, Token, YEAR, at, before};
+use crate::word::join;
+
+const CONFLICT: usize = index_of("conflicting_value");
+const AND: u64 = hash(b"and");
+const TO: u64 = hash(b"to");
+const OR: u64 = hash(b"or");
+
+/// A quantity with its value, as a sentence gives it.
+#[derive(Clone, Copy)]
+pub(crate) struct Value {
+    /// Of what, in which unit.
+    pub(crate) key: u64,
+    value: u64,
+    /// The place, time or part it holds for; 0 when it holds at large.
+    qualifier: u64,
+    past: bool,
+    /// "a rate of": of one that is only now introduced.
+    introduced: bool,
+    first: usize,
+    last: usize,
+}
+
+/// The first value given for each quantity.
+#[derive(Default)]
+pub(crate) struct Values(Table<Option<Given>>);
+
+#[derive(Clone, Copy)]
+struct Given {
+    value: u64,
+    qualifier: u64,
+    past: bool,
+    /// Another value stands against it.
+    disputed: bool,
+    place: Place,
+}
+
+impl Values {
+    pub(crate) fn fill(&mut self, context: &Context) {
+        self.0.clear();
+        for value in &context.values {
+            self.enter(value, Place::Context);
+        }
+    }
+
+    pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
+        if view.claim.numbers == 0 || view.claim.question || view.sentence.heading {
+            return;
+        }
+        each_value(view.tokens, |value| {
+            let (start, end) = (
+                at(view.tokens, value.first).start,
+                at(view.tokens, value.last).end,
+            );
+            let place = Place::Text {
+                sentence: view.index as u32,
+                start,
+                end,
+            };
+            if let Some(earlier) = self.enter(&value, place) {
+                report(earlier, place, CONFLICT, findings);
+            }
+        });
+    }
+
+    /// Enters the value; the place of another value of the same quantity. Once two values stand, none of them is right.
+    fn enter(&mut self, value: &Value, place: Place) -> Option<Place> {
+        let first = Given {
+            value: value.value,
+            qualifier: value.qualifier,
+            past: value.past,
+            disputed: false,
+            place,
+        };
+        let given = self.0.entry(value.key)?.get_or_insert(first);
+        let same_case = given.qualifier == value.qualifier || given.qualifier == 0 || value.qualifier == 0;
+        let differs = given.value != value.value && !value.introduced;
+        given.disputed |= differs && same_case && given.past == value.past;
+        (given.disputed && same_case && given.past == value.past).then_some(given.place)
+    }
+}
+
+/// Calls `with` for each "the design load is 40 kN per axle": a named quantity, one number, its unit.
+pub(crate) fn each_value(tokens: &[Token], mut with: impl FnMut(Value)) {
+    let ends = |index| {
+        let token = at(tokens, index);
+        token.ends_clause() && !token.is_mark(':') && !token.is_mark('=')
+    };
+    for clause in clauses(tokens, ends) {
+        clause
+            .clone()
+            .filter(|&number| is_exact(at(tokens, number)))
+            .filter_map(|number| value_at(tokens, clause.start, number))
+            .for_each(&mut with);
+    }
+}
+
+/// Words; what stands further from the number is not what it measures.
+const LONGEST_SUBJECT: usize = 12;
+
+fn value_at(tokens: &[Token], clause: usize, number: usize) -> Option<Value> {
+    let token = at(tokens, number);
+    let is_value =
+        token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
+    if !is_value || token.has(QUOTED) {
+        return None;
+    }
+    let first = clause.max(number.saturating_sub(LONGEST_SUBJECT));
+    let subject = Subject::before(tokens, first, number)?;
+    let (unit, last) = unit_of(tokens, number)?;
+    let clause_tokens = tokens.get(first..number)?;
+    let shifts =
+        |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION) || token.has(lex::MODAL);
+    if clause_tokens.iter().any(shifts) {
+        return None;
+    }
+    let past = tokens.get(subject.first..number)?.iter().any(|token| {
+        matches!(token.hash, WAS | WERE | HAD)
+            || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && subject.lacks_be
+    });
+    let value = if token.is(lex::NUMERAL) {
+        decimal(token.value)
+    } else {
+        token.hash
+    };
+    let (qualifier, last) = qualifier_after(tokens, last);
+    Some(Value {
+        key: join(subject.key, unit),
+        value,
+        qualifier,
+        past,
+        introduced: subject.introduced,
+        first: subject.first,
+        last,
+    })
+}
+
+const WAS: u64 = hash(b"was");
+const WERE: u64 = hash(b"were");
+const HAD: u64 = hash(b"had");
+
+/// The hash that the number has as digits.
+fn decimal(value: u16) -> u64 {
+    let mut bytes = [0; 3];
+    let digits = [
+        b'0' + (value / 100 % 10) as u8,
+        b'0' + (value / 10 % 10) as u8,
+        b'0' + (value % 10) as u8,
+    ];
+    let skip = digits.iter().take(2).take_while(|digit| **digit == b'0').count();
+    bytes.copy_from_slice(&digits);
+    hash(bytes.get(skip..).unwrap_or_default())
+}
+
+/// What a number measures.
+struct Subject {
+    key: u64,
+    first: usize,
+    lacks_be: bool,
+    introduced: bool,
+}
+
+impl Subject {
+    /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the subject of the one before "and". Its
+    /// key is that of "the hut sleeps".
+    fn shared(tokens: &[Token], first: usize, linked: usize, has_be: bool) -> Option<Subject> {
+        let verb = linked - 1;
+        let start = first + usize::from(at(tokens, first).is(lex::DETERMINER));
+        let nouns = (start..verb)
+            .take_while(|&index| is_noun(at(tokens, index)))
+            .count();
+        let joined = before(tokens, verb).hash == AND && is_verb_only(at(tokens, start + nouns));
+        if !joined || !(1..=3).contains(&nouns) {
+            return None;
+        }
+        let noun = start + nouns - 1;
+        let words = join(join(0, at(tokens, noun).stem), at(tokens, verb).stem);
+        Some(Subject {
+            key: join(join_range(tokens, start, noun), words),
+            first: start,
+            lacks_be: !has_be,
+            introduced: matches!(before(tokens, start).hash, A | AN),
+        })
+    }
+
+    /// Reads backwards from the number: link words, then a noun with its attribute; over a verb on to its subject.
+    fn before(tokens: &[Token], first: usize, number: usize) -> Option<Subject> {
+        let linked = skip_back(tokens, first, number, |token| {
+            is_link(token) || token.has(lex::BOUND)
+        });
+        let mut start = content_before(tokens, first, linked);
+        let bounds = tokens
+            .get(linked..number)?
+            .iter()
+            .filter(|token| token.has(lex::BOUND));
+        let mut key = bounds.fold(join_range(tokens, start, linked), |key, token| {
+            join(key, token.hash)
+        });
+        let mut has_be = tokens.get(linked..number)?.iter().any(|token| token.is(lex::BE));
+        let verb = linked
+            .checked_sub(1)
+            .is_some_and(|last| last >= start && is_verb_only(at(tokens, last)));
+        if verb {
+            let auxiliary = skip_back(tokens, first, start, |token| {
+                token.is(lex::AUXILIARY) || token.hash == THAT
+            });
+            has_be |= auxiliary < start;
+            let subject = content_before(tokens, first, auxiliary);
+            key = join(join_range(tokens, subject, auxiliary), key);
+            if subject == auxiliary && start == linked - 1 {
+                return Subject::shared(tokens, first, linked, has_be).filter(|_| linked == number);
+            }
+            start = subject;
+        }
+        let open = before(tokens, start);
+        // "A breach costs 40 euros" says what every one costs.
+        let general = verb && at(tokens, linked - 1).is(lex::VERB_S);
+        let introduced = start > first && matches!(open.hash, A | AN) && !general;
+        let indefinite = start > first
+            && (matches!(open.hash, EACH | EVERY | ANY | ANOTHER | NO | SOME | PER)
+                || open.kind == Kind::Number
+                || open.is(lex::NUMERAL));
+        let tied = start == linked || linked == number && !verb;
+        (!tied && !indefinite).then_some(Subject {
+            key,
+            first: start,
+            lacks_be: !has_be,
+            introduced,
+        })
+    }
+}
+
+const A: u64 = hash(b"a");
+const AN: u64 = hash(b"an");
+const EACH: u64 = hash(b"each");
+const EVERY: u64 = hash(b"every");
+const ANY: u64 = hash(b"any");
+const ANOTHER: u64 = hash(b"another");
+const NO: u64 = hash(b"no");
+const SOME: u64 = hash(b"some");
+const PER: u64 = hash(b"per");
+const THAT: u64 = hash(b"that");
+
+/// Words that may stand between a quantity and its number.
+fn is_link(token: &Token) -> bool {
+    token.is(lex::BE)
+        || token.kind == Kind::Symbol
+        || token.is_mark(':')
+        || token.is_mark('=')
+        || token.has(lex::LINK)
+}
+
+fn is_noun(token: &Token) -> bool {
+    token.is_content() && !is_verb_only(token)
+}
+
+fn is_verb_only(token: &Token) -> bool {
+    token.is(lex::VERB_PAST | lex::VERB_S) && !token.is(lex::VERB_BASE | lex::DIMENSION)
+}
+
+fn skip_back(tokens: &[Token], first: usize, end: usize, skip: impl Fn(&Token) -> bool) -> usize {
+    let mut start = end;
+    while start > first && skip(at(tokens, start - 1)) {
+        start -= 1;
+    }
+    start
+}
+
+/// Where the one or two words of content begin that end before `end`.
+fn content_before(tokens: &[Token], first: usize, end: usize) -> usize {
+    let mut start = end;
+    while start > first && end - start < 2 && at(tokens, start - 1).is_content() {
+        start -= 1;
+    }
+    start
+}
+
+fn join_range(tokens: &[Token], start: usize, end: usize) -> u64 {
+    tokens
+        .get(start..end)
+        .unwrap_or_default()
+        .iter()
+        .fold(0, |key, token| join(key, token.stem))
+}
+
+/// The unit after the number, and the last word of it; none for a range, which gives no one value.
+fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
+    let next = at(tokens, number + 1);
+    let goes_on = matches!(next.hash, TO | OR)
+        || next.is_mark('-')
+        || next.is_mark('–')
+        || next.is_mark('±')
+        || next.is_mark('/');
+    if goes_on && at(tokens, number + 2).kind == Kind::Number
+        || next.hash == AND && at(tokens, number + 2).kind == Kind::Number
+    {
+        return None;
+    }
+    let counted = next.is(lex::UNIT) || next.kind == Kind::Symbol || next.is_content();
+    Some(if counted {
+        (next.stem, number + 1)
+    } else {
+        (0, number)
+    })
+}
+
+/// "per axle", "at the north gauge": the case that the value is given for, and the last word of it.
+fn qualifier_after(tokens: &[Token], last: usize) -> (u64, usize) {
+    let preposition = at(tokens, last + 1);
+    if !preposition.is(lex::PREPOSITION) {
+        return (0, last);
+    }
+    let mut words = (last + 2..last + 5).take_while(|&index| !at(tokens, index).ends_clause());
+    let object: Vec<usize> = words
+        .by_ref()
+        .filter(|&index| at(tokens, index).is_content() || at(tokens, index).kind == Kind::Number)
+        .take(2)
+        .collect();
+    let key = object
+        .iter()
+        .fold(preposition.hash, |key, &index| join(key, at(tokens, index).stem));
+    object.last().map_or((0, last), |&end| (key, end))
+}
