@@ -44,7 +44,7 @@
 mod cli;
 mod failure;
 mod input;
-mod json;
+mod layout;
 mod lines;
 mod output;
 mod program;
