@@ -44,7 +44,7 @@
 mod cli;
 mod failure;
 mod input;
-mod layout;
+mod json;
 mod lines;
 mod output;
 mod program;

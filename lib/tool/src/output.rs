@@ -7,14 +7,18 @@ use std::os::fd::AsFd;
 use crate::failure::Failure;
 use crate::{Code, Error};
 
-/// Answers are written in blocks of about this many bytes.
+/// Answers are written in blocks of at most this many bytes.
 const BLOCK: usize = 128 * 1024;
+
+/// The first block's size: a small answer needs no more, and a process that waits for the next one keeps no more.
+const FIRST_BLOCK: usize = 4 * 1024;
 
 /// Buffered standard output. The first error sticks: what follows is dropped, and [`Output::finish`] reports it.
 pub struct Output {
     file: Option<File>,
-    /// What is to be written; it grows as answers need it, so that a process that waits for the next one keeps no more.
     block: Vec<u8>,
+    /// How much of the block is to be written.
+    filled: usize,
     error: Option<io::Error>,
 }
 
@@ -36,9 +40,25 @@ impl Output {
         };
         Output {
             file,
-            block: Vec::new(),
+            block: vec![0; FIRST_BLOCK],
+            filled: 0,
             error,
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn to_memory() -> Output {
+        Output {
+            file: None,
+            block: vec![0; BLOCK],
+            filled: 0,
+            error: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &[u8] {
+        self.block.get(..self.filled).unwrap_or_default()
     }
 
     /// Whether all that was written so far went well; after an error more is not worth computing.
@@ -48,47 +68,80 @@ impl Output {
 
     /// Adds text to what is to be written.
     pub fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
+        self.push(text.as_bytes());
+    }
+
+    /// Adds bytes to what is to be written.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.push(bytes);
     }
 
     /// Writes what was added.
     pub fn flush(&mut self) {
-        let block = std::mem::take(&mut self.block);
-        self.write_through(&block);
-        self.block = block;
-        self.block.clear();
-    }
-
-    fn write_through(&mut self, bytes: &[u8]) {
+        let whole = self.block.get(..self.filled).unwrap_or_default();
         if let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) {
-            self.error = file.write_all(bytes).err();
+            self.error = file.write_all(whole).err();
+        }
+        self.filled = 0;
+    }
+
+    /// Adds bytes.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        match self.place(bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.push_long(bytes),
         }
     }
 
-    /// Adds bytes to what is to be written.
-    #[inline]
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        if self.block.len() + bytes.len() > BLOCK {
-            return self.push_over(bytes);
+    /// A place for so many bytes at the end of what is to be written, all of which the caller fills. None if they are more
+    /// than a block holds.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if self.block.len() - self.filled < bytes {
+            self.make_room(bytes);
         }
-        self.block.extend_from_slice(bytes);
+        let start = self.filled;
+        let place = self.block.get_mut(start..start + bytes)?;
+        self.filled = start + bytes;
+        Some(place)
     }
 
-    /// Adds bytes that the block has no room for.
+    /// A larger block, or, once it is as large as they get, an empty one.
     #[cold]
-    fn push_over(&mut self, bytes: &[u8]) {
-        self.flush();
-        match bytes.len() {
-            ..BLOCK => self.block.extend_from_slice(bytes),
-            _ => self.write_through(bytes),
+    fn make_room(&mut self, bytes: usize) {
+        if self.filled + bytes <= BLOCK {
+            let larger = (self.filled + bytes).max(2 * self.block.len()).min(BLOCK);
+            self.block.resize(larger, 0);
+        } else {
+            self.flush();
+            self.block.resize(BLOCK, 0);
         }
     }
 
-    /// Keeps what went wrong with an answer, if nothing did before.
-    pub(crate) fn note<E: Into<Box<dyn std::error::Error + Send + Sync>>>(&mut self, written: Result<(), E>) {
-        if let Err(error) = written {
-            self.error.get_or_insert(io::Error::other(error));
+    fn push_long(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(BLOCK) {
+            if let Some(place) = self.place(part.len()) {
+                place.copy_from_slice(part);
+            }
         }
+    }
+
+    /// Adds what serde_json makes of a number.
+    pub(crate) fn push_number(&mut self, number: impl serde::Serialize) {
+        const LONGEST: usize = 64;
+        let Some(mut rest) = self.place(LONGEST) else {
+            return;
+        };
+        let written = serde_json::to_writer(&mut rest, &number);
+        self.filled -= rest.len();
+        if let Err(error) = written {
+            self.fail(error.into());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: io::Error) {
+        self.error.get_or_insert(error);
     }
 
     /// Flushes, and says whether all that was written arrived.
@@ -102,25 +155,5 @@ impl Output {
                 Err(Error::new(Code::Unavailable, message).into())
             }
         }
-    }
-}
-
-/// For serde_json, whose pieces are small. What goes wrong sticks, as above, and is not told twice.
-impl Write for Output {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes(bytes);
-        Ok(bytes.len())
-    }
-
-    #[inline]
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.bytes(bytes);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Output::flush(self);
-        Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! What a tool answers, and how it is written.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use serde_json::Serializer;
 
 use crate::Tag;
 use crate::cli::{Format, Shown};
-use crate::layout::Layout;
+use crate::json::Json;
 use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
@@ -24,8 +24,7 @@ pub trait Answer: Serialize {
     /// The document on one line, without its line feed. For a tool whose answers are many times its input and that has a
     /// quicker way than its serialisation; the bytes must be the same.
     fn line(&self, to: &mut Output) {
-        let written = serde_json::to_writer(&mut *to, self);
-        to.note(written);
+        document(self, Json::compact(to));
     }
 }
 
@@ -101,15 +100,12 @@ impl<'a> Reply<'a> {
         match format {
             Format::Summary => {
                 let mut text = String::new();
-                let written = answer.summary(verbose, &mut text);
-                output.text(&text);
-                output.note(written);
+                match answer.summary(verbose, &mut text) {
+                    Ok(()) => output.text(&text),
+                    Err(error) => output.fail(io::Error::other(error)),
+                }
             }
-            Format::Json => {
-                let mut open = Serializer::with_formatter(&mut *output, Layout::default());
-                let written = answer.serialize(&mut open);
-                output.note(written);
-            }
+            Format::Json => document(answer, Json::open(output)),
             Format::Compact => answer.line(output),
         }
         if format != Format::Summary {
@@ -119,7 +115,13 @@ impl<'a> Reply<'a> {
     }
 }
 
+fn document(answer: &(impl Answer + ?Sized), mut json: Json<'_>) {
+    if let Err(unfit) = answer.serialize(&mut json) {
+        json.fail(unfit);
+    }
+}
+
 pub(crate) fn end_line(output: &mut Output, tag: Option<Tag>) {
-    output.bytes(tag.as_ref().map_or(&[], Tag::as_bytes));
+    output.push(tag.as_ref().map_or(&[], Tag::as_bytes));
     output.text("\n");
 }
