@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use figures::{Samples, row, title};
-use set::{DEV, FRESH, Figures, HELD, SECOND, Set};
+use set::{Figures, SETS, Set};
 
 /// Bytes that are judged in one round.
 const ROUND: usize = 16 * 1024 * 1024;
@@ -52,9 +52,9 @@ fn throughput(program: &PathBuf) {
 
 /// The clean paragraphs, one a line, until a round is full.
 fn paragraphs() -> String {
-    let all: String = [DEV, SECOND, HELD]
+    let all: String = SETS
         .iter()
-        .flat_map(|text| Set::read(text).clean.into_values())
+        .flat_map(|(_, text)| Set::read(text).clean.into_values())
         .map(|text| text.replace('\n', " ") + "\n")
         .collect();
     all.repeat(ROUND / all.len() + 1)
@@ -108,13 +108,14 @@ fn planted(program: &PathBuf) {
         output.read_line(&mut line).unwrap();
         serde_json::from_str::<Value>(&line).unwrap()
     };
-    let figures = [DEV, SECOND, HELD, FRESH].map(|text| Figures::of(text, &mut ask));
+    let figures = SETS.map(|(_, text)| Figures::of(text, &mut ask));
     let all = Figures::sum(&figures);
     let names = [
         "tuned on",
         "seen, then tuned on",
-        "seen, rules for its kinds",
-        "no rule made for it",
+        "seen, rules made for it",
+        "written by who knew the rules",
+        "written by who did not, never tuned on",
     ];
     for (name, figures) in names.iter().zip(&figures) {
         row(name, &figures.to_string(), "");
