@@ -196,6 +196,8 @@ pub(crate) fn apply(
     take_at_word(table, tokens, notes, scores);
     if findings.is_ironic {
         turn(table, scores);
+    } else if !findings.has_negation {
+        be_of_one_mind(table, notes, scores);
     }
     if findings.is_own {
         own_up(table, notes, scores);
@@ -282,6 +284,41 @@ fn neither(scores: &mut [f32; SCORES]) {
     scores[NEGATIVE] -= STRONG;
     scores[POLARITY] *= 0.2;
 }
+
+/// "This is hopeless" is no optimism: where all that is said outright is of one sign, feelings of the other sign are not
+/// felt, and if none is left, the one that is named is.
+fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    let said = || notes.iter().filter(|note| note.is_feeling());
+    let valences = || said().filter_map(|note| note.entry).map(|entry| entry.valence);
+    let sum: f32 = valences().sum();
+    if sum.abs() < OUTSPOKEN || valences().any(|valence| valence * sum < 0.0) {
+        return;
+    }
+    for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
+        let is_other = match emotion.family {
+            Family::Joy => sum < 0.0,
+            Family::Anger | Family::Sadness | Family::Disgust | Family::Fear => sum > 0.0,
+            Family::Surprise | Family::Neutral => false,
+        };
+        if is_other {
+            scores[label] = scores[label].min(table.threshold(label) - WEAK);
+        }
+    }
+    let is_felt = |label: usize| label != NEUTRAL && scores[label] >= table.threshold(label);
+    if (0..LABELS).any(is_felt) {
+        return;
+    }
+    for note in said() {
+        if let Some(Class::Emotion(emotion)) = note.class()
+            && emotion < LABELS
+        {
+            raise(table, scores, emotion, 0.3);
+        }
+    }
+}
+
+/// What all words of feeling have to add up to, to be heard over the model.
+const OUTSPOKEN: f32 = 2.0;
 
 /// The families of some emotions, a bit each.
 fn families(classes: impl Iterator<Item = Class>) -> u32 {

@@ -130,6 +130,7 @@ fn plain_feelings_are_named() {
         ("I miss my dad so much", &["sadness", "grief"], "negative"),
         ("I'm furious with you", &["anger"], "negative"),
         ("I hate you", &["anger"], "negative"),
+        ("This is hopeless", &["sadness"], "negative"),
         (
             "I am so proud of my daughter",
             &["pride", "admiration"],

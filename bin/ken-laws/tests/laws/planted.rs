@@ -35,10 +35,7 @@ fn every_law_has_twenty_planted_defects_or_more() {
 fn effects_add_up_to_the_scores() {
     let base = [80.0, 75.0, 70.0, 100.0, 80.0];
     let mut program = CoProcess::start(&[]);
-    for plant in SETS
-        .into_iter()
-        .flat_map(|(_, text)| Set::read(text).plants)
-    {
+    for plant in SETS.into_iter().flat_map(|(_, text)| Set::read(text).plants) {
         let answer = program.ask(&plant.text);
         for law in 1..=5 {
             let items = answer["evidence"]
