@@ -1,5 +1,7 @@
 //! JSON on one line, as bytes.
 
+use ken_types::json::{escape, needs_escape};
+
 /// A piece of text that is copied whole, with the room behind it: a copy of known size is a few moves.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<const ROOM: usize> {
@@ -38,7 +40,7 @@ pub(crate) fn text(to: &mut Vec<u8>, text: &str) {
     let mut short = [b'"'; 18];
     let mut special = text.len() > 16;
     for (byte, place) in text.bytes().zip(short.iter_mut().skip(1).take(16)) {
-        special |= is_special(byte);
+        special |= needs_escape(byte);
         *place = byte;
     }
     if special {
@@ -53,32 +55,7 @@ pub(crate) fn text(to: &mut Vec<u8>, text: &str) {
 
 /// A text as it stands between quotation marks.
 pub(crate) fn escaped(to: &mut Vec<u8>, text: &str) {
-    let mut rest = text.as_bytes();
-    while let Some(special) = rest.iter().position(|&byte| is_special(byte)) {
-        let (plain, after) = rest.split_at(special);
-        to.extend_from_slice(plain);
-        let (here, after) = after.split_at(1);
-        here.iter().for_each(|&byte| escape(to, byte));
-        rest = after;
-    }
-    to.extend_from_slice(rest);
-}
-
-fn is_special(byte: u8) -> bool {
-    byte < b' ' || byte == b'"' || byte == b'\\'
-}
-
-fn escape(to: &mut Vec<u8>, byte: u8) {
-    let short = match byte {
-        b'"' | b'\\' => byte,
-        b'\n' => b'n',
-        b'\r' => b'r',
-        b'\t' => b't',
-        0x08 => b'b',
-        0x0c => b'f',
-        other => return to.extend_from_slice(format!("\\u{other:04x}").as_bytes()),
-    };
-    to.extend_from_slice(&[b'\\', short]);
+    escape(text, |bytes| to.extend_from_slice(bytes));
 }
 
 /// A whole number; most have few digits.

@@ -6,7 +6,7 @@
 use std::fmt::{self, Display, Write};
 use std::io;
 
-use ken_types::json::plain;
+use ken_types::json::{escape, plain};
 use serde::ser::{self, Serialize, Serializer};
 
 use crate::output::Output;
@@ -179,29 +179,7 @@ impl<'o> Json<'o> {
     }
 
     fn escaped(&mut self, text: &str) {
-        let mut rest = text.as_bytes();
-        while let Some((plain, odd)) = rest.split_at_checked(plain(rest)) {
-            self.to.push(plain);
-            let Some((&byte, behind)) = odd.split_first() else {
-                return;
-            };
-            self.escape(byte);
-            rest = behind;
-        }
-    }
-
-    fn escape(&mut self, byte: u8) {
-        let short: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0x08 => b"\\b",
-            0x0c => b"\\f",
-            _ => return self.to.push(format!("\\u{byte:04x}").as_bytes()),
-        };
-        self.to.push(short);
+        escape(text, |bytes| self.to.push(bytes));
     }
 }
 

@@ -85,8 +85,36 @@ pub fn plain(bytes: &[u8]) -> usize {
     if bytes.last_chunk::<8>().is_some_and(|word| odd_bytes(*word) == 0) {
         return bytes.len();
     }
-    let is_odd = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
-    words.len() * 8 + tail.iter().position(is_odd).unwrap_or(tail.len())
+    let first = tail.iter().position(|byte| needs_escape(*byte));
+    words.len() * 8 + first.unwrap_or(tail.len())
+}
+
+/// Whether a byte of a text cannot stand in JSON as it is.
+#[inline]
+pub fn needs_escape(byte: u8) -> bool {
+    byte < b' ' || matches!(byte, b'"' | b'\\')
+}
+
+/// Writes a text as it stands between quotation marks, with the escapes that serde_json chooses.
+pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
+    let mut rest = text.as_bytes();
+    while let Some((plain, odd)) = rest.split_at_checked(plain(rest)) {
+        write(plain);
+        let Some((&byte, behind)) = odd.split_first() else {
+            return;
+        };
+        match byte {
+            b'"' => write(b"\\\""),
+            b'\\' => write(b"\\\\"),
+            b'\n' => write(b"\\n"),
+            b'\r' => write(b"\\r"),
+            b'\t' => write(b"\\t"),
+            0x08 => write(b"\\b"),
+            0x0c => write(b"\\f"),
+            _ => write(format!("\\u{byte:04x}").as_bytes()),
+        }
+        rest = behind;
+    }
 }
 
 /// The top bit of each byte that needs an escape; of bytes above such a one, perhaps, more.
