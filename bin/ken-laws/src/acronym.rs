@@ -44,12 +44,7 @@ impl Acronyms {
             if is_explained(view.tokens, index) {
                 self.explain(token.stem);
             } else if !is_designation(view.tokens, index) {
-                let place = Place::Text {
-                    sentence: view.index as u32,
-                    start: token.start,
-                    end: token.end,
-                };
-                self.uses.push((token.stem, place));
+                self.uses.push((token.stem, view.place(index, index)));
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::grammar::is_negated;
 use crate::lexicon::{self, FOLLOWS, PAIRS, STARTS};
 use crate::phrase::{self, Match};
+use crate::place::Place;
 use crate::rubric::{Effect, FEATURES, Law, Rule, index_of, violations_of};
 use crate::scan::{Scan, Sentence};
 use crate::stance::Stances;
@@ -54,6 +55,17 @@ pub(crate) struct View<'a> {
     pub(crate) sentence: &'a Sentence,
     pub(crate) claim: &'a Claim,
     pub(crate) index: usize,
+}
+
+impl View<'_> {
+    /// From one token of the sentence to another.
+    pub(crate) fn place(&self, first: usize, last: usize) -> Place {
+        Place::Text {
+            sentence: self.index as u32,
+            start: at(self.tokens, first).start,
+            end: at(self.tokens, last).end,
+        }
+    }
 }
 
 /// A sentence is shown as evidence up to this many bytes.

@@ -72,15 +72,7 @@ impl Stances {
             return;
         }
         each_stance(view.tokens, view.sentence, view.claim, |clause| {
-            let (start, end) = (
-                at(view.tokens, clause.first).start,
-                at(view.tokens, clause.last).end,
-            );
-            let place = Place::Text {
-                sentence: view.index as u32,
-                start,
-                end,
-            };
+            let place = view.place(clause.first, clause.last);
             if let Some(earlier) = self.against(&clause) {
                 report(earlier, place, CONTRADICTION, findings);
             }

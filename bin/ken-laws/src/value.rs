@@ -58,15 +58,7 @@ impl Values {
             return;
         }
         each_value(view.tokens, |value| {
-            let (start, end) = (
-                at(view.tokens, value.first).start,
-                at(view.tokens, value.last).end,
-            );
-            let place = Place::Text {
-                sentence: view.index as u32,
-                start,
-                end,
-            };
+            let place = view.place(value.first, value.last);
             if let Some(earlier) = self.enter(&value, place) {
                 report(earlier, place, CONFLICT, findings);
             }
