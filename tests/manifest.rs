@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use ken_tests::{binary, help_flags, root};
+use ken_tests::{binary, give, help_flags, root};
 use serde_json::Value;
 
 #[path = "../bin/ken-textgen/tests/support/mod.rs"]
@@ -69,14 +68,7 @@ fn launcher(entry: &Value) -> PathBuf {
 
 fn run(command: &mut Command, input: &Value) -> Output {
     let input = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    give(command, input.as_bytes())
 }
 
 #[test]

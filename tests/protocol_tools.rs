@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ken_tests::binary;
+use ken_tests::{binary, give};
 use serde_json::Value;
 
 /// A tool, an input that it answers with status 0, and the inline flag that takes it.
@@ -64,20 +64,6 @@ impl Tool {
             self.input.as_bytes(),
         )
     }
-}
-
-fn give(command: &mut Command, stdin: &[u8]) -> Output {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut to = child.stdin.take().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || to.write_all(stdin)); // the tool may end before it reads all
-        child.wait_with_output().unwrap()
-    })
 }
 
 /// Nothing on standard output, one line of the error contract on standard error, status 2; gives the error.

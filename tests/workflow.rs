@@ -4,14 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Settings, Shelf, Status};
-use ken_tests::{binary, root, until};
+use ken_tests::{binary, give, root, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -199,16 +198,7 @@ fn command(words: &[&str], input: &str) -> Output {
 }
 
 fn in_folder(program: &Path, words: &[&str], input: &str) -> Output {
-    let mut child = Command::new(program)
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let written = child.stdin.take().unwrap().write_all(input.as_bytes());
-    drop(written); // a command that is refused does not read
-    child.wait_with_output().unwrap()
+    give(Command::new(program).args(words), input.as_bytes())
 }
 
 #[test]
