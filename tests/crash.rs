@@ -249,6 +249,9 @@ fn a_part_that_stands_still_is_replaced() {
     system.signal("model", Signal::SIGSTOP);
     system.say(&session, "Are you there?").expect(200);
     assert_ne!(system.pid("model"), still);
+    // That one was killed is no news of the others' end.
+    let down = system.ken(&["down"]);
+    assert_eq!(String::from_utf8_lossy(&down.stderr), "");
 }
 
 /// kend alone is killed: every part has to go within a second, by itself.

@@ -97,7 +97,7 @@ pub(crate) struct System {
     /// Why it never will be.
     pub(crate) fatal: Option<Failure>,
     pub(crate) stopping: bool,
-    /// Parts that did not end when told to.
+    /// Parts that did not end by themselves when all was stopped.
     pub(crate) killed: Vec<String>,
 }
 
@@ -383,7 +383,9 @@ impl System {
                 let left = members(part.pid());
                 part.kill();
                 let text = format!("did not end within its time; killed: {}", left.join(", "));
-                self.killed.push(name.to_owned());
+                if self.stopping {
+                    self.killed.push(name.to_owned());
+                }
                 self.journal.warn(Some(name), &text);
             }
             Alarm::NotReady | Alarm::Silent => {
