@@ -1,47 +1,46 @@
 //! The answer on one line, put together from parts that are ready: it is six times its text and has to keep up with it.
 //! The bytes are those of the serialisation; a test holds them so.
 
-use crate::evidence::Piece;
-use crate::json::{self, Part};
+use crate::bits::Bits;
+use crate::evidence::{Evidence, Item};
+use crate::json::{self, Part, Pen};
+use crate::judge::Finding;
 use crate::report::{Line, Report, Shown};
 use crate::rubric::{Effect, FEATURES, Feature, LAWS};
 
 impl Report<'_> {
-    /// Appends the answer, without a line feed.
-    pub(crate) fn compact(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(b"{\"scores\":{");
+    /// Writes the answer, without a line feed.
+    pub(crate) fn compact(&self, to: &mut Pen<'_>) {
         for (part, points) in SCORES.iter().zip(self.score.laws) {
-            part.write(to);
-            tenths(to, points);
-            to.push(b',');
+            to.part(part);
+            to.tenths(points);
         }
-        to.extend_from_slice(b"\"overall_compliance\":");
-        tenths(to, self.score.overall);
-        to.extend_from_slice(b"},\"pass_fail_status\":\"");
-        to.extend_from_slice(self.score.status.name().as_bytes());
-        to.extend_from_slice(b"\",\"violations\":");
-        json::list(to, self.violations(), write_line);
-        to.extend_from_slice(b",\"recommendations\":");
-        json::list(to, self.recommendations(), write_line);
-        to.extend_from_slice(b",\"strengths\":");
-        json::list(to, self.strengths(), write_line);
-        to.extend_from_slice(b",\"evidence\":");
-        json::list(to, self.evidence.items.iter(), |to, item| {
-            if let Some(head) = HEADS.get(item.finding.feature) {
-                head.write(to);
-            }
-            write_piece(to, &self.evidence.piece(item));
+        to.all(b",\"overall_compliance\":");
+        to.tenths(self.score.overall);
+        to.all(b"},\"pass_fail_status\":\"");
+        to.bytes(self.score.status.name().as_bytes());
+        to.all(b"\",\"violations\":");
+        to.list(self.violations(), write_line);
+        to.all(b",\"recommendations\":");
+        to.list(self.recommendations(), write_line);
+        to.all(b",\"strengths\":");
+        to.list(self.strengths(), write_line);
+        to.all(b",\"evidence\":");
+        let is_plain = json::is_plain(self.evidence.text);
+        to.list(self.evidence.items.iter(), |to, item| {
+            write_item(to, &self.evidence, item, is_plain);
         });
-        to.push(b'}');
+        to.all(b"}");
     }
 }
 
-/// The name of each score.
+/// The name of each score, and what stands before it.
 static SCORES: [Part<48>; LAWS.len()] = {
     let (mut parts, mut index) = ([const { Part::new() }; LAWS.len()], 0);
     while index < LAWS.len() {
+        let before: &[u8] = if index == 0 { b"{\"scores\":{\"" } else { b",\"" };
         let field = LAWS[index].field.as_bytes();
-        parts[index] = Part::new().with(b"\"").with(field).with(b"\":");
+        parts[index] = Part::new().with(before).with(field).with(b"\":");
         index += 1;
     }
     parts
@@ -63,28 +62,31 @@ static HEADS: [Part<64>; FEATURES.len()] = {
     heads
 };
 
-fn write_piece(to: &mut Vec<u8>, piece: &Piece<'_>) {
-    json::number(to, piece.start as u64);
-    to.extend_from_slice(b",\"end\":");
-    json::number(to, piece.end as u64);
-    to.extend_from_slice(b",\"text\":");
-    json::text(to, piece.text);
-    to.extend_from_slice(b",\"effect\":");
-    tenths(to, piece.effect.0);
-    if let Some(at) = piece.at {
-        to.extend_from_slice(b",\"at\":");
-        json::text(to, at);
+/// One piece of evidence; `is_plain` tells of the whole text.
+#[inline(always)]
+fn write_item(to: &mut Pen<'_>, evidence: &Evidence<'_>, item: &Item, is_plain: bool) {
+    let Finding {
+        feature, start, end, ..
+    } = item.finding;
+    let (at, offset) = evidence.part_at(start);
+    HEADS.get(feature).inspect(|head| to.part(head));
+    to.number(start - offset);
+    to.all(b",\"end\":");
+    to.number(end - offset);
+    to.all(b",\"text\":\"");
+    if is_plain {
+        to.plain(evidence.text, start..end);
+    } else {
+        to.escaped(evidence.text.get(start..end).unwrap_or_default());
     }
-    to.push(b'}');
-}
-
-fn tenths(to: &mut Vec<u8>, value: i32) {
-    if value < 0 {
-        to.push(b'-');
+    to.all(b"\",\"effect\":");
+    to.tenths(item.effect);
+    if let Some(at) = at {
+        to.all(b",\"at\":\"");
+        to.escaped(at);
+        to.all(b"\"");
     }
-    let tenths = u64::from(value.unsigned_abs());
-    json::number(to, tenths / 10);
-    to.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
+    to.all(b"}");
 }
 
 /// The sentence that is said of a feature wherever it is found, up to what depends on the text: `law 1, linked: …`.
@@ -120,19 +122,19 @@ const fn saying(feature: &Feature, text: &str) -> Part<160> {
         .with(text.as_bytes())
 }
 
-fn write_line(to: &mut Vec<u8>, line: Line<'_>) {
+fn write_line(to: &mut Pen<'_>, line: Line<'_>) {
     let saying = |feature: usize| SAYINGS.get(feature);
     match line {
         Line::Missing { law, features } => write_missing(to, law, features),
         Line::Recommendation(tally) => {
-            saying(tally.feature).inspect(|saying| saying.advice.write(to));
+            saying(tally.feature).inspect(|saying| to.part(&saying.advice));
         }
         Line::Strength(tally) => {
-            saying(tally.feature).inspect(|saying| saying.says.write(to));
+            saying(tally.feature).inspect(|saying| to.part(&saying.says));
             if tally.rule().effect != Effect::Once {
-                to.extend_from_slice(b" (");
-                json::number(to, tally.count as u64);
-                to.push(b')');
+                to.all(b" (");
+                to.number(tally.count);
+                to.all(b")");
             }
         }
         Line::Violation {
@@ -140,41 +142,51 @@ fn write_line(to: &mut Vec<u8>, line: Line<'_>) {
             place: (start, end),
             text,
         } => {
-            saying(tally.feature).inspect(|saying| saying.says.write(to));
+            saying(tally.feature).inspect(|saying| to.part(&saying.says));
             let shown = text.get(start..end).unwrap_or_default();
             write_place(to, start, end, shown);
             if tally.count > 1 {
-                to.extend_from_slice(b", and ");
-                json::number(to, tally.count as u64 - 1);
-                to.extend_from_slice(b" more");
+                to.all(b", and ");
+                to.number(tally.count - 1);
+                to.all(b" more");
             }
         }
     }
-    to.push(b'"');
+    to.all(b"\"");
 }
 
-fn write_place(to: &mut Vec<u8>, start: usize, end: usize, shown: &str) {
-    to.extend_from_slice(b", at bytes ");
-    json::number(to, start as u64);
-    to.extend_from_slice(b" to ");
-    json::number(to, end as u64);
-    to.extend_from_slice(b": \\\"");
-    json::escaped(to, &Shown(shown).to_string());
-    to.extend_from_slice(b"\\\"");
+fn write_place(to: &mut Pen<'_>, start: usize, end: usize, shown: &str) {
+    to.all(b", at bytes ");
+    to.number(start);
+    to.all(b" to ");
+    to.number(end);
+    to.all(b": \\\"");
+    to.escaped(&Shown(shown).to_string());
+    to.all(b"\\\"");
 }
 
-fn write_missing(to: &mut Vec<u8>, law: usize, features: u64) {
-    to.extend_from_slice(b"\"law ");
-    json::number(to, law as u64 + 1);
-    let kinds = FEATURES
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| features & (1 << index) != 0);
-    for (count, (_, feature)) in kinds.enumerate() {
-        to.extend_from_slice(if count == 0 { b": not shown: " } else { b", " });
-        to.extend_from_slice(feature.kind.as_bytes());
+fn write_missing(to: &mut Pen<'_>, law: usize, features: u64) {
+    to.all(b"\"law ");
+    to.number(law + 1);
+    for (count, feature) in Bits(features).enumerate() {
+        if count == 0 {
+            to.all(b": not shown: ");
+        } else {
+            to.all(b", ");
+        }
+        KINDS.get(feature).inspect(|kind| to.part(kind));
     }
 }
+
+/// The name of each feature.
+static KINDS: [Part<32>; FEATURES.len()] = {
+    let (mut kinds, mut index) = ([const { Part::new() }; FEATURES.len()], 0);
+    while index < FEATURES.len() {
+        kinds[index] = Part::new().with(FEATURES[index].kind.as_bytes());
+        index += 1;
+    }
+    kinds
+};
 
 #[cfg(test)]
 mod tests {
@@ -182,7 +194,6 @@ mod tests {
 
     use super::*;
     use crate::context::Context;
-    use crate::evidence::{Evidence, Item};
     use crate::judge::Judge;
     use crate::rubric::BARS;
     use crate::score::Score;
@@ -210,10 +221,10 @@ mod tests {
                 },
                 room: &Cell::default(),
             };
-            let mut line = Vec::new();
-            report.compact(&mut line);
+            let mut room = Vec::new();
+            let line = Pen::write(&mut room, |pen| report.compact(pen));
             let expected = serde_json::to_string(&report).unwrap();
-            assert_eq!(String::from_utf8(line).unwrap(), expected);
+            assert_eq!(str::from_utf8(line).unwrap(), expected);
         }
     }
 
@@ -221,11 +232,8 @@ mod tests {
     #[test]
     fn nothing_in_the_tables_needs_escaping() {
         for feature in FEATURES {
-            let mut escaped = Vec::new();
             for text in [feature.kind, feature.says, feature.advice] {
-                escaped.clear();
-                json::escaped(&mut escaped, text);
-                assert_eq!(escaped, text.as_bytes());
+                assert!(json::is_plain(text), "{text}");
             }
         }
     }

@@ -90,11 +90,7 @@ impl Evidence<'_> {
     pub(crate) fn piece(&self, item: &Item) -> Piece<'_> {
         let finding = item.finding;
         let feature = FEATURES.get(finding.feature).unwrap_or(&FEATURES[0]);
-        let (at, offset) = self
-            .subject
-            .and_then(|subject| subject.part_at(finding.start))
-            .unzip();
-        let offset = offset.unwrap_or(0);
+        let (at, offset) = self.part_at(finding.start);
         Piece {
             law: feature.law.number(),
             kind: feature.kind,
@@ -104,6 +100,12 @@ impl Evidence<'_> {
             effect: Tenths(item.effect),
             at,
         }
+    }
+
+    /// The part of a document that a byte belongs to, and where that part starts.
+    pub(crate) fn part_at(&self, byte: usize) -> (Option<&str>, usize) {
+        let part = self.subject.and_then(|subject| subject.part_at(byte));
+        part.map_or((None, 0), |(pointer, start)| (Some(pointer), start))
     }
 
     pub(crate) fn summary(&self, to: &mut dyn Write) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 mod acronym;
 mod architecture;
+mod bits;
 mod claim;
 mod cli;
 mod compact;

@@ -7,7 +7,9 @@ use ken_tool::{Answer, Output, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use crate::bits::Bits;
 use crate::evidence::Evidence;
+use crate::json::Pen;
 use crate::rubric::{Effect, FEATURES, Feature, LAWS};
 use crate::score::{Score, Status, Tally};
 
@@ -111,11 +113,9 @@ impl Answer for Report<'_> {
     }
 
     fn line(&self, to: &mut Output) {
-        let mut line = self.room.take();
-        line.clear();
-        self.compact(&mut line);
-        to.bytes(&line);
-        self.room.set(line);
+        let mut room = self.room.take();
+        to.bytes(Pen::write(&mut room, |pen| self.compact(pen)));
+        self.room.set(room);
     }
 }
 
@@ -206,11 +206,8 @@ fn write_strength(f: &mut fmt::Formatter<'_>, tally: &Tally) -> fmt::Result {
 
 fn write_missing(f: &mut fmt::Formatter<'_>, law: usize, features: u64) -> fmt::Result {
     f.write_str(LAW_NAMES.get(law).unwrap_or(&""))?;
-    let kinds = FEATURES
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| features & (1 << index) != 0);
-    for (count, (_, feature)) in kinds.enumerate() {
+    let kinds = Bits(features).filter_map(|index| FEATURES.get(index));
+    for (count, feature) in kinds.enumerate() {
         f.write_str(if count == 0 { ": not shown: " } else { ", " })?;
         f.write_str(feature.kind)?;
     }
@@ -220,10 +217,7 @@ fn write_missing(f: &mut fmt::Formatter<'_>, law: usize, features: u64) -> fmt::
 /// What a law below the bar of the strict verdict would gain by.
 fn missing(score: &Score, law: usize) -> Option<Line<'static>> {
     const HIGH: i32 = 850;
-    let mut features = STRENGTHS.get(law).copied().unwrap_or(0);
-    for tally in &score.tallies {
-        features &= !(1 << tally.feature);
-    }
+    let features = STRENGTHS.get(law).copied().unwrap_or(0) & !score.found;
     let low = score.laws.get(law).is_some_and(|points| *points < HIGH);
     (low && features != 0).then_some(Line::Missing { law, features })
 }

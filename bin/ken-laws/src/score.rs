@@ -1,5 +1,6 @@
 //! From findings to points: each feature's cost or gain, spread over the findings that caused it.
 
+use crate::bits::Bits;
 use crate::judge::Judge;
 use crate::rubric::{Bar, Effect, FEATURES, Feature, LAWS, Law, violations_of};
 
@@ -38,8 +39,9 @@ pub(crate) struct Score {
     pub(crate) laws: [i32; 5],
     pub(crate) overall: i32,
     pub(crate) status: Status,
-    /// The features found, in the order of the rubric.
+    /// The features found, in the order of the rubric, and their set.
     pub(crate) tallies: Vec<Tally>,
+    pub(crate) found: u64,
 }
 
 impl Score {
@@ -61,22 +63,22 @@ impl Score {
 
     fn tally(&mut self, judge: &Judge) {
         let mut counts = [0; FEATURES.len()];
+        self.found = 0;
         for finding in &judge.findings.list {
             if let Some(count) = counts.get_mut(finding.feature) {
                 *count += 1;
             }
+            self.found |= 1 << finding.feature;
         }
         let claims = Claims::count(judge);
         self.tallies.clear();
-        for (feature, (rule, count)) in FEATURES.iter().zip(counts).enumerate() {
-            if count > 0 {
-                self.tallies.push(Tally {
-                    feature,
-                    count,
-                    points: claims.points(feature, rule),
-                });
-            }
-        }
+        self.tallies.extend(Bits(self.found).filter_map(|feature| {
+            Some(Tally {
+                feature,
+                count: *counts.get(feature)?,
+                points: claims.points(feature, FEATURES.get(feature)?),
+            })
+        }));
     }
 }
 
@@ -111,12 +113,10 @@ impl Claims {
     }
 
     fn add(&mut self, features: u64, is_judged: bool) {
-        let mut rest = features;
-        while rest != 0 {
-            if let Some(with) = self.with.get_mut(rest.trailing_zeros() as usize) {
+        for feature in Bits(features) {
+            if let Some(with) = self.with.get_mut(feature) {
                 *with += 1;
             }
-            rest &= rest - 1;
         }
         if !is_judged {
             return;

@@ -1,5 +1,6 @@
 //! The smallest parts of a text, and what is known of each by itself.
 
+use crate::bits::Bits;
 use crate::lexicon::{self, Entry, LEXICON};
 
 /// A word, number, symbol or mark of punctuation.
@@ -161,7 +162,7 @@ pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
 
 /// The places among at most [`ROW`] tokens that something holds for, one bit each.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Places(u64);
+pub(crate) struct Places(Bits);
 
 /// Tokens that are looked at without a branch, before those few are visited that matter.
 pub(crate) const ROW: usize = 64;
@@ -169,16 +170,12 @@ pub(crate) const ROW: usize = 64;
 impl Places {
     /// Notes the next place; all come from above, so that no shift depends on the place.
     pub(crate) fn note(&mut self, holds: bool) {
-        self.0 = self.0 >> 1 | u64::from(holds) << (ROW - 1);
+        self.0.0 = self.0.0 >> 1 | u64::from(holds) << (ROW - 1);
     }
 
     /// Moves the places down to where they are counted from, when this many are noted.
     pub(crate) fn settle(&mut self, count: usize) {
-        self.0 = self.0.checked_shr((ROW - count) as u32).unwrap_or(0);
-    }
-
-    pub(crate) fn first(self) -> Option<u32> {
-        (self.0 != 0).then(|| self.0.trailing_zeros())
+        self.0.0 = self.0.0.checked_shr((ROW - count) as u32).unwrap_or(0);
     }
 }
 
@@ -186,8 +183,6 @@ impl Iterator for Places {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        let first = self.first()?;
-        self.0 &= self.0 - 1;
-        Some(first as usize)
+        self.0.next()
     }
 }
