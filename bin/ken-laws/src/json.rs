@@ -221,7 +221,8 @@ mod tests {
             let written = Pen::write(&mut room, |pen| pen.number(value));
             assert_eq!(written, value.to_string().as_bytes());
             let written = Pen::write(&mut room, |pen| pen.tenths(-(value as i32)));
-            let tenths = format!("-{}.{}", value / 10, value % 10);
+            let sign = if value > 0 { "-" } else { "" };
+            let tenths = format!("{sign}{}.{}", value / 10, value % 10);
             assert_eq!(written, tenths.as_bytes());
         }
     }

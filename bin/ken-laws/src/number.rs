@@ -76,17 +76,14 @@ impl Digits {
         if !self.is_whole() || self.value > 9_999_999_999 {
             return word::finish(self.state);
         }
-        let mut bytes = [b'0'; 10];
-        let (mut length, mut rest) = (0, self.value);
-        for slot in bytes.iter_mut().rev() {
-            *slot = b'0' + (rest % 10) as u8;
+        let (mut digits, mut rest) = (0, self.value);
+        loop {
+            digits = digits << 8 | u128::from(b'0' + (rest % 10) as u8);
             rest /= 10;
-            length += 1;
             if rest == 0 {
-                break;
+                return word::hash_of(digits);
             }
         }
-        word::hash(bytes.get(bytes.len() - length..).unwrap_or_default())
     }
 
     pub(crate) fn small(&self) -> u16 {

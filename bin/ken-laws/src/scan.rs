@@ -3,8 +3,6 @@
 //! `ken_text` has words and sentences for its callers; here both come from one walk, with the punctuation, the list
 //! markers and the line structure that the rubric reads, because the figure to reach is 50 MB/s.
 
-use std::hint::select_unpredictable;
-
 use crate::lexicon::LEXICON;
 use crate::scanner::Scanner;
 use crate::token::Token;
@@ -50,16 +48,17 @@ pub(crate) struct Scan {
     /// The text again, with line feeds after it, so that a word at its end is read as any other.
     room: Vec<u8>,
     letters: Letters,
-    /// The tokens that are plain words, and those of them that the lexicon does not know.
-    plain: Vec<u32>,
+    /// The tokens that are plain words and that the lexicon does not know, so many of them.
     unknown: Vec<u32>,
+    unknown_count: usize,
 }
 
 impl Scan {
     pub(crate) fn fill(&mut self, text: &str) {
         self.tokens.clear();
         self.sentences.clear();
-        self.plain.clear();
+        self.unknown_count = 0;
+        self.unknown.resize(self.unknown.len().max(text.len() / 2 + 1), 0); // a word ends with something else
         let mut room = std::mem::take(&mut self.room);
         room.clear();
         room.extend_from_slice(text.as_bytes());
@@ -68,40 +67,28 @@ impl Scan {
         letters.fill(&room);
         Scanner::new(text, &room, &letters, self).run();
         self.letters = letters;
-        let unknown = self.learn();
-        self.stem(unknown, &room);
+        self.stem(&room);
         self.room = room;
     }
 
-    /// Takes a word whose looking up can wait.
-    pub(crate) fn push_plain(&mut self, token: Token) {
-        self.plain.push(self.tokens.len() as u32);
-        self.tokens.push(token);
-    }
-
-    /// Looks the plain words up, one after the other without a branch, so that none waits for the memory of another; how
-    /// many are unknown.
-    fn learn(&mut self) -> usize {
-        let mut unknown = 0;
-        self.unknown.resize(self.plain.len(), 0);
-        for &index in &self.plain {
-            let Some(token) = self.tokens.get_mut(index as usize) else {
-                continue;
-            };
-            let entry = LEXICON.look_up(token.hash);
-            token.learn(entry);
-            token.stem = select_unpredictable(entry.stem == 0, token.hash, entry.stem);
-            if let Some(slot) = self.unknown.get_mut(unknown) {
-                *slot = index;
-            }
-            unknown += usize::from(entry.stem == 0);
+    /// Looks a plain word up without a branch, so that none waits for the memory of another; its stem, if it is not known, can
+    /// wait.
+    pub(crate) fn push_word(&mut self, start: usize, end: usize, hash: u64, marks: u32) {
+        let entry = LEXICON.look_up(hash);
+        if let Some(slot) = self.unknown.get_mut(self.unknown_count) {
+            *slot = self.tokens.len() as u32;
         }
-        unknown
+        self.unknown_count += usize::from(entry.stem == 0);
+        let token = Token::word(start, end, hash, entry);
+        self.tokens.push(Token {
+            marks: token.marks | marks,
+            ..token
+        });
     }
 
     /// Cuts the stems off the words that are unknown.
-    fn stem(&mut self, unknown: usize, room: &[u8]) {
-        for &index in self.unknown.iter().take(unknown) {
+    fn stem(&mut self, room: &[u8]) {
+        for &index in self.unknown.iter().take(self.unknown_count) {
             let Some(token) = self.tokens.get_mut(index as usize) else {
                 continue;
             };

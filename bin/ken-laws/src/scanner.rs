@@ -91,11 +91,16 @@ impl<'a> Scanner<'a> {
     pub(crate) fn run(&mut self) {
         self.open_line();
         while self.at < self.text.len() {
+            let letters = self.letters.run(self.at);
+            if letters > 0 {
+                self.word(letters);
+                continue;
+            }
             let byte = self.byte(self.at);
             match class(byte) {
                 Class::Blank => self.at += 1,
                 Class::Line => self.line(),
-                Class::Letter => self.word(),
+                Class::Letter => self.long_word(self.at),
                 Class::Digit => self.number(),
                 Class::Mark => self.mark(byte as char),
                 Class::High => self.high(),
@@ -120,7 +125,7 @@ impl<'a> Scanner<'a> {
     fn high(&mut self) {
         let char = self.char_at(self.at);
         if char.is_alphabetic() {
-            self.word();
+            self.odd_word(self.at);
         } else if char.is_whitespace() {
             self.at += char.len_utf8();
         } else {
@@ -129,29 +134,28 @@ impl<'a> Scanner<'a> {
     }
 
     /// Most words are plain and short: read and hashed where they stand, in registers.
-    fn word(&mut self) {
+    fn word(&mut self, length: u32) {
         let start = self.at;
-        let length = self.letters.run(start);
         let end = start + length as usize;
-        let sixteen = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
-        let Some(sixteen) = sixteen.filter(|_| length < MARGIN as u32) else {
-            return self.long_word(start);
-        };
-        match self.byte(end) {
+        let next = self.byte(end);
+        match next {
             b' ' | b',' | b'.' => {}
             b'\'' if self.letter_follows(end + 1) => return self.odd_word(start),
             0x80.. => return self.odd_word(start),
             b'0'..=b'9' | b'_' | b':' => return self.long_word(start),
             _ => {}
         }
-        self.at = end;
-        let (short, case) = Short::read(*sixteen, length);
-        let mut token = Token::plain(start, end, short.hash(), Kind::Word);
-        token.marks |= case.marks(self.byte(end - 1));
-        self.scan.push_plain(token);
-        if self.byte(end) == b' ' {
-            self.at += 1;
+        let sixteen = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
+        let Some(sixteen) = sixteen.filter(|_| length < MARGIN as u32) else {
+            return self.long_word(start);
+        };
+        self.at = end + usize::from(next == b' ');
+        let (short, capitals) = Short::read(*sixteen, length);
+        let mut marks = word::plural(self.byte(end - 1));
+        if capitals != 0 {
+            marks = Case::of(capitals, length).marks(self.byte(end - 1));
         }
+        self.scan.push_word(start, end, short.hash(), marks);
     }
 
     fn is_address(&self) -> bool {
@@ -233,13 +237,10 @@ impl<'a> Scanner<'a> {
     /// `word` is what the table knows it as, in any case.
     fn push_long(&mut self, start: usize, end: usize, word: &[u8], case: Case) {
         let hash = word::hash(word);
-        let mut token = Token::plain(start, end, hash, Kind::Word);
-        token.marks |= case.marks(word.last().copied().unwrap_or(0));
         let entry = LEXICON.look_up(hash);
-        token.learn(entry);
-        if entry.stem != 0 {
-            token.stem = entry.stem;
-        } else if word.len() > 2 {
+        let mut token = Token::word(start, end, hash, entry);
+        token.marks |= case.marks(word.last().copied().unwrap_or(0));
+        if entry.stem == 0 && word.len() > 2 {
             token.learn_stem(word::stem(word));
         }
         self.scan.tokens.push(token);
@@ -257,14 +258,9 @@ impl<'a> Scanner<'a> {
         {
             self.at -= 1;
         }
-        self.push(start, self.at, word::finish(start as u64), Kind::Word);
-        if let Some(token) = self.scan.tokens.last_mut() {
-            token.marks |= ADDRESS;
-        }
-    }
-
-    fn push(&mut self, start: usize, end: usize, hash: u64, kind: Kind) {
-        self.scan.tokens.push(Token::plain(start, end, hash, kind));
+        let mut token = Token::plain(start, self.at, word::finish(start as u64), Kind::Word);
+        token.marks |= ADDRESS;
+        self.scan.tokens.push(token);
     }
 
     fn push_mark(&mut self, start: usize, char: char) {
@@ -293,12 +289,11 @@ impl<'a> Scanner<'a> {
             self.at += 2;
             digits.clock = true;
         }
-        self.push(start, self.at, digits.hash(), Kind::Number);
-        if let Some(token) = self.scan.tokens.last_mut() {
-            token.value = digits.small();
-            token.learn_number(LEXICON.look_up(token.hash).phrase);
-            token.marks |= digits.marks();
-        }
+        let mut token = Token::plain(start, self.at, digits.hash(), Kind::Number);
+        token.value = digits.small();
+        token.learn_number(LEXICON.look_up(token.hash).phrase);
+        token.marks |= digits.marks();
+        self.scan.tokens.push(token);
     }
 
     // Marks
@@ -325,11 +320,9 @@ impl<'a> Scanner<'a> {
     fn symbol(&mut self, start: usize, char: char) {
         let mut bytes = [0; 4];
         let hash = word::hash(char.encode_utf8(&mut bytes).as_bytes());
-        self.push(start, self.at, hash, Kind::Symbol);
-        let entry = LEXICON.look_up(hash);
-        if let Some(token) = self.scan.tokens.last_mut() {
-            token.learn(entry);
-        }
+        let mut token = Token::plain(start, self.at, hash, Kind::Symbol);
+        token.learn(LEXICON.look_up(hash));
+        self.scan.tokens.push(token);
     }
 
     fn quotation(&mut self, start: usize, char: char) {
@@ -371,22 +364,20 @@ impl<'a> Scanner<'a> {
         if last.kind != Kind::Word || last.end as usize != start {
             return false;
         }
-        let capital_follows = self.follows_capital();
         if last.end - last.start > 1 {
-            let flags = flags_of(last);
-            return flags & lexicon::ABBREVIATION != 0
-                && (flags & lexicon::VERB == 0)
-                && !(capital_follows && last.hash == ETC);
+            return last.is(lexicon::ABBREVIATION)
+                && !last.is(lexicon::VERB)
+                && !(last.hash == ETC && self.follows_capital());
         }
         if self.letter_follows(self.at) {
             return true; // "e.g."
         }
         let inner = start > 1 && self.byte(start.saturating_sub(2)) == b'.';
-        let initial = last.marks & CAPITAL != 0
-            && before.last().is_none_or(|before| {
-                before.marks & CAPITAL != 0 || flags_of(before) & lexicon::ABBREVIATION != 0
-            });
-        inner && !capital_follows || initial && last.hash != PRONOUN_I
+        let initial = last.has(CAPITAL)
+            && before
+                .last()
+                .is_none_or(|before| before.has(CAPITAL) || before.is(lexicon::ABBREVIATION));
+        inner && !self.follows_capital() || initial && last.hash != PRONOUN_I
     }
 
     fn follows_capital(&self) -> bool {
@@ -430,6 +421,9 @@ impl<'a> Scanner<'a> {
         if matches!(char, '。' | '！' | '？') {
             return true;
         }
+        if self.byte(end) == b' ' && self.byte(end + 1).is_ascii_uppercase() {
+            return true; // as most do
+        }
         let mut rest = self.text.get(end..).unwrap_or_default().chars();
         match rest.next() {
             None | Some('\n') => true,
@@ -446,7 +440,7 @@ impl<'a> Scanner<'a> {
     /// Whether the last word looks like an abbreviation that no list has.
     fn ends_short(&self) -> bool {
         let short =
-            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && flags_of(token) == 0;
+            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.flags == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
@@ -538,11 +532,6 @@ impl<'a> Scanner<'a> {
 
 const PRONOUN_I: u64 = word::hash(b"i");
 const ETC: u64 = word::hash(b"etc");
-
-/// What a word can be; it may not have been looked up yet.
-fn flags_of(token: &Token) -> u64 {
-    LEXICON.look_up(token.hash).flags
-}
 
 fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || matches!(char, '\u{300}'..='\u{36f}')

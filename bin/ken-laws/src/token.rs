@@ -1,5 +1,7 @@
 //! The smallest parts of a text, and what is known of each by itself.
 
+use std::hint::select_unpredictable;
+
 use crate::bits::Bits;
 use crate::lexicon::{self, Entry, LEXICON};
 
@@ -74,6 +76,23 @@ impl Token {
             },
             kind,
             ..NOTHING
+        }
+    }
+
+    /// A word, with what the lexicon knows of it.
+    #[inline(always)]
+    pub(crate) fn word(start: usize, end: usize, hash: u64, entry: &Entry) -> Token {
+        Token {
+            start: start as u32,
+            end: end as u32,
+            hash,
+            stem: select_unpredictable(entry.stem == 0, hash, entry.stem),
+            flags: entry.flags,
+            marks: WORD | entry.traits,
+            value: entry.value,
+            phrase: entry.phrase,
+            stem_phrase: entry.stem_phrase,
+            kind: Kind::Word,
         }
     }
 

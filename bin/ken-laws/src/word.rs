@@ -45,6 +45,11 @@ pub(crate) const fn hash(word: &[u8]) -> u64 {
     add(hash, last)
 }
 
+/// The same of at most fifteen bytes in small letters, the first of them lowest.
+pub(crate) const fn hash_of(bytes: u128) -> u64 {
+    add(SEED, bytes)
+}
+
 /// Takes sixteen bytes more into a hash.
 const fn add(hash: u64, bytes: u128) -> u64 {
     fold(hash ^ bytes as u64, ODD ^ (bytes >> 64) as u64)
@@ -198,8 +203,6 @@ const fn each(byte: u8) -> u128 {
     u128::from_le_bytes([byte; 16])
 }
 
-const HIGH: u128 = each(0x80);
-
 /// The bits of the first bytes, at most fifteen.
 fn below(length: u32) -> u128 {
     BELOW[length as usize & 15]
@@ -227,7 +230,8 @@ const fn letters_of(eight: [u8; 8]) -> u64 {
     (letters >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// Where the ASCII letters of a text are, one bit for each byte: the end of a word is found without looking at its letters.
+/// Where the ASCII letters of a text are: for every thirty-two bytes a bit for each of them and of the thirty-two that
+/// follow. The end of a word is found without looking at its letters.
 #[derive(Default)]
 pub(crate) struct Letters(Vec<u64>);
 
@@ -235,40 +239,40 @@ impl Letters {
     /// What is left over of eight bytes at the end is not looked at.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
         self.0.clear();
-        self.0.extend(bytes.chunks(64).map(|block| {
-            let (eights, _) = block.as_chunks::<8>();
-            eights
-                .iter()
-                .enumerate()
-                .fold(0, |bits, (place, &eight)| bits | letters_of(eight) << (8 * place))
-        }));
-        self.0.push(0);
+        let (blocks, rest) = bytes.as_chunks::<32>();
+        blocks.iter().for_each(|block| self.push(block));
+        self.push(rest);
     }
 
-    /// How many letters there are from this byte on; more than 63 count as 64.
+    fn push(&mut self, block: &[u8]) {
+        let (eights, _) = block.as_chunks::<8>();
+        let places = eights.iter().enumerate();
+        let bits = places.fold(0, |bits, (place, &eight)| bits | letters_of(eight) << (8 * place));
+        if let Some(last) = self.0.last_mut() {
+            *last |= bits << 32;
+        }
+        self.0.push(bits);
+    }
+
+    /// How many letters there are from this byte on; of more than thirty-one perhaps not all are counted.
     pub(crate) fn run(&self, at: usize) -> u32 {
-        let shift = at % 64;
-        let block = |index: usize| self.0.get(index).copied().unwrap_or(0);
-        let low = block(at / 64) >> shift;
-        let high = block(at / 64 + 1) << 1 << (63 - shift);
-        (low | high).trailing_ones()
+        let bits = self.0.get(at / 32).copied().unwrap_or(0);
+        (bits >> (at % 32)).trailing_ones()
     }
 }
 
 impl Short {
-    /// The word of so many letters, at most fifteen, that sixteen bytes begin with, and which of them are capitals.
-    pub(crate) fn read(sixteen: [u8; 16], length: u32) -> (Short, Case) {
-        let bytes = u128::from_le_bytes(sixteen);
-        let word = below(length);
-        // A capital lacks the bit that makes it small.
-        let case = Case::of(!(bytes << 2) & HIGH & word, length);
-        let bytes = (bytes | each(SMALL)) & word;
-        (Short { bytes, length }, case)
+    /// The word of so many letters, at most fifteen, that sixteen bytes begin with, and a bit for each that is a capital.
+    pub(crate) fn read(sixteen: [u8; 16], length: u32) -> (Short, u128) {
+        let bytes = u128::from_le_bytes(sixteen) & below(length);
+        let small = bytes | each(SMALL) & below(length);
+        let word = Short { bytes: small, length };
+        (word, small ^ bytes)
     }
 
     /// The same as [`hash`] of its bytes.
     pub(crate) fn hash(self) -> u64 {
-        add(SEED, self.bytes)
+        hash_of(self.bytes)
     }
 
     /// The same as [`stem`] of its bytes; `hash` is its own.
@@ -391,20 +395,17 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// The highest bits of the bytes that are capitals, where all are letters.
-    fn of(capitals: u128, length: u32) -> Case {
-        let first_is_capital = capitals & 0x80 != 0;
-        // Counting is for the few words that have more than one.
-        let one = capitals & !0x80 == 0;
+    /// Of a word where all are letters, with a bit for each that is a capital.
+    pub(crate) fn of(capitals: u128, length: u32) -> Case {
         Case {
             length,
             letters: length,
-            capitals: if one {
-                u32::from(first_is_capital)
-            } else {
-                capitals.count_ones()
+            // Counting is for the few words that have more than one.
+            capitals: match capitals == u128::from(SMALL) {
+                true => 1,
+                false => capitals.count_ones(),
             },
-            first_is_capital,
+            first_is_capital: capitals as u8 != 0,
         }
     }
 
@@ -419,18 +420,22 @@ impl Case {
     /// `last` is the last byte of the word as it is spelled.
     pub(crate) fn marks(&self, last: u8) -> u32 {
         let mark = |mark: u32, holds: bool| if holds { mark } else { 0 };
-        let plural = mark(PLURAL, matches!(last, b's' | b'S'));
         if self.capitals == 0 {
-            return plural;
+            return plural(last);
         }
         let throughout = self.letters > 1 && self.letters == self.length && self.capitals == self.letters;
         // "URLs"
         let but_one =
             last == b's' && self.letters > 2 && self.length < 7 && self.capitals + 1 == self.letters;
-        plural
+        plural(last)
             | mark(CAPITALS, throughout || but_one && self.first_is_capital)
             | mark(CAPITAL, self.first_is_capital)
     }
+}
+
+/// What the last byte of a word, as it is spelled, marks it as.
+pub(crate) fn plural(last: u8) -> u32 {
+    u32::from(last | SMALL == b's') * PLURAL
 }
 
 #[cfg(test)]
@@ -498,7 +503,10 @@ mod tests {
 
     #[test]
     fn capitals_are_counted() {
-        let marks = |text: &[u8; 16], length| Short::read(*text, length).1.marks(text[length as usize - 1]);
+        let marks = |text: &[u8; 16], length| {
+            let (_, capitals) = Short::read(*text, length);
+            Case::of(capitals, length).marks(text[length as usize - 1])
+        };
         assert_eq!(marks(b"URLs, and so on.", 4), PLURAL | CAPITALS | CAPITAL);
         assert_eq!(marks(b"NASA, and so on.", 4), CAPITALS | CAPITAL);
         assert_eq!(marks(b"I, and he too...", 1), CAPITAL);
@@ -515,7 +523,7 @@ mod tests {
         for at in 0..text.len() - 8 {
             let rest = text.as_bytes()[at..].iter();
             let run = rest.take_while(|byte| byte.is_ascii_alphabetic()).count();
-            assert_eq!(letters.run(at) as usize, run.min(64), "at {at}");
+            assert_eq!(letters.run(at).min(32) as usize, run.min(32), "at {at}");
         }
     }
 }
