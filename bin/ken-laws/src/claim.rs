@@ -2,8 +2,8 @@
 
 use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
 use crate::lexicon::{self as lex, Traces, hash, list};
-use crate::scan::{Ending, Sentence};
-use crate::token::{ADDRESS, BRACKET, CAPITAL, COLON, COMMA, Kind, NUMBER, QUOTED, Token, WORD, YEAR, at};
+use crate::scan::{Ending, Scan, Sentence};
+use crate::token::{ADDRESS, BRACKET, CAPITAL, COLON, COMMA, Kind, QUOTED, Token, WORD, YEAR, at};
 
 /// What the rules ask about a sentence. All that its words are is gathered first, without a branch; what depends on where a
 /// word stands is asked of those words only that can matter.
@@ -39,16 +39,16 @@ const MARKER: u64 = list("marker");
 const HEDGE: u64 = list("hedge") | list("soft");
 
 impl Claim {
-    pub(crate) fn of(tokens: &[Token], sentence: &Sentence) -> Claim {
+    pub(crate) fn of(scan: &Scan, sentence: &Sentence) -> Claim {
+        let (tokens, rows) = (scan.tokens_of(sentence), scan.rows_of(sentence));
         let mut claim = Claim::gather(tokens);
         claim.question = sentence.ending == Ending::Question;
-        if claim.has(NUMBER) || claim.any(lex::NUMERAL) {
-            claim.count_numbers(tokens);
-        }
+        rows.each(|row| row.exact)
+            .for_each(|index| claim.count_number(tokens, index));
         claim.count_words(tokens);
         claim.finite = claim.any(lex::AUXILIARY) || (0..tokens.len()).any(|index| is_finite(tokens, index));
-        let mut inner = tokens.iter().skip(1);
-        claim.named = inner.any(|token| token.has(CAPITAL) && !token.has(lex::SELF));
+        let mut capitals = rows.each(|row| row.capitals);
+        claim.named = capitals.any(|index| index > 0 && !at(tokens, index).has(lex::SELF));
         claim.dated =
             claim.any(lex::CALENDAR) || claim.has(YEAR) || claim.has(lex::MONTH) && names_month(tokens);
         claim.cited = claim.has(ADDRESS) || claim.has(BRACKET) && cites(tokens);
@@ -81,17 +81,15 @@ impl Claim {
         }
     }
 
-    fn count_numbers(&mut self, tokens: &[Token]) {
-        for (index, token) in tokens.iter().enumerate().filter(|(_, token)| is_exact(token)) {
-            let next = at(tokens, index + 1);
-            let counts = if token.kind == Kind::Number {
-                self.words += 1;
-                token.value != 100 || next.hash != PERCENT
-            } else {
-                !token.has(lex::ONE) || next.is(lex::UNIT)
-            };
-            self.numbers += u32::from(counts);
-        }
+    fn count_number(&mut self, tokens: &[Token], index: usize) {
+        let (token, next) = (at(tokens, index), at(tokens, index + 1));
+        let counts = if token.kind == Kind::Number {
+            self.words += 1;
+            token.value != 100 || next.hash != PERCENT
+        } else {
+            !token.has(lex::ONE) || next.is(lex::UNIT)
+        };
+        self.numbers += u32::from(counts);
     }
 
     /// Counts the words of some kinds that are rare.
@@ -154,7 +152,7 @@ const PERCENT: u64 = hash(b"%");
 
 /// A number, in digits or as a word.
 pub(crate) fn is_exact(token: &Token) -> bool {
-    token.has(NUMBER) || token.is(lex::NUMERAL)
+    token.has(lex::EXACT)
 }
 
 /// A word that a reader can check the sentence by.

@@ -34,10 +34,10 @@ impl Context {
         scan.fill(&text);
         for sentence in &scan.sentences {
             let tokens = scan.tokens_of(sentence);
-            let claim = Claim::of(tokens, sentence);
+            let claim = Claim::of(&scan, sentence);
             if !(claim.question || claim.has(lex::OR)) {
                 stance::each_clause(tokens, |clause| self.clauses.push(clause));
-                value::each_value(tokens, |value| self.values.push(value));
+                value::each_value(tokens, scan.rows_of(sentence), |value| self.values.push(value));
             }
         }
         self.acronyms.extend(

@@ -1,10 +1,9 @@
 //! Law 5: a second reader would do the same.
 
-use crate::claim::is_exact;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
-use crate::token::{CLOCK, Kind, NUMBER, QUOTED, Token, YEAR, at, before};
+use crate::token::{CLOCK, Kind, QUOTED, Token, YEAR, at, before};
 
 const VAGUE: usize = index_of("vague_quantity");
 const MISSING_UNIT: usize = index_of("missing_unit");
@@ -57,11 +56,10 @@ fn is_bare(tokens: &[Token], number: usize) -> bool {
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let sound = !view.claim.is_marker_row() && !findings.is_defective(view.index, Law::Determinism);
     let says = view.claim.finite || view.claim.instruction;
-    let exact = view.claim.has(NUMBER) || view.claim.any(lex::NUMERAL);
-    if !(exact && says && sound) {
+    if !(view.claim.has(lex::EXACT) && says && sound) {
         return;
     }
-    if let Some(number) = view.tokens.iter().position(is_exact) {
+    if let Some(number) = view.rows.each(|row| row.exact).next() {
         let unit = at(view.tokens, number + 1);
         let last = number + usize::from(unit.is(lex::UNIT) || unit.kind == Kind::Symbol);
         view.find(findings, EXACT, number, last);

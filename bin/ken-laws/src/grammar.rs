@@ -11,6 +11,10 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     if token.is(lex::AUXILIARY) {
         return true;
     }
+    let known = token.is(lex::VERB_S | lex::VERB_PAST | lex::VERB_BASE);
+    if !known && !looks_like_a_verb(token) {
+        return false;
+    }
     let before = before(tokens, index);
     let labels = before.kind == Kind::Number
         && (token.is(lex::VERB_PAST) || index > 1 && at(tokens, index - 2).is_content());
@@ -23,10 +27,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     if token.is(lex::VERB_BASE) {
         return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
     }
-    looks_like_a_verb(token)
-        && !after_noun_mark
-        && index > 0
-        && at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN)
+    !after_noun_mark && index > 0 && at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN)
 }
 
 /// "a large set", "a very compact file": a singular article not far before, and no plural between.

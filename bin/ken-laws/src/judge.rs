@@ -4,14 +4,15 @@ use crate::acronym::Acronyms;
 use crate::claim::Claim;
 use crate::context::Context;
 use crate::grammar::is_negated;
-use crate::lexicon::{self, FOLLOWS, PAIRS, STARTS};
+use crate::lexicon::{self, PAIRS, STARTS};
 use crate::phrase::{self, Match};
 use crate::place::Place;
+use crate::row::Within;
 use crate::rubric::{Effect, FEATURES, Law, Rule, index_of, violations_of};
 use crate::scan::{Scan, Sentence};
 use crate::stance::Stances;
 use crate::subject::Subjects;
-use crate::token::{Kind, NOTHING, Places, QUOTED, ROW, Token, at, before};
+use crate::token::{Kind, Token, at, before};
 use crate::value::Values;
 use crate::{architecture, determinism, energy, truth};
 
@@ -52,6 +53,7 @@ pub(crate) struct Judge {
 /// What the rules of one sentence see.
 pub(crate) struct View<'a> {
     pub(crate) tokens: &'a [Token],
+    pub(crate) rows: Within<'a>,
     pub(crate) sentence: &'a Sentence,
     pub(crate) claim: &'a Claim,
     pub(crate) index: usize,
@@ -144,7 +146,7 @@ impl Judge {
             self.scan
                 .sentences
                 .iter()
-                .map(|sentence| Claim::of(self.scan.tokens_of(sentence), sentence)),
+                .map(|sentence| Claim::of(&self.scan, sentence)),
         );
         self.is_english = self.reads_english();
         let is_english = self.is_english;
@@ -195,6 +197,7 @@ impl Judge {
         let tokens = self.scan.tokens_of(sentence);
         let view = View {
             tokens,
+            rows: self.scan.rows_of(sentence),
             sentence,
             claim,
             index,
@@ -221,17 +224,15 @@ fn find_phrases(view: &View<'_>, matches: &mut Vec<Match>, findings: &mut Findin
         return;
     }
     let mut ends = [0; FEATURES.len()]; // for each the word after its last phrase
-    for start in (0..view.tokens.len()).step_by(ROW) {
-        for index in phrase_places(view.tokens, start).map(|place| start + place) {
-            phrase::starting_at(view.tokens, index, &view.claim.traces, &mut |found| {
-                if let Some(end) = ends.get_mut(found.feature).filter(|end| **end <= index as u32)
-                    && counts(view.tokens, &found)
-                {
-                    *end = found.last as u32 + 1;
-                    matches.push(found);
-                }
-            });
-        }
+    for index in view.rows.each(|row| row.phrases) {
+        phrase::starting_at(view.tokens, index, &view.claim.traces, &mut |found| {
+            if let Some(end) = ends.get_mut(found.feature).filter(|end| **end <= index as u32)
+                && counts(view.tokens, &found)
+            {
+                *end = found.last as u32 + 1;
+                matches.push(found);
+            }
+        });
     }
     if matches.is_empty() {
         return;
@@ -242,19 +243,6 @@ fn find_phrases(view: &View<'_>, matches: &mut Vec<Match>, findings: &mut Findin
     for found in matches.iter() {
         view.find(findings, found.feature, found.first, found.last);
     }
-}
-
-/// The places of a row where a phrase may start: with a word that starts one, or with two that do.
-fn phrase_places(tokens: &[Token], start: usize) -> Places {
-    let mut places = Places::default();
-    let row = tokens.get(start..).unwrap_or_default();
-    let next = row.iter().skip(1).chain([&NOTHING]);
-    for (token, next) in row.iter().zip(next).take(ROW) {
-        let pairs = token.has(PAIRS) & next.has(FOLLOWS);
-        places.note((token.has(STARTS) | pairs) & !token.has(QUOTED));
-    }
-    places.settle(row.len().min(ROW));
-    places
 }
 
 /// Whether a phrase stands for itself: not denied, and no authority that the text has introduced.

@@ -21,6 +21,7 @@ mod number;
 mod phrase;
 mod place;
 mod report;
+mod row;
 mod rubric;
 mod scan;
 mod scanner;

@@ -4,6 +4,7 @@
 //! markers and the line structure that the rubric reads, because the figure to reach is 50 MB/s.
 
 use crate::lexicon::LEXICON;
+use crate::row::{Rows, Within};
 use crate::scanner::Scanner;
 use crate::token::Token;
 use crate::word::{Letters, Short};
@@ -45,6 +46,7 @@ pub(crate) const MARGIN: usize = 16;
 pub(crate) struct Scan {
     pub(crate) tokens: Vec<Token>,
     pub(crate) sentences: Vec<Sentence>,
+    rows: Rows,
     /// The text again, with line feeds after it, so that a word at its end is read as any other.
     room: Vec<u8>,
     letters: Letters,
@@ -69,6 +71,7 @@ impl Scan {
         self.letters = letters;
         self.stem(&room);
         self.room = room;
+        self.rows.fill(&self.tokens);
     }
 
     /// Looks a plain word up without a branch, so that none waits for the memory of another; its stem, if it is not known, can
@@ -106,5 +109,9 @@ impl Scan {
         self.tokens
             .get(sentence.first as usize..sentence.last as usize)
             .unwrap_or_default()
+    }
+
+    pub(crate) fn rows_of(&self, sentence: &Sentence) -> Within<'_> {
+        self.rows.within(sentence.first as usize..sentence.last as usize)
     }
 }

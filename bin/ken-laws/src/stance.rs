@@ -156,6 +156,9 @@ pub(crate) fn each_clause(tokens: &[Token], with: impl FnMut(Clause)) {
 /// Whether a new clause begins after this word.
 fn parts(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
+    if !token.is(lex::PARTS) {
+        return false;
+    }
     // "oak and ash" is one part of a clause; "and" before a subject with its verb begins another.
     let joins_clauses = matches!(token.hash, AND | SO | BUT | YET)
         && (at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN) || matches!(token.hash, BUT | YET));

@@ -2,7 +2,6 @@
 
 use std::hint::select_unpredictable;
 
-use crate::bits::Bits;
 use crate::lexicon::{self, Entry, LEXICON};
 
 /// A word, number, symbol or mark of punctuation.
@@ -37,29 +36,33 @@ pub(crate) enum Kind {
 
 /// All letters are capitals, and there are two or more.
 pub(crate) const CAPITALS: u32 = 1;
-/// The first letter is a capital.
-pub(crate) const CAPITAL: u32 = 1 << 1;
-/// Inside quotation marks or code marks: mentioned, not said.
-pub(crate) const QUOTED: u32 = 1 << 2;
 /// A time of day, or a number that is its own unit.
-pub(crate) const CLOCK: u32 = 1 << 3;
+pub(crate) const CLOCK: u32 = 1 << 1;
 /// A whole number from 1000 to 2100 without a comma: a year, most likely.
-pub(crate) const YEAR: u32 = 1 << 4;
+pub(crate) const YEAR: u32 = 1 << 2;
 /// A web address.
-pub(crate) const ADDRESS: u32 = 1 << 5;
+pub(crate) const ADDRESS: u32 = 1 << 3;
 /// The word ends in s: a plural, most likely.
-pub(crate) const PLURAL: u32 = 1 << 6;
+pub(crate) const PLURAL: u32 = 1 << 4;
 /// What of punctuation the rules look for.
-pub(crate) const COMMA: u32 = 1 << 7;
-pub(crate) const COLON: u32 = 1 << 8;
-pub(crate) const SEMICOLON: u32 = 1 << 9;
+pub(crate) const COMMA: u32 = 1 << 5;
+pub(crate) const COLON: u32 = 1 << 6;
+pub(crate) const SEMICOLON: u32 = 1 << 7;
 /// `[` and `)`, which can belong to a citation.
-pub(crate) const BRACKET: u32 = 1 << 10;
+pub(crate) const BRACKET: u32 = 1 << 8;
 /// The kind, once more as a bit.
-pub(crate) const WORD: u32 = 1 << 11;
-pub(crate) const NUMBER: u32 = 1 << 12;
+pub(crate) const WORD: u32 = 1 << 9;
+pub(crate) const NUMBER: u32 = 1 << 10;
+/// The first of eight that [`crate::row`] has as sets: these and the lexicon's first traits.
+pub(crate) const FIRST_CLASS: u32 = CAPITAL;
+/// The first letter is a capital.
+pub(crate) const CAPITAL: u32 = 1 << 11;
+/// Inside quotation marks or code marks: mentioned, not said.
+pub(crate) const QUOTED: u32 = 1 << 12;
+/// A mark that ends a clause; a bracket or a quotation mark does too.
+const ENDS: u32 = 1 << 13;
 /// The lexicon's traits begin with this bit.
-pub(crate) const FIRST_TRAIT: u32 = 13;
+pub(crate) const FIRST_TRAIT: u32 = 14;
 
 impl Token {
     /// One of which only its kind is known.
@@ -70,8 +73,8 @@ impl Token {
             hash,
             stem: hash,
             marks: match kind {
-                Kind::Word => WORD,
-                Kind::Number => NUMBER,
+                Kind::Word => WORD | lexicon::CONTENT,
+                Kind::Number => NUMBER | lexicon::EXACT | lexicon::CONTENT,
                 Kind::Symbol | Kind::Mark => 0,
             },
             kind,
@@ -98,11 +101,12 @@ impl Token {
 
     pub(crate) fn mark(start: usize, end: usize, char: char) -> Token {
         let marks = match char {
-            ',' => COMMA,
-            ':' => COLON,
-            ';' => SEMICOLON,
-            '[' | ')' => BRACKET,
-            _ => 0,
+            ',' => COMMA | ENDS,
+            ':' => COLON | ENDS,
+            ';' => SEMICOLON | ENDS,
+            '[' | ')' => BRACKET | ENDS,
+            '/' | '\'' => 0,
+            _ => ENDS,
         };
         Token {
             marks,
@@ -110,9 +114,10 @@ impl Token {
         }
     }
 
+    /// What the lexicon knows of a symbol.
     pub(crate) fn learn(&mut self, entry: &Entry) {
         self.flags = entry.flags;
-        self.marks |= entry.traits;
+        self.marks |= entry.traits & !lexicon::CONTENT;
         self.value = entry.value;
         self.phrase = entry.phrase;
         self.stem_phrase = entry.stem_phrase;
@@ -149,9 +154,8 @@ impl Token {
         self.kind == Kind::Word && !self.is(lexicon::FUNCTION)
     }
 
-    /// A mark that ends a clause; a bracket or a quotation mark does too.
     pub(crate) fn ends_clause(&self) -> bool {
-        self.kind == Kind::Mark && !self.is_mark('/') && !self.is_mark('\'')
+        self.has(ENDS)
     }
 }
 
@@ -162,7 +166,7 @@ pub(crate) static NOTHING: Token = Token {
     hash: 0,
     stem: 0,
     flags: 0,
-    marks: 0,
+    marks: ENDS,
     value: 0,
     phrase: 0,
     stem_phrase: 0,
@@ -177,31 +181,4 @@ pub(crate) fn at(tokens: &[Token], index: usize) -> &Token {
 /// The token before an index, or nothing.
 pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
     index.checked_sub(1).map_or(&NOTHING, |index| at(tokens, index))
-}
-
-/// The places among at most [`ROW`] tokens that something holds for, one bit each.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Places(Bits);
-
-/// Tokens that are looked at without a branch, before those few are visited that matter.
-pub(crate) const ROW: usize = 64;
-
-impl Places {
-    /// Notes the next place; all come from above, so that no shift depends on the place.
-    pub(crate) fn note(&mut self, holds: bool) {
-        self.0.0 = self.0.0 >> 1 | u64::from(holds) << (ROW - 1);
-    }
-
-    /// Moves the places down to where they are counted from, when this many are noted.
-    pub(crate) fn settle(&mut self, count: usize) {
-        self.0.0 = self.0.0.checked_shr((ROW - count) as u32).unwrap_or(0);
-    }
-}
-
-impl Iterator for Places {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        self.0.next()
-    }
 }

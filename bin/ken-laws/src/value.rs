@@ -1,11 +1,10 @@
 //! Values: what is measured, in which unit, and how much it is said to be.
 
-use crate::claim::is_exact;
 use crate::context::Context;
-use crate::grammar::clauses;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash};
 use crate::place::{Place, report};
+use crate::row::Within;
 use crate::rubric::index_of;
 use crate::table::Table;
 use crate::token::{Kind, QUOTED, Token, YEAR, at, before};
@@ -57,7 +56,7 @@ impl Values {
         if view.claim.numbers == 0 || view.claim.question || view.sentence.heading {
             return;
         }
-        each_value(view.tokens, |value| {
+        each_value(view.tokens, view.rows, |value| {
             let place = view.place(value.first, value.last);
             if let Some(earlier) = self.enter(&value, place) {
                 report(earlier, place, CONFLICT, findings);
@@ -83,31 +82,25 @@ impl Values {
 }
 
 /// Calls `with` for each "the design load is 40 kN per axle": a named quantity, one number, its unit.
-pub(crate) fn each_value(tokens: &[Token], mut with: impl FnMut(Value)) {
-    let ends = |index| {
-        let token = at(tokens, index);
-        token.ends_clause() && !token.is_mark(':') && !token.is_mark('=')
-    };
-    for clause in clauses(tokens, ends) {
-        clause
-            .clone()
-            .filter(|&number| is_exact(at(tokens, number)))
-            .filter_map(|number| value_at(tokens, clause.start, number))
-            .for_each(&mut with);
-    }
+pub(crate) fn each_value(tokens: &[Token], rows: Within<'_>, with: impl FnMut(Value)) {
+    let numbers = rows.each(|row| row.exact);
+    numbers
+        .filter_map(|number| value_at(tokens, number))
+        .for_each(with);
 }
 
 /// Words; what stands further from the number is not what it measures.
 const LONGEST_SUBJECT: usize = 12;
 
-fn value_at(tokens: &[Token], clause: usize, number: usize) -> Option<Value> {
+fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     let token = at(tokens, number);
     let is_value =
         token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
     if !is_value || token.has(QUOTED) {
         return None;
     }
-    let first = clause.max(number.saturating_sub(LONGEST_SUBJECT));
+    let farthest = number.saturating_sub(LONGEST_SUBJECT);
+    let first = skip_back(tokens, farthest, number, |token| !parts(token));
     let subject = Subject::before(tokens, first, number)?;
     let (unit, last) = unit_of(tokens, number)?;
     let clause_tokens = tokens.get(first..number)?;
@@ -135,6 +128,11 @@ fn value_at(tokens: &[Token], clause: usize, number: usize) -> Option<Value> {
         first: subject.first,
         last,
     })
+}
+
+/// What a quantity and its value do not reach over.
+fn parts(token: &Token) -> bool {
+    token.ends_clause() && !token.is_mark(':') && !token.is_mark('=')
 }
 
 const WAS: u64 = hash(b"was");

@@ -109,7 +109,7 @@ pub(super) const fn build() -> Lexicon {
     let mut draft = PHRASES_ADDED;
     draft.gather_chains();
     draft.link_stems();
-    draft.mark_starts();
+    draft.mark_kinds();
     draft.find_places();
     draft.lexicon
 }
@@ -244,8 +244,8 @@ impl Draft {
         }
     }
 
-    /// Marks the words that a phrase can start with, so that all others are passed by.
-    const fn mark_starts(&mut self) {
+    /// Marks the words that a phrase can start with and those of some kinds, so that all others are passed by.
+    const fn mark_kinds(&mut self) {
         let mut index = 0;
         while index <= self.last {
             let entry = &mut self.entries[index];
@@ -254,6 +254,12 @@ impl Draft {
             }
             if entry.flags & (self.lexicon.paired_lists | PAIRED) != 0 {
                 entry.traits |= PAIRS;
+            }
+            if entry.flags & NUMERAL != 0 {
+                entry.traits |= EXACT;
+            }
+            if entry.flags & FUNCTION != 0 {
+                entry.traits &= !CONTENT;
             }
             index += 1;
         }
@@ -368,6 +374,7 @@ impl Draft {
         self.add_list(lists::ABBREVIATION, ABBREVIATION);
         self.add_list(lists::ACRONYM, ACRONYM);
         self.add_list(lists::OBLIGATION, OBLIGATION);
+        self.add_list(lists::PARTS, PARTS);
         self.add_traits("the", THE);
         self.add_traits("because", BECAUSE);
         self.add_traits("or", OR);

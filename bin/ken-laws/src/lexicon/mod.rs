@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 
 const UNKNOWN: Entry = Entry {
     tag: 0,
-    traits: 0,
+    traits: CONTENT,
     value: 0,
     phrase: 0,
     stem_phrase: 0,
@@ -80,6 +80,9 @@ pub(crate) const OPPOSITE: u64 = 1 << 57;
 pub(crate) const FLIPPED: u64 = 1 << 58;
 pub(crate) const OBLIGATION: u64 = 1 << 59;
 
+/// May part two clauses.
+pub(crate) const PARTS: u64 = 1 << 61;
+
 /// Starts a phrase whose second word is known: those are found by both words together.
 pub(crate) const PAIRED: u64 = 1 << 60;
 
@@ -93,26 +96,30 @@ pub(crate) const STARTS: u32 = nth_trait(0);
 pub(crate) const PAIRS: u32 = nth_trait(1);
 /// The second word of such a phrase.
 pub(crate) const FOLLOWS: u32 = nth_trait(2);
-pub(crate) const THE: u32 = nth_trait(3);
-pub(crate) const BECAUSE: u32 = nth_trait(4);
-pub(crate) const OR: u32 = nth_trait(5);
+/// A number, in digits or as a word.
+pub(crate) const EXACT: u32 = nth_trait(3);
+/// A word of its own meaning, or a number: no function word.
+pub(crate) const CONTENT: u32 = nth_trait(4);
+pub(crate) const THE: u32 = nth_trait(5);
+pub(crate) const BECAUSE: u32 = nth_trait(6);
+pub(crate) const OR: u32 = nth_trait(7);
 /// Makes what is said hold only in a case: if, unless, whether, would.
-pub(crate) const CONDITION: u32 = nth_trait(6);
+pub(crate) const CONDITION: u32 = nth_trait(8);
 /// Obliges before "to": have, need.
-pub(crate) const HAS_TO: u32 = nth_trait(7);
+pub(crate) const HAS_TO: u32 = nth_trait(9);
 /// Says that there is no other time: always, never.
-pub(crate) const TIMELESS: u32 = nth_trait(8);
+pub(crate) const TIMELESS: u32 = nth_trait(10);
 /// May and March, which are other words in small letters.
-pub(crate) const MONTH: u32 = nth_trait(9);
-pub(crate) const SELF: u32 = nth_trait(10);
-pub(crate) const ONE: u32 = nth_trait(11);
-pub(crate) const FOR: u32 = nth_trait(12);
+pub(crate) const MONTH: u32 = nth_trait(11);
+pub(crate) const SELF: u32 = nth_trait(12);
+pub(crate) const ONE: u32 = nth_trait(13);
+pub(crate) const FOR: u32 = nth_trait(14);
 /// May stand between a quantity and its number.
-pub(crate) const LINK: u32 = nth_trait(13);
+pub(crate) const LINK: u32 = nth_trait(15);
 /// Makes a number a bound.
-pub(crate) const BOUND: u32 = nth_trait(14);
+pub(crate) const BOUND: u32 = nth_trait(16);
 /// Says that something could be: would, can, may.
-pub(crate) const MODAL: u32 = nth_trait(15);
+pub(crate) const MODAL: u32 = nth_trait(17);
 
 pub(crate) const VERB: u64 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 /// Flags that make a word an ordinary one, so that it is no acronym when it stands in capitals.
