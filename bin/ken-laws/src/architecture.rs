@@ -200,15 +200,10 @@ const OR: u64 = hash(b"or");
 
 // The text as a whole
 
-/// For each word of the text how many sentences have it.
-#[derive(Default)]
-pub(crate) struct Links(Vec<u32>);
-
 pub(crate) fn examine_text(
     scan: &Scan,
     claims: &[Claim],
-    subjects: &Subjects,
-    links: &mut Links,
+    subjects: &mut Subjects,
     is_english: bool,
     findings: &mut Findings,
 ) {
@@ -216,7 +211,7 @@ pub(crate) fn examine_text(
     examine_steps(scan, findings);
     examine_ordinals(scan, findings);
     if is_english {
-        links.examine(scan, claims, subjects, findings);
+        examine_links(scan, claims, subjects, findings);
     }
 }
 
@@ -308,54 +303,31 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
 /// "Finally" comes after any other.
 const LAST_ORDINAL: u16 = 99;
 
-impl Links {
-    fn examine(&mut self, scan: &Scan, claims: &[Claim], subjects: &Subjects, findings: &mut Findings) {
-        self.count(claims, subjects, findings);
-        let judged = scan
-            .sentences
-            .iter()
-            .filter(|sentence| sentence.ending == Ending::Period)
-            .count();
-        let mut follows = false; // a sound sentence, that this one can take up
-        for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
-            if claim.is_marker_row() || findings.is_defective(index, Law::Architecture) {
-                continue;
-            }
-            let linked = sentence.item.is_some() || claim.points_back() || self.shares(subjects.of(index));
-            if linked && claim.words > 2 && follows {
-                let word = first_or_head(scan.tokens_of(sentence), points_back);
-                findings.add(LINKED, index, word.start as usize, word.end as usize);
-            } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
-                findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
-            }
-            follows |= claim.words > 2;
+/// Each sound sentence has a link to another, or could be off topic.
+fn examine_links(scan: &Scan, claims: &[Claim], subjects: &mut Subjects, findings: &mut Findings) {
+    let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
+        !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
+    };
+    for (index, claim) in claims.iter().enumerate() {
+        if is_sound(index, claim, findings) {
+            subjects.count(index);
         }
     }
-
-    /// Counts words over the sentences that are sound.
-    fn count(&mut self, claims: &[Claim], subjects: &Subjects, findings: &Findings) {
-        self.0.clear();
-        self.0.resize(subjects.count(), 0);
-        let sound = |index: usize, claim: &Claim| {
-            !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
-        };
-        for (index, _) in claims
-            .iter()
-            .enumerate()
-            .filter(|(index, claim)| sound(*index, claim))
-        {
-            for &word in subjects.of(index) {
-                if let Some(count) = self.0.get_mut(word as usize) {
-                    *count += 1;
-                }
-            }
+    let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
+    let judged = scan.sentences.iter().filter(closed).count();
+    let mut follows = false; // a sound sentence, that this one can take up
+    for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
+        if !is_sound(index, claim, findings) {
+            continue;
         }
-    }
-
-    fn shares(&self, words: &[u32]) -> bool {
-        words
-            .iter()
-            .any(|&word| self.0.get(word as usize).is_some_and(|count| *count > 1))
+        let linked = sentence.item.is_some() || claim.points_back() || subjects.shares(index);
+        if linked && claim.words > 2 && follows {
+            let word = first_or_head(scan.tokens_of(sentence), points_back);
+            findings.add(LINKED, index, word.start as usize, word.end as usize);
+        } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
+            findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
+        }
+        follows |= claim.words > 2;
     }
 }
 

@@ -43,8 +43,7 @@ pub(crate) struct Judge {
     is_english: bool,
     pub(crate) findings: Findings,
     matches: Vec<Match>,
-    pub(crate) subjects: Subjects,
-    pub(crate) links: architecture::Links,
+    subjects: Subjects,
     stances: Stances,
     values: Values,
     acronyms: Acronyms,
@@ -160,8 +159,7 @@ impl Judge {
         architecture::examine_text(
             &self.scan,
             &self.claims,
-            &self.subjects,
-            &mut self.links,
+            &mut self.subjects,
             is_english,
             &mut self.findings,
         );
@@ -208,7 +206,7 @@ impl Judge {
         energy::examine(&view, findings);
         determinism::examine(&view, findings);
         truth::examine(&view, findings);
-        self.subjects.add(&view, findings);
+        self.subjects.add(&view, &self.scan, findings);
         self.stances.add(&view, findings);
         self.values.add(&view, findings);
         self.acronyms.add(&view);

@@ -33,6 +33,7 @@ mod token;
 mod truth;
 mod value;
 mod word;
+mod words;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
 //! Finds the rubric's phrases among the words of a sentence.
 
+use crate::bits::Bits;
 use crate::lexicon::{self, Element, LEXICON, Phrase, Traces, Want};
-use crate::token::{Kind, Token};
+use crate::token::{Kind, Token, at};
 
 /// A phrase found: its feature, and its first and last word.
 #[derive(Clone, Copy)]
@@ -14,39 +15,33 @@ pub(crate) struct Match {
 /// Calls `found` for every phrase of the rubric that starts at word `index` of a sentence with these traces. A phrase has at
 /// most ten words and five optional ones, so the cost per word is bounded.
 pub(crate) fn starting_at(tokens: &[Token], index: usize, traces: &Traces, found: &mut impl FnMut(Match)) {
-    let Some(token) = tokens.get(index) else { return };
-    let next = tokens.get(index + 1).map_or(0, |next| next.hash);
-    let mut follow = |head| chain(tokens, index, head, traces, found);
+    let (token, next) = (at(tokens, index), at(tokens, index + 1));
+    let mut follow = |head: u16| {
+        if let Some(first) = usize::from(head).checked_sub(1) {
+            chain(tokens, index, first, traces, found);
+        }
+    };
+    let pairs = token.has(lexicon::PAIRS) & next.has(lexicon::FOLLOWS);
     follow(token.phrase);
     follow(token.stem_phrase);
-    if token.is(lexicon::PAIRED) {
-        follow(LEXICON.phrase_of_pair(token.hash, next));
+    if pairs && token.is(lexicon::PAIRED) {
+        follow(LEXICON.phrase_of_pair(token.hash, next.hash));
     }
-    each_bit(token.flags & LEXICON.starting_lists, |bit| {
-        let list = bit.trailing_zeros() as usize;
+    for list in Bits(token.flags & LEXICON.starting_lists) {
         follow(LEXICON.by_list.get(list).copied().unwrap_or(0));
-    });
-    each_bit(token.flags & LEXICON.paired_lists, |bit| {
-        follow(LEXICON.phrase_of_pair(bit, next));
-    });
-}
-
-fn each_bit(bits: u64, mut with: impl FnMut(u64)) {
-    let mut rest = bits;
-    while rest != 0 {
-        with(rest & rest.wrapping_neg());
-        rest &= rest - 1;
+    }
+    if pairs {
+        for list in Bits(token.flags & LEXICON.paired_lists) {
+            follow(LEXICON.phrase_of_pair(1 << list, next.hash));
+        }
     }
 }
 
 /// The phrases of one start stand side by side.
-fn chain(tokens: &[Token], index: usize, head: u16, traces: &Traces, found: &mut impl FnMut(Match)) {
-    let Some(first) = usize::from(head).checked_sub(1) else {
-        return;
-    };
+fn chain(tokens: &[Token], index: usize, first: usize, traces: &Traces, found: &mut impl FnMut(Match)) {
     for phrase in LEXICON.phrases.get(first..).unwrap_or_default() {
         if traces.may_hold(&phrase.needs)
-            && let Some(end) = elements(phrase).and_then(|elements| end_of(tokens, index, elements))
+            && let Some(end) = end_of(tokens, index, phrase)
         {
             found(Match {
                 feature: usize::from(phrase.feature),
@@ -60,20 +55,29 @@ fn chain(tokens: &[Token], index: usize, head: u16, traces: &Traces, found: &mut
     }
 }
 
-fn elements(phrase: &Phrase) -> Option<&'static [Element]> {
+/// Where the phrase ends that starts at `index`, if it stands there.
+fn end_of(tokens: &[Token], index: usize, phrase: &Phrase) -> Option<usize> {
     let first = usize::from(phrase.first);
-    LEXICON.elements.get(first..first + usize::from(phrase.length))
+    let elements = LEXICON.elements.get(first..first + usize::from(phrase.length))?;
+    if phrase.varies {
+        return end_among(tokens, index, elements);
+    }
+    let end = index + elements.len();
+    let mut pairs = tokens.get(index..end)?.iter().zip(elements);
+    pairs
+        .all(|(token, element)| fits(token, element.want))
+        .then_some(end)
 }
 
-/// Where the phrase ends that starts at `index`, if it stands there.
-fn end_of(tokens: &[Token], index: usize, elements: &[Element]) -> Option<usize> {
+/// The same where words may be left out.
+fn end_among(tokens: &[Token], index: usize, elements: &[Element]) -> Option<usize> {
     let Some((element, rest)) = elements.split_first() else {
         return Some(index);
     };
     let here = tokens.get(index).filter(|token| fits(token, element.want));
-    let taken = here.and_then(|_| end_of(tokens, index + 1, rest));
+    let taken = here.and_then(|_| end_among(tokens, index + 1, rest));
     match taken {
-        None if element.optional => end_of(tokens, index, rest),
+        None if element.optional => end_among(tokens, index, rest),
         taken => taken,
     }
 }

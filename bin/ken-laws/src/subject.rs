@@ -1,22 +1,22 @@
 //! What each sentence is about, and whether an earlier one said the same.
 
+use std::ops::Range;
+
 use crate::judge::{Findings, View};
 use crate::lexicon as lex;
 use crate::rubric::index_of;
+use crate::scan::Scan;
 use crate::table::Table;
-use crate::token::{Kind, Token};
+use crate::token::{Kind, Token, at};
 use crate::word;
+use crate::words::{Use, Words};
 
 const REPETITION: usize = index_of("repetition");
 
 /// What each sentence is about: the stems of its content words and its numbers, each once.
 #[derive(Default)]
 pub(crate) struct Subjects {
-    /// For each stem its place in `words`, plus one.
-    known: Table<u32>,
-    words: Vec<Word>,
-    /// The words of each sentence, as places in `words`.
-    uses: Vec<u32>,
+    words: Words,
     said: Vec<Said>,
     /// For each of four minimal hashes, and for all stems together, the last sentence that had it, plus one.
     buckets: Table<u32>,
@@ -24,29 +24,33 @@ pub(crate) struct Subjects {
     sketched: usize,
 }
 
-/// A word of the text in all its forms.
+/// A sentence whose words are taken.
 #[derive(Clone, Copy)]
-struct Word {
-    stem: u64,
-    /// The last sentence that has it.
-    last: u32,
-}
-
-/// What a sentence says, as far as two are compared.
-#[derive(Clone, Copy, Default)]
 struct Said {
-    negative: bool,
     /// Whether it is one that should not be said twice.
     counts: bool,
-    /// The numbers, in any order.
-    numbers: u64,
-    /// All words, in their order.
-    whole: u64,
     /// Where its words end among the uses.
     end: usize,
 }
 
-impl Said {
+/// What a sentence says, as far as two with the same words are compared.
+#[derive(Default)]
+struct Sense {
+    negative: bool,
+    /// The numbers, in any order.
+    numbers: u64,
+    /// All words, in their order.
+    whole: u64,
+}
+
+impl Sense {
+    fn of(tokens: &[Token]) -> Sense {
+        let mut sense = Sense::default();
+        let words = tokens.iter().filter(|token| token.kind != Kind::Mark);
+        words.for_each(|token| sense.add(token));
+        sense
+    }
+
     fn add(&mut self, token: &Token) {
         self.whole = (self.whole.rotate_left(7) ^ token.hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.negative ^= token.is(lex::NEGATION);
@@ -102,69 +106,51 @@ impl Sketch {
 
 impl Subjects {
     pub(crate) fn clear(&mut self) {
-        self.known.clear();
         self.words.clear();
-        self.uses.clear();
         self.said.clear();
         self.buckets.clear();
         self.sketched = 0;
     }
 
     /// The words of a sentence.
-    pub(crate) fn of(&self, sentence: usize) -> &[u32] {
+    fn of(&self, sentence: usize) -> Range<usize> {
         let end = |sentence: usize| self.said.get(sentence).map_or(0, |said| said.end);
-        let start = sentence.checked_sub(1).map_or(0, end);
-        self.uses.get(start..end(sentence)).unwrap_or_default()
+        sentence.checked_sub(1).map_or(0, end)..end(sentence)
     }
 
-    /// How many words the text has.
-    pub(crate) fn count(&self) -> usize {
-        self.words.len()
+    /// Counts the sentence for each of its words.
+    pub(crate) fn count(&mut self, sentence: usize) {
+        self.words.count(self.of(sentence));
+    }
+
+    /// Whether a word of the sentence was counted for two or more.
+    pub(crate) fn shares(&self, sentence: usize) -> bool {
+        self.words.any_counted_twice(self.of(sentence))
     }
 
     /// Takes the next sentence, and finds it when an earlier one said the same.
-    pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        let (start, known) = (self.uses.len(), self.words.len());
-        let mut said = Said::default();
-        for token in view.tokens.iter().filter(|token| token.kind != Kind::Mark) {
-            said.add(token);
-            if token.is_content() || token.kind == Kind::Number {
-                self.enter(token.stem, view.index as u32);
-            }
+    pub(crate) fn add(&mut self, view: &View<'_>, scan: &Scan, findings: &mut Findings) {
+        let (start, mut again) = (self.words.uses(), 0);
+        self.words.next_sentence();
+        for index in view.rows.each(|row| row.content) {
+            let found = self.words.add(at(view.tokens, index).stem);
+            again += usize::from(found == Use::Again);
         }
-        let stems = self.uses.len() - start;
+        let stems = self.words.uses() - start;
         // "Wait here." may have to be said twice; a statement need not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
-        said.counts = stems >= if states { 1 } else { FEWEST_STEMS } && !view.sentence.heading;
-        said.end = self.uses.len();
+        let said = Said {
+            counts: stems >= if states { 1 } else { FEWEST_STEMS } && !view.sentence.heading,
+            end: self.words.uses(),
+        };
         self.said.push(said);
-        let again = stems - (self.words.len() - known);
-        if said.counts && again * 100 >= stems * ALIKE && self.was_said(view.index) {
+        if said.counts && again * 100 >= stems * ALIKE && self.was_said(view.index, scan) {
             view.find_all(findings, REPETITION);
         }
     }
 
-    /// Adds a word to the sentence, once.
-    fn enter(&mut self, stem: u64, sentence: u32) {
-        let Some(place) = self.known.entry(stem) else {
-            return;
-        };
-        if let Some(word) = (*place as usize)
-            .checked_sub(1)
-            .and_then(|place| self.words.get_mut(place))
-        {
-            if std::mem::replace(&mut word.last, sentence) != sentence {
-                self.uses.push(*place - 1);
-            }
-            return;
-        }
-        self.uses.push(self.words.len() as u32);
-        self.words.push(Word { stem, last: sentence });
-        *place = self.words.len() as u32;
-    }
-
     /// Whether an earlier sentence is alike; enters all up to this one into the buckets.
-    fn was_said(&mut self, sentence: usize) -> bool {
+    fn was_said(&mut self, sentence: usize, scan: &Scan) -> bool {
         for earlier in self.sketched..sentence {
             if self.said.get(earlier).is_some_and(|said| said.counts) {
                 self.sketch(earlier);
@@ -175,13 +161,12 @@ impl Subjects {
         candidates
             .into_iter()
             .flatten()
-            .any(|earlier| self.are_alike(earlier as usize, sentence))
+            .any(|earlier| self.are_alike(earlier as usize, sentence, scan))
     }
 
     /// Enters a sentence into its buckets; the last one in each so far.
     fn sketch(&mut self, sentence: usize) -> [Option<u32>; MINIMA + 1] {
-        let stem = |&place: &u32| self.words.get(place as usize).map_or(0, |word| word.stem);
-        let sketch = Sketch::of(self.of(sentence).iter().map(stem));
+        let sketch = Sketch::of(self.words.stems(self.of(sentence)));
         sketch.keys().map(|key| {
             let last = self.buckets.entry(key)?;
             std::mem::replace(last, sentence as u32 + 1).checked_sub(1)
@@ -189,15 +174,16 @@ impl Subjects {
     }
 
     /// The later of the two is the last that was taken.
-    fn are_alike(&self, earlier: usize, sentence: usize) -> bool {
+    fn are_alike(&self, earlier: usize, sentence: usize, scan: &Scan) -> bool {
         let (left, right) = (self.of(earlier), self.of(sentence));
-        let is_shared = |place: &&u32| {
-            let word = self.words.get(**place as usize);
-            word.is_some_and(|word| word.last == sentence as u32)
+        let both = left.len() + right.len();
+        let shared = self.words.are_here(left);
+        let all = both - shared;
+        let sense = |index: usize| {
+            let sentence = scan.sentences.get(index)?;
+            Some(Sense::of(scan.tokens_of(sentence)))
         };
-        let shared = left.iter().filter(is_shared).count();
-        let all = left.len() + right.len() - shared;
-        let (Some(before), Some(now)) = (self.said.get(earlier), self.said.get(sentence)) else {
+        let (Some(before), Some(now)) = (sense(earlier), sense(sentence)) else {
             return false;
         };
         let same_sense = before.negative == now.negative && before.numbers == now.numbers;

@@ -148,6 +148,7 @@ const EMPTY: Lexicon = Lexicon {
         first: 0,
         needs: Traces::NONE,
         goes_on: false,
+        varies: false,
     }; PHRASES],
     elements: [Element {
         want: Want::Any,
@@ -505,11 +506,12 @@ impl Draft {
         while feature < FEATURES.len() {
             let mut row = 0;
             while row < FEATURES[feature].phrases.len() {
-                let first = element;
+                let (first, mut varies) = (element, false);
                 let mut words = Words::of(FEATURES[feature].phrases[row]);
                 while words.next() {
                     self.lexicon.elements[element] = parse_element(words.word());
                     self.add_word(words.word(), self.lexicon.elements[element], element - first);
+                    varies |= self.lexicon.elements[element].optional;
                     element += 1;
                 }
                 let length = (element - first) as u8;
@@ -519,6 +521,7 @@ impl Draft {
                     first: first as u16,
                     needs: self.needs(first, element),
                     goes_on: false,
+                    varies,
                 };
                 number += 1;
                 self.chain(number as u16);

@@ -181,6 +181,8 @@ pub(crate) struct Phrase {
     pub(crate) needs: Traces,
     /// Whether the next phrase has the same start.
     pub(crate) goes_on: bool,
+    /// Whether some of its words may be left out.
+    pub(crate) varies: bool,
 }
 
 pub(crate) struct Lexicon {
