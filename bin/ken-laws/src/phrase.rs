@@ -71,15 +71,22 @@ fn end_of(tokens: &[Token], index: usize, phrase: &Phrase) -> Option<usize> {
 
 /// The same where words may be left out.
 fn end_among(tokens: &[Token], index: usize, elements: &[Element]) -> Option<usize> {
-    let Some((element, rest)) = elements.split_first() else {
-        return Some(index);
-    };
-    let here = tokens.get(index).filter(|token| fits(token, element.want));
-    let taken = here.and_then(|_| end_among(tokens, index + 1, rest));
-    match taken {
-        None if element.optional => end_among(tokens, index, rest),
-        taken => taken,
+    let (mut index, mut rest) = (index, elements);
+    while let Some((element, behind)) = rest.split_first() {
+        let is_here = fits(at(tokens, index), element.want);
+        if !element.optional && !is_here {
+            return None;
+        }
+        if element.optional && is_here {
+            let taken = end_among(tokens, index + 1, behind);
+            if taken.is_some() {
+                return taken;
+            }
+        }
+        index += usize::from(!element.optional);
+        rest = behind;
     }
+    Some(index)
 }
 
 fn fits(token: &Token, want: Want) -> bool {

@@ -3,7 +3,7 @@
 use crate::lexicon::{self, LEXICON};
 use crate::line::Line;
 use crate::number::Digits;
-use crate::scan::{Ending, MARGIN, Scan, Sentence};
+use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token};
 use crate::word::{self, Case, Letters, Short};
 
@@ -27,6 +27,9 @@ pub(crate) struct Scanner<'a> {
     /// Room for a word in lower case.
     lower: String,
 }
+
+/// Bytes that a plain word is read from; it has fewer.
+const WINDOW: usize = 16;
 
 /// What a byte can begin.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,24 +140,28 @@ impl<'a> Scanner<'a> {
     fn word(&mut self, length: u32) {
         let start = self.at;
         let end = start + length as usize;
-        let next = self.byte(end);
-        match next {
-            b' ' | b',' | b'.' => {}
-            b'\'' if self.letter_follows(end + 1) => return self.odd_word(start),
-            0x80.. => return self.odd_word(start),
-            b'0'..=b'9' | b'_' | b':' => return self.long_word(start),
-            _ => {}
-        }
-        let sixteen = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
-        let Some(sixteen) = sixteen.filter(|_| length < MARGIN as u32) else {
+        let window = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
+        let Some(&window) = window.filter(|_| length < WINDOW as u32) else {
             return self.long_word(start);
         };
-        self.at = end + usize::from(next == b' ');
-        let (short, capitals) = Short::read(*sixteen, length);
-        let mut marks = word::plural(self.byte(end - 1));
-        if capitals != 0 {
-            marks = Case::of(capitals, length).marks(self.byte(end - 1));
+        let window: [u8; WINDOW] = window;
+        let next = window[length as usize % WINDOW];
+        self.at = end + 1;
+        if next != b' ' {
+            match next {
+                b'\'' if self.letter_follows(end + 1) => return self.odd_word(start),
+                0x80.. => return self.odd_word(start),
+                b'0'..=b'9' | b'_' | b':' => return self.long_word(start),
+                _ => self.at = end,
+            }
         }
+        let (short, capitals) = Short::read(window, length);
+        let last = window[(length as usize).wrapping_sub(1) % WINDOW];
+        let marks = if capitals == 0 {
+            word::plural(last)
+        } else {
+            Case::of(capitals, length).marks(last)
+        };
         self.scan.push_word(start, end, short.hash(), marks);
     }
 
@@ -163,6 +170,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn long_word(&mut self, start: usize) {
+        self.at = start;
         let mut case = Case::default();
         loop {
             let byte = self.byte(self.at);

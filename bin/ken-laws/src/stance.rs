@@ -36,9 +36,11 @@ pub(crate) struct Stances {
     places: Table<Stance>,
     /// For each denial of the text and the context the traces of its stems: only what has them all can contradict it.
     denials: Vec<u64>,
+    /// Whether there are so many denials that every sentence is read.
+    reads_all: bool,
 }
 
-/// With more denials than these every sentence is read, so that a long text costs no more to the word than a short one.
+/// With more sentences that deny than these all are read, so that a long text costs no more to the word than a short one.
 const MOST_DENIALS: usize = 16;
 
 #[derive(Clone, Copy, Default)]
@@ -52,15 +54,11 @@ impl Stances {
     pub(crate) fn fill(&mut self, context: &Context, scan: &Scan, claims: &[Claim]) {
         self.denials.clear();
         self.note_denials(&context.clauses);
-        for (sentence, claim) in scan.sentences.iter().zip(claims) {
-            if self.denials.len() > MOST_DENIALS {
-                break;
-            }
-            if denies(claim) {
-                let tokens = scan.tokens_of(sentence);
-                each_stance(tokens, sentence, claim, |clause| self.note_denials(&[clause]));
-            }
+        let mut deny = (0..claims.len()).filter(|index| claims.get(*index).is_some_and(denies));
+        for index in deny.by_ref().take(MOST_DENIALS) {
+            self.note_sentence(index, context, scan, claims);
         }
+        self.reads_all = deny.next().is_some();
         self.places.clear();
         for clause in &context.clauses {
             self.enter(clause, Place::Context);
@@ -85,10 +83,28 @@ impl Stances {
         self.denials.extend(denials.map(|clause| clause.needs));
     }
 
+    /// Notes what a sentence denies. A sentence that says nothing else contradicts none, unless another has all its stems.
+    fn note_sentence(&mut self, index: usize, context: &Context, scan: &Scan, claims: &[Claim]) {
+        let (Some(sentence), Some(claim)) = (scan.sentences.get(index), claims.get(index)) else {
+            return;
+        };
+        let (start, mut clauses) = (self.denials.len(), 0);
+        each_stance(scan.tokens_of(sentence), sentence, claim, |clause| {
+            clauses += 1;
+            self.note_denials(&[clause]);
+        });
+        if let Some(needs) = self.denials.get(start).filter(|_| clauses == 1) {
+            let others = claims.iter().filter(|claim| needs & !claim.traces.stems == 0);
+            if others.count() == 1 && context.clauses.is_empty() {
+                self.denials.truncate(start);
+            }
+        }
+    }
+
     /// Whether the sentence denies something, or may say what another denies.
     fn concerns(&self, claim: &Claim) -> bool {
         let stems = claim.traces.stems;
-        let any = self.denials.len() > MOST_DENIALS || self.denials.iter().any(|needs| needs & !stems == 0);
+        let any = self.reads_all || self.denials.iter().any(|needs| needs & !stems == 0);
         any || denies(claim) && !self.denials.is_empty()
     }
 

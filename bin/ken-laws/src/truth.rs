@@ -5,7 +5,7 @@ use crate::grammar::is_absolute;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, list};
 use crate::rubric::{Law, index_of};
-use crate::token::at;
+use crate::token::{ADDRESS, QUOTED, at};
 
 const ABSOLUTE: usize = index_of("absolute_claim");
 const HEDGES: usize = index_of("stacked_hedges");
@@ -58,7 +58,15 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
         && !view.claim.is_marker_row()
         && !findings.is_defective(view.index, Law::Truth)
     {
-        let word = view.tokens.iter().position(supports).unwrap_or(0);
+        let word = first_support(view).unwrap_or(0);
         view.find(findings, SUPPORTED, word, word);
     }
+}
+
+/// Most often the first number.
+fn first_support(view: &View<'_>) -> Option<usize> {
+    if view.claim.any(lex::CALENDAR) || view.claim.has(ADDRESS | QUOTED) {
+        return view.tokens.iter().position(supports);
+    }
+    view.rows.each(|row| row.exact).next()
 }
