@@ -54,7 +54,8 @@ impl Claim {
         claim.cited = claim.has(ADDRESS) || claim.has(BRACKET) && cites(tokens);
         let obliged = claim.any(lex::OBLIGATION)
             || claim.has(lex::HAS_TO) && (0..tokens.len()).any(|index| obliges(tokens, index));
-        claim.instruction = !claim.question && (obliged || is_imperative_anywhere(tokens, claim.marks));
+        let commands = claim.any(lex::VERB_BASE) && is_imperative_anywhere(tokens, claim.marks);
+        claim.instruction = !claim.question && (obliged || commands);
         claim
     }
 
@@ -63,7 +64,7 @@ impl Claim {
         let (mut traces, mut marks, mut doubled, mut last) = (Traces::NONE, 0, false, 0);
         let (mut words, mut function_words) = (0, 0);
         for token in tokens {
-            traces.add(token.flags, token.hash, token.stem);
+            traces.add(token.flags, token.hash);
             marks |= token.marks;
             doubled |= token.hash == last;
             last = token.hash;

@@ -98,16 +98,12 @@ pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
 }
 
 const STEP: u64 = hash(b"step");
-const THEN: u64 = hash(b"then");
-const PLEASE: u64 = hash(b"please");
 const AND: u64 = hash(b"and");
 
 /// Whether a clause that starts at `index` is an imperative.
 pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     let mut index = index;
-    while matches!(at(tokens, index).hash, THEN | PLEASE | ALWAYS | NEVER | AND)
-        || at(tokens, index).is(lex::ORDINAL) && index < 2
-    {
+    while at(tokens, index).is(lex::POLITE) || at(tokens, index).is(lex::ORDINAL) && index < 2 {
         index += 1;
     }
     let (verb, next) = (at(tokens, index), at(tokens, index + 1));

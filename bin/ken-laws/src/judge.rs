@@ -8,7 +8,7 @@ use crate::lexicon::{self, PAIRS, STARTS};
 use crate::phrase::{self, Match};
 use crate::place::Place;
 use crate::row::Within;
-use crate::rubric::{Effect, FEATURES, Law, Rule, index_of, violations_of};
+use crate::rubric::{Effect, FEATURES, Law, Rule, VIOLATIONS, index_of, violations_of};
 use crate::scan::{Scan, Sentence};
 use crate::stance::Stances;
 use crate::subject::Subjects;
@@ -94,6 +94,9 @@ impl Findings {
     /// A sentence with a defect of a law earns nothing by that law.
     fn drop_undeserved(&mut self) {
         let features = &mut self.features;
+        if features.iter().all(|set| set & VIOLATIONS == 0) {
+            return;
+        }
         self.list.retain(|finding| {
             let Some(feature) = FEATURES.get(finding.feature) else {
                 return false;

@@ -142,6 +142,8 @@ pub(crate) const IRREGULAR_PARTICIPLE: &str = "\
     sworn swept swum swung taken taught torn told thought thrown thrust trodden undergone understood undone upheld upset \
     woken worn woven wept won wound withdrawn withheld withstood wrung written";
 
+/// Words that may stand before the verb of a command.
+pub(crate) const POLITE: &str = "then please always never and";
 /// Words after which a new clause may begin.
 pub(crate) const PARTS: &str = "and so but yet because while although though whereas";
 /// Finite forms of be, have, do and the modals.

@@ -37,21 +37,27 @@ pub(crate) fn starting_at(tokens: &[Token], index: usize, traces: &Traces, found
     }
 }
 
-/// The phrases of one start stand side by side.
+/// The phrases of one start stand side by side; most need a word that is not in the sentence.
+#[inline(always)]
 fn chain(tokens: &[Token], index: usize, first: usize, traces: &Traces, found: &mut impl FnMut(Match)) {
     for phrase in LEXICON.phrases.get(first..).unwrap_or_default() {
-        if traces.may_hold(&phrase.needs)
-            && let Some(end) = end_of(tokens, index, phrase)
-        {
-            found(Match {
-                feature: usize::from(phrase.feature),
-                first: index,
-                last: end - 1,
-            });
+        if traces.may_hold(&phrase.needs) {
+            attempt(tokens, index, phrase, found);
         }
         if !phrase.goes_on {
             return;
         }
+    }
+}
+
+#[inline(never)]
+fn attempt(tokens: &[Token], index: usize, phrase: &Phrase, found: &mut impl FnMut(Match)) {
+    if let Some(end) = end_of(tokens, index, phrase) {
+        found(Match {
+            feature: usize::from(phrase.feature),
+            first: index,
+            last: end - 1,
+        });
     }
 }
 

@@ -17,7 +17,6 @@ pub(crate) struct Rows(Vec<Row>);
 pub(crate) struct Row {
     pub(crate) capitals: u64,
     quoted: u64,
-    pub(crate) ends: u64,
     starts: u64,
     pairs: u64,
     follows: u64,
@@ -70,11 +69,10 @@ impl Row {
                 set[place % 8] = byte;
             }
         }
-        let [capitals, quoted, ends, starts, pairs, follows, exact, content] = sets.map(u64::from_le_bytes);
+        let [capitals, quoted, _, starts, pairs, follows, exact, content] = sets.map(u64::from_le_bytes);
         Row {
             capitals,
             quoted,
-            ends,
             starts,
             pairs,
             follows,
@@ -137,7 +135,6 @@ mod tests {
             assert!(rows.each(|row| row.exact).eq(are(
                 |token| token.kind == Kind::Number || token.is(crate::lexicon::NUMERAL)
             )));
-            assert!(rows.each(|row| row.ends).eq(are(Token::ends_clause)));
             assert!(
                 rows.each(|row| row.content)
                     .eq(are(|token| token.kind == Kind::Number || token.is_content()))

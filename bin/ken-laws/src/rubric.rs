@@ -526,15 +526,22 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 
 /// The bits of a law's violations in a set of features.
 pub(crate) fn violations_of(law: Law) -> u64 {
-    const OF: [u64; 5] = [
-        collect_violations(Law::Architecture),
-        collect_violations(Law::Governance),
-        collect_violations(Law::Truth),
-        collect_violations(Law::Energy),
-        collect_violations(Law::Determinism),
-    ];
-    OF[law as usize]
+    VIOLATIONS_OF[law as usize]
 }
+
+const VIOLATIONS_OF: [u64; 5] = [
+    collect_violations(Law::Architecture),
+    collect_violations(Law::Governance),
+    collect_violations(Law::Truth),
+    collect_violations(Law::Energy),
+    collect_violations(Law::Determinism),
+];
+
+/// The bits of all violations.
+pub(crate) const VIOLATIONS: u64 = {
+    let [first, second, third, fourth, fifth] = VIOLATIONS_OF;
+    first | second | third | fourth | fifth
+};
 
 const fn collect_violations(law: Law) -> u64 {
     let (mut index, mut set) = (0, 0);

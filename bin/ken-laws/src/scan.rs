@@ -39,7 +39,7 @@ pub(crate) struct Sentence {
 }
 
 /// Bytes that may be read past the end of a text.
-pub(crate) const MARGIN: usize = 16;
+pub(crate) const MARGIN: usize = 32;
 
 /// The scanned text. Kept and refilled, so that a co-process allocates nothing per line.
 #[derive(Default)]

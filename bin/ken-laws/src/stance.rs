@@ -6,7 +6,7 @@ use crate::claim::Claim;
 use crate::context::Context;
 use crate::grammar::{clauses, is_imperative};
 use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, Traces, hash, list};
+use crate::lexicon::{self as lex, hash, list, trace};
 use crate::place::{Place, report};
 use crate::rubric::index_of;
 use crate::scan::{Scan, Sentence};
@@ -38,6 +38,8 @@ pub(crate) struct Stances {
     denials: Vec<u64>,
     /// Whether there are so many denials that every sentence is read.
     reads_all: bool,
+    /// For each sentence the traces of its stems; none where no sentence denies anything.
+    stems: Vec<u64>,
 }
 
 /// With more sentences that deny than these all are read, so that a long text costs no more to the word than a short one.
@@ -54,7 +56,16 @@ impl Stances {
     pub(crate) fn fill(&mut self, context: &Context, scan: &Scan, claims: &[Claim]) {
         self.denials.clear();
         self.note_denials(&context.clauses);
-        let mut deny = (0..claims.len()).filter(|index| claims.get(*index).is_some_and(denies));
+        let denying = |index: &usize| claims.get(*index).is_some_and(denies);
+        let mut deny = (0..claims.len()).filter(denying).peekable();
+        self.stems.clear();
+        if deny.peek().is_some() || !self.denials.is_empty() {
+            self.stems.extend(
+                scan.sentences
+                    .iter()
+                    .map(|sentence| traces_of(scan.tokens_of(sentence))),
+            );
+        }
         for index in deny.by_ref().take(MOST_DENIALS) {
             self.note_sentence(index, context, scan, claims);
         }
@@ -66,7 +77,7 @@ impl Stances {
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        if !self.concerns(view.claim) {
+        if !self.concerns(view.index, view.claim) {
             return;
         }
         each_stance(view.tokens, view.sentence, view.claim, |clause| {
@@ -94,16 +105,16 @@ impl Stances {
             self.note_denials(&[clause]);
         });
         if let Some(needs) = self.denials.get(start).filter(|_| clauses == 1) {
-            let others = claims.iter().filter(|claim| needs & !claim.traces.stems == 0);
-            if others.count() == 1 && context.clauses.is_empty() {
+            let like = self.stems.iter().filter(|stems| needs & !**stems == 0);
+            if like.count() == 1 && context.clauses.is_empty() {
                 self.denials.truncate(start);
             }
         }
     }
 
     /// Whether the sentence denies something, or may say what another denies.
-    fn concerns(&self, claim: &Claim) -> bool {
-        let stems = claim.traces.stems;
+    fn concerns(&self, index: usize, claim: &Claim) -> bool {
+        let stems = self.stems.get(index).copied().unwrap_or(0);
         let any = self.reads_all || self.denials.iter().any(|needs| needs & !stems == 0);
         any || denies(claim) && !self.denials.is_empty()
     }
@@ -136,6 +147,10 @@ impl Stances {
             }
         }
     }
+}
+
+fn traces_of(tokens: &[Token]) -> u64 {
+    tokens.iter().fold(0, |traces, token| traces | trace(token.stem))
 }
 
 fn denies(claim: &Claim) -> bool {
@@ -291,7 +306,7 @@ impl Builder {
         let opposes = token.is(lex::OPPOSITE) && !self.command;
         self.negative ^= opposes && token.is(lex::FLIPPED);
         if !opposes && !token.is(lex::BE) {
-            self.needs |= Traces::bit(token.stem);
+            self.needs |= trace(token.stem);
         }
         self.add(if opposes { pole(token) } else { normal(token) });
         Some(())

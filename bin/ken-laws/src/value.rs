@@ -96,7 +96,8 @@ fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     let token = at(tokens, number);
     let is_value =
         token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
-    if !is_value || token.has(QUOTED) {
+    let last = before(tokens, number);
+    if !is_value || token.has(QUOTED) || !(last.is_content() || links(last)) {
         return None;
     }
     let farthest = number.saturating_sub(LONGEST_SUBJECT);
@@ -185,9 +186,7 @@ impl Subject {
 
     /// Reads backwards from the number: link words, then a noun with its attribute; over a verb on to its subject.
     fn before(tokens: &[Token], first: usize, number: usize) -> Option<Subject> {
-        let linked = skip_back(tokens, first, number, |token| {
-            is_link(token) || token.has(lex::BOUND)
-        });
+        let linked = skip_back(tokens, first, number, links);
         let mut start = content_before(tokens, first, linked);
         let bounds = tokens
             .get(linked..number)?
@@ -242,12 +241,12 @@ const PER: u64 = hash(b"per");
 const THAT: u64 = hash(b"that");
 
 /// Words that may stand between a quantity and its number.
-fn is_link(token: &Token) -> bool {
+fn links(token: &Token) -> bool {
     token.is(lex::BE)
         || token.kind == Kind::Symbol
         || token.is_mark(':')
         || token.is_mark('=')
-        || token.has(lex::LINK)
+        || token.has(lex::LINK | lex::BOUND)
 }
 
 fn is_noun(token: &Token) -> bool {

@@ -217,17 +217,10 @@ static BELOW: [u128; 16] = {
     table
 };
 
-/// Which of eight bytes are ASCII letters, one bit each.
-const fn letters_of(eight: [u8; 8]) -> u64 {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    let bytes = u64::from_le_bytes(eight);
-    let small = (bytes | (SMALL as u64 * EACH)) & !HIGH;
-    let from_a = small + (0x80 - b'a') as u64 * EACH;
-    let past_z = small + (0x7f - b'z') as u64 * EACH;
-    let letters = from_a & !past_z & !bytes & HIGH;
-    // Moves the highest bit of each byte to its place among the eight highest bits.
-    (letters >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
+/// Which of eight bytes are not zero but one, one bit each.
+const fn ones_of(eight: [u8; 8]) -> u64 {
+    // Moves the lowest bit of each byte to its place among the eight highest bits.
+    u64::from_le_bytes(eight).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// Where the ASCII letters of a text are: for every thirty-two bytes a bit for each of them and of the thirty-two that
@@ -236,22 +229,20 @@ const fn letters_of(eight: [u8; 8]) -> u64 {
 pub(crate) struct Letters(Vec<u64>);
 
 impl Letters {
-    /// What is left over of eight bytes at the end is not looked at.
+    /// What is left over of thirty-two bytes at the end is not looked at.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
         self.0.clear();
-        let (blocks, rest) = bytes.as_chunks::<32>();
-        blocks.iter().for_each(|block| self.push(block));
-        self.push(rest);
-    }
-
-    fn push(&mut self, block: &[u8]) {
-        let (eights, _) = block.as_chunks::<8>();
-        let places = eights.iter().enumerate();
-        let bits = places.fold(0, |bits, (place, &eight)| bits | letters_of(eight) << (8 * place));
-        if let Some(last) = self.0.last_mut() {
-            *last |= bits << 32;
+        let (blocks, _) = bytes.as_chunks::<32>();
+        for block in blocks {
+            let letters = block.map(|byte| u8::from(byte.is_ascii_alphabetic()));
+            let (eights, _) = letters.as_chunks();
+            let places = eights.iter().enumerate();
+            let bits = places.fold(0, |bits, (place, eight)| bits | ones_of(*eight) << (8 * place));
+            if let Some(last) = self.0.last_mut() {
+                *last |= bits << 32;
+            }
+            self.0.push(bits);
         }
-        self.0.push(bits);
     }
 
     /// How many letters there are from this byte on; of more than thirty-one perhaps not all are counted.
@@ -517,10 +508,10 @@ mod tests {
     #[test]
     fn runs_of_letters_end_where_letters_end() {
         let text: String =
-            (0..0x250).filter_map(char::from_u32).collect::<String>() + &"a".repeat(150) + "        ";
+            (0..0x250).filter_map(char::from_u32).collect::<String>() + &"a".repeat(150) + &" ".repeat(32);
         let mut letters = Letters::default();
         letters.fill(text.as_bytes());
-        for at in 0..text.len() - 8 {
+        for at in 0..text.len() - 32 {
             let rest = text.as_bytes()[at..].iter();
             let run = rest.take_while(|byte| byte.is_ascii_alphabetic()).count();
             assert_eq!(letters.run(at).min(32) as usize, run.min(32), "at {at}");

@@ -376,6 +376,7 @@ impl Draft {
         self.add_list(lists::ACRONYM, ACRONYM);
         self.add_list(lists::OBLIGATION, OBLIGATION);
         self.add_list(lists::PARTS, PARTS);
+        self.add_list(lists::POLITE, POLITE);
         self.add_traits("the", THE);
         self.add_traits("because", BECAUSE);
         self.add_traits("or", OR);
@@ -585,10 +586,9 @@ impl Draft {
             let element = self.lexicon.elements[index];
             match element.want {
                 _ if element.optional => {}
-                Want::Word(hash) => needs.words |= Traces::bit(hash),
-                Want::Stem(stem) => needs.stems |= Traces::bit(stem),
+                Want::Word(hash) => needs.words |= trace(hash),
                 Want::List(bit) => needs.flags |= bit,
-                Want::Any => {}
+                Want::Stem(_) | Want::Any => {}
             }
             index += 1;
         }

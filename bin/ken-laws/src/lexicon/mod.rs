@@ -83,6 +83,9 @@ pub(crate) const OBLIGATION: u64 = 1 << 59;
 /// May part two clauses.
 pub(crate) const PARTS: u64 = 1 << 61;
 
+/// May stand before the verb of a command.
+pub(crate) const POLITE: u64 = 1 << 62;
+
 /// Starts a phrase whose second word is known: those are found by both words together.
 pub(crate) const PAIRED: u64 = 1 << 60;
 
@@ -126,35 +129,30 @@ pub(crate) const VERB: u64 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 pub(crate) const ORDINARY: u64 =
     FUNCTION | VERB | PREPOSITION | PRONOUN | ACRONYM | CALENDAR | NUMERAL | CONNECTIVE | UNIT;
 
-/// What words leave behind in a sentence: all their flags, and one of 64 bits for each word and each stem.
+/// What words leave behind in a sentence: all their flags, and one of 64 bits for each word.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Traces {
     pub(crate) flags: u64,
     pub(crate) words: u64,
-    pub(crate) stems: u64,
 }
 
 impl Traces {
-    pub(crate) const NONE: Traces = Traces {
-        flags: 0,
-        words: 0,
-        stems: 0,
-    };
+    pub(crate) const NONE: Traces = Traces { flags: 0, words: 0 };
 
-    pub(crate) fn add(&mut self, flags: u64, word: u64, stem: u64) {
+    pub(crate) fn add(&mut self, flags: u64, word: u64) {
         self.flags |= flags;
-        self.words |= Traces::bit(word);
-        self.stems |= Traces::bit(stem);
-    }
-
-    pub(crate) const fn bit(hash: u64) -> u64 {
-        1 << (hash >> 58)
+        self.words |= trace(word);
     }
 
     /// Whether all that left the others may be here; most often it is not.
     pub(crate) fn may_hold(&self, others: &Traces) -> bool {
-        (others.flags & !self.flags) | (others.words & !self.words) | (others.stems & !self.stems) == 0
+        (others.flags & !self.flags) | (others.words & !self.words) == 0
     }
+}
+
+/// The bit of a word, or of a stem.
+pub(crate) const fn trace(hash: u64) -> u64 {
+    1 << (hash >> 58)
 }
 
 /// One word of a phrase.
