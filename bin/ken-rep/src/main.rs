@@ -4,6 +4,7 @@ mod abductive;
 mod analogical;
 mod answer;
 mod causal;
+mod chain;
 mod cli;
 mod deductive;
 mod document;

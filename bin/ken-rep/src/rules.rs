@@ -1,5 +1,7 @@
+use std::ops::Range;
+
 use ken_logic::{Invalid, Theory, normalise};
-use ken_tool::{Error, MAX_DEPTH};
+use ken_tool::{Error, MAX_DEPTH, Raw};
 use ken_types::json::{self, kind_of};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
@@ -69,10 +71,14 @@ impl<'a> Rules<'a> {
         self.ends.get(rule).map_or(0, |&end| end as usize)
     }
 
+    /// The premises and, last, the conclusion.
+    fn texts_of(&self, rule: usize) -> Range<usize> {
+        rule.checked_sub(1).map_or(0, |before| self.end(before))..self.end(rule)
+    }
+
     pub(crate) fn premises(&self, rule: usize) -> impl Iterator<Item = &str> + Clone {
-        let start = rule.checked_sub(1).map_or(0, |before| self.end(before));
-        let conclusion = self.end(rule).saturating_sub(1);
-        (start..conclusion).map(|text| self.texts.get(text))
+        let Range { start, end } = self.texts_of(rule);
+        (start..end.saturating_sub(1)).map(|text| self.texts.get(text))
     }
 
     pub(crate) fn conclusion(&self, rule: usize) -> &str {
@@ -129,7 +135,10 @@ impl Serialize for Rules<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(self.len()))?;
         for rule in 0..self.len() {
-            list.serialize_element(&(Premises(self, rule), self.conclusion(rule)))?;
+            match self.texts.as_written(self.texts_of(rule)) {
+                Some(text) => list.serialize_element(&Raw(text))?,
+                None => list.serialize_element(&(Premises(self, rule), self.conclusion(rule)))?,
+            }
         }
         list.end()
     }

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::scan::Part;
 
 /// Texts of a document, in order: eight bytes each, which are its place in the document where it stands there as it is, and
@@ -40,6 +42,21 @@ impl<'a> Wordings<'a> {
         };
         let start = place.start as usize;
         text.get(start..start + length as usize).unwrap_or_default()
+    }
+
+    /// A rule of these texts as the document has it, if it has premises and stands there as an answer would write it: without
+    /// blanks and escapes, which is as short as it can be.
+    pub(crate) fn as_written(&self, texts: Range<usize>) -> Option<&str> {
+        let places = self.places.get(texts)?;
+        let [first, .., conclusion] = places else {
+            return None;
+        };
+        let start = (first.start as usize).checked_sub("[[\"".len())?;
+        let end = conclusion.start as usize + conclusion.length as usize + "\"]".len();
+        let letters: usize = places.iter().map(|place| place.length as usize).sum();
+        let shortest = letters + 3 * places.len() + 3;
+        let text = self.document.get(start..end)?;
+        (text.len() == shortest && text.starts_with("[[") && text.ends_with(']')).then_some(text)
     }
 
     pub(crate) fn push(&mut self, part: Part) {

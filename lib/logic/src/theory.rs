@@ -104,6 +104,8 @@ pub struct Theory<'a> {
     pub(crate) variable_rules: Vec<VariableRule<'a>>,
     /// By literal: the last rule of several premises that had it as a premise; a premise given twice counts once.
     seen: Vec<RuleId>,
+    /// The last wording and its literal: what a rule concludes is often the premise of the next.
+    last: Option<(&'a str, Literal)>,
 }
 
 /// The wordings of a rule with variables.
@@ -127,6 +129,7 @@ impl<'a> Theory<'a> {
             ends: Vec::with_capacity(rules),
             variable_rules: Vec::new(),
             seen: Vec::new(),
+            last: None,
         }
     }
 
@@ -139,6 +142,9 @@ impl<'a> Theory<'a> {
     }
 
     fn ground(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
+        if let Some((_, literal)) = self.last.filter(|(last, _)| *last == wording) {
+            return Ok(literal);
+        }
         let statement = normalise(wording);
         if statement.atom.is_empty() {
             return Err(Invalid::Empty);
@@ -148,6 +154,7 @@ impl<'a> Theory<'a> {
         if !plain {
             self.word(literal, Cow::Borrowed(wording.trim()));
         }
+        self.last = Some((wording, literal));
         Ok(literal)
     }
 
@@ -178,13 +185,21 @@ impl<'a> Theory<'a> {
 
     /// The literal in the user's words, as far as the user had any for it.
     pub fn wording(&self, literal: Literal) -> Cow<'_, str> {
+        match self.words(literal) {
+            ("", words) => Cow::Borrowed(words),
+            (not, words) => Cow::Owned(not.to_owned() + words),
+        }
+    }
+
+    /// The same in two parts: nothing or `"not "`, and the words.
+    pub fn words(&self, literal: Literal) -> (&'static str, &str) {
         let own = |literal: Literal| self.wordings.get(literal.index()).and_then(Option::as_deref);
         match own(literal) {
-            Some(wording) => Cow::Borrowed(wording),
-            None if !literal.is_negated() => Cow::Borrowed(self.atoms.text(literal.atom())),
+            Some(wording) => ("", wording),
+            None if !literal.is_negated() => ("", self.atoms.text(literal.atom())),
             None => {
                 let affirmed = own(literal.negation()).unwrap_or_else(|| self.atoms.text(literal.atom()));
-                Cow::Owned(format!("not {}", affirmed.trim_end_matches('.')))
+                ("not ", affirmed.trim_end_matches('.'))
             }
         }
     }

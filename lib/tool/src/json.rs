@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write};
 use std::io;
 
 use ken_types::json::{escape, plain};
-use serde::ser::{self, Serialize, Serializer};
+use serde::ser::{self, Serialize, SerializeStruct, Serializer};
 
 use crate::output::Output;
 
@@ -26,6 +26,17 @@ pub(crate) struct Json<'o> {
     in_key: bool,
     /// Whether the next text is JSON already (serde_json's `RawValue`).
     raw: bool,
+}
+
+/// Text that is JSON already, and is written as it is. serde_json's `RawValue` is that too, but checks it first.
+pub struct Raw<'a>(pub &'a str);
+
+impl Serialize for Raw<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut raw = serializer.serialize_struct(RAW, 1)?;
+        raw.serialize_field(RAW, self.0)?;
+        raw.end()
+    }
 }
 
 /// The name by which serde_json knows its `RawValue`.
@@ -95,10 +106,7 @@ impl<'o> Json<'o> {
             (false, false) => {}
             (false, true) => self.to.push(b","),
             (true, false) => self.line(),
-            (true, true) => {
-                self.to.push(b",");
-                self.line();
-            }
+            (true, true) => self.next_line(),
         }
     }
 
@@ -107,6 +115,14 @@ impl<'o> Json<'o> {
             0 => self.to.push(b"\n"),
             1 => self.to.push(b"\n  "),
             _ => self.to.push(b"\n    "),
+        }
+    }
+
+    /// A comma and [`Json::line`], inside of something.
+    fn next_line(&mut self) {
+        match self.depth {
+            1 => self.to.push(b",\n  "),
+            _ => self.to.push(b",\n    "),
         }
     }
 
@@ -469,7 +485,7 @@ impl ser::SerializeMap for &mut Json<'_> {
     }
 }
 
-impl ser::SerializeStruct for &mut Json<'_> {
+impl SerializeStruct for &mut Json<'_> {
     type Ok = ();
     type Error = Unfit;
 
@@ -556,6 +572,7 @@ mod tests {
     fn all_of_serdes_forms_are_written_as_serde_json_writes_them() {
         let raw = RawValue::from_string("{\"a\": 1.50}".to_owned()).unwrap();
         assert_as_serde_json(&(raw, "behind", ()));
+        assert_as_serde_json(&[Raw("{\"a\": 1.50}"), Raw("2")]);
         assert_as_serde_json(&[
             Shape::Point,
             Shape::Circle(0.1),

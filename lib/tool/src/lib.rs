@@ -61,6 +61,7 @@ pub use ken_types::{Code, Error};
 
 pub use cli::usage_error;
 pub use failure::{Failure, line as error_line};
+pub use json::Raw;
 pub use output::Output;
 pub use program::find_program;
 pub use reply::{Answer, Reply, Sent, Verdict};

@@ -81,12 +81,19 @@ pub fn plain(bytes: &[u8]) -> usize {
             return at * 8 + odd.trailing_zeros() as usize / 8;
         }
     }
-    // The last eight may overlap those that were looked at.
-    if bytes.last_chunk::<8>().is_some_and(|word| odd_bytes(*word) == 0) {
+    // The last eight may overlap those that were looked at; of four to seven the halves may overlap.
+    let last = bytes.last_chunk::<8>().copied().or_else(|| overlapping(bytes));
+    if last.is_some_and(|word| odd_bytes(word) == 0) {
         return bytes.len();
     }
     let first = tail.iter().position(|byte| needs_escape(*byte));
     words.len() * 8 + first.unwrap_or(tail.len())
+}
+
+/// The first four bytes and the last four.
+fn overlapping(bytes: &[u8]) -> Option<[u8; 8]> {
+    let (&[a, b, c, d], &[e, f, g, h]) = (bytes.first_chunk()?, bytes.last_chunk()?);
+    Some([a, b, c, d, e, f, g, h])
 }
 
 /// Whether a byte of a text cannot stand in JSON as it is.
