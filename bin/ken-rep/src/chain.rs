@@ -13,12 +13,27 @@ use crate::numbers::rounded;
 
 /// The steps of the closure, in words.
 pub(crate) struct Chain<'c, 'a> {
-    pub(crate) theory: &'c Theory<'a>,
-    pub(crate) closure: &'c Closure,
-    pub(crate) confidence: &'c Confidence,
+    theory: &'c Theory<'a>,
+    closure: &'c Closure,
+    confidence: &'c Confidence,
+    /// Whether all words stand in JSON as they are.
+    is_plain: bool,
 }
 
-impl Chain<'_, '_> {
+impl<'c, 'a> Chain<'c, 'a> {
+    pub(crate) fn of(
+        theory: &'c Theory<'a>,
+        closure: &'c Closure,
+        confidence: &'c Confidence,
+    ) -> Chain<'c, 'a> {
+        Chain {
+            theory,
+            closure,
+            confidence,
+            is_plain: theory.all_words().all(is_plain),
+        }
+    }
+
     fn confidence(&self, step: &Step) -> f64 {
         self.confidence.at(step).map_or(1.0, |known| known.0)
     }
@@ -29,6 +44,10 @@ impl Chain<'_, '_> {
 
     /// A step as JSON.
     fn write(&self, step: &Step, to: &mut String) {
+        let push = |to: &mut String, words: &str| match self.is_plain {
+            true => to.push_str(words),
+            false => push_escaped(to, words),
+        };
         let mut room = [0; 10];
         let rule = digits(step.rule, &mut room);
         to.push_str("{\"type\":\"");
@@ -38,15 +57,15 @@ impl Chain<'_, '_> {
         to.push_str(",\"premises\":[");
         for (place, &premise) in self.closure.premises(step).iter().enumerate() {
             to.push_str(if place == 0 { "\"" } else { ",\"" });
-            self.word(premise, to, push_escaped);
+            self.word(premise, to, push);
             to.push('"');
         }
         to.push_str("],\"conclusion\":\"");
-        self.word(step.conclusion, to, push_escaped);
+        self.word(step.conclusion, to, push);
         to.push_str("\",\"confidence\":");
         to.push_str(self.confidence_text(step));
         to.push_str(",\"explanation\":\"");
-        self.explain(step, rule, to, push_escaped);
+        self.explain(step, rule, to, push);
         to.push_str("\"}");
     }
 
@@ -135,11 +154,11 @@ fn digits(mut number: u32, room: &mut [u8; 10]) -> &str {
 }
 
 fn push_escaped(to: &mut String, text: &str) {
-    if plain(text.as_bytes()) == text.len() {
-        to.push_str(text);
-    } else {
-        escape(text, |bytes| to.push_str(&String::from_utf8_lossy(bytes)));
-    }
+    escape(text, |bytes| to.push_str(&String::from_utf8_lossy(bytes)));
+}
+
+fn is_plain(text: &str) -> bool {
+    plain(text.as_bytes()) == text.len()
 }
 
 pub(crate) struct Scores<'c, 'a>(pub(crate) &'c Chain<'c, 'a>);

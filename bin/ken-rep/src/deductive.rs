@@ -20,11 +20,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         .derive(&given)
         .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
     let confidence = Confidence::of(&closure, document.decay)?;
-    let chain = Chain {
-        theory: &theory,
-        closure: &closure,
-        confidence: &confidence,
-    };
+    let chain = Chain::of(&theory, &closure, &confidence);
     let issues = contradictions(&theory, &closure, &given);
     let found = Found {
         conclusions: &Conclusions(&chain),

@@ -32,14 +32,11 @@ pub struct Closure {
     /// One step for each derived literal, premises before conclusions. A given literal has none.
     pub steps: Vec<Step>,
     pub(crate) premises: Vec<Literal>,
-    /// By literal: `UNKNOWN`, `GIVEN`, or the number of its step.
-    pub(crate) reasons: Vec<u32>,
-    /// Every literal that holds, in the order it came to hold.
-    pub(crate) order: Vec<Literal>,
+    /// The given literals, each once. They came to hold first, then the conclusions of the steps, in order.
+    pub(crate) given: Vec<Literal>,
+    /// By literal: one more than its place in that order; 0 where it does not hold.
+    pub(crate) places: Vec<u32>,
 }
-
-pub(crate) const UNKNOWN: u32 = u32::MAX;
-pub(crate) const GIVEN: u32 = u32::MAX - 1;
 
 /// A statement that holds together with its negation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,26 +50,36 @@ pub struct Contradiction {
 
 impl Closure {
     pub fn holds(&self, literal: Literal) -> bool {
-        self.reason(literal) != UNKNOWN
+        self.place(literal) != 0
     }
 
     /// Every literal that holds, in the order it came to hold.
     pub fn held(&self) -> impl Iterator<Item = Literal> {
-        self.order.iter().copied()
+        let derived = self.steps.iter().map(|step| step.conclusion);
+        self.given.iter().copied().chain(derived)
+    }
+
+    /// The literal that came to hold in this place.
+    pub(crate) fn held_at(&self, place: usize) -> Option<Literal> {
+        let derived = |step: usize| self.steps.get(step).map(|step| step.conclusion);
+        match place.checked_sub(self.given.len()) {
+            Some(step) => derived(step),
+            None => self.given.get(place).copied(),
+        }
     }
 
     pub fn is_given(&self, literal: Literal) -> bool {
-        self.reason(literal) == GIVEN
+        self.holds(literal) && self.step_of(literal).is_none()
     }
 
     /// The number of the step that derives the literal.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
-        let reason = self.reason(literal);
-        (reason < GIVEN).then_some(reason as usize)
+        (self.place(literal) as usize).checked_sub(self.given.len() + 1)
     }
 
-    fn reason(&self, literal: Literal) -> u32 {
-        self.reasons.get(literal.index()).copied().unwrap_or(UNKNOWN)
+    /// One more than the literal's place among those that hold; 0 if it does not.
+    pub(crate) fn place(&self, literal: Literal) -> u32 {
+        self.places.get(literal.index()).copied().unwrap_or(0)
     }
 
     /// What a step follows from: given literals or conclusions of earlier steps.
@@ -125,12 +132,12 @@ impl Closure {
 
     /// Every statement that holds together with its negation, in the order in which the second of the two came to hold.
     pub fn contradictions(&self) -> Vec<Contradiction> {
-        if !self.order.iter().any(|literal| literal.is_negated()) {
+        if !self.held().any(Literal::is_negated) {
             return Vec::new();
         }
         let mut pairs = Vec::new();
-        let mut held = vec![false; self.reasons.len()];
-        for &literal in &self.order {
+        let mut held = vec![false; self.places.len()];
+        for literal in self.held() {
             if let Some(place) = held.get_mut(literal.index()) {
                 *place = true;
             }
@@ -145,7 +152,7 @@ impl Closure {
         if pairs.is_empty() {
             return Vec::new();
         }
-        let mut own: Vec<usize> = vec![usize::MAX; self.reasons.len() + 1];
+        let mut own: Vec<usize> = vec![usize::MAX; self.places.len() + 1];
         for (number, (first, second)) in pairs.iter().enumerate() {
             for literal in [first, second] {
                 if let Some(place) = own.get_mut(literal.index()) {

@@ -1,6 +1,6 @@
 //! The least fixed point, in rounds.
 
-use crate::closure::{Closure, GIVEN, Inference, Step, UNKNOWN};
+use crate::closure::{Closure, Inference, Step};
 use crate::join::Joins;
 use crate::theory::{Exhausted, Literal, RuleId, Theory};
 
@@ -10,8 +10,8 @@ pub(crate) struct Engine<'t, 'a> {
     watches: Watches,
     /// By rule: how many of its triggers hold and have been looked at.
     held: Vec<u32>,
-    /// By literal: whether it has been looked at.
-    looked_at: Vec<bool>,
+    /// How many of those that hold have been looked at, in the order they came to hold.
+    looked_at: usize,
     joins: Option<Joins>,
     /// Whether every instance of a rule is wanted, in place of the closure.
     only_instances: bool,
@@ -22,21 +22,21 @@ impl<'t, 'a> Engine<'t, 'a> {
     pub(crate) fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
-            reasons: vec![UNKNOWN; literals],
+            places: zeros(literals),
             // Room for what all rules may conclude; pages that are not reached cost nothing.
             steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
         for &literal in given {
-            if let Some(reason @ &mut UNKNOWN) = closure.reasons.get_mut(literal.index()) {
-                *reason = GIVEN;
-                closure.order.push(literal);
+            if let Some(place @ 0) = closure.places.get_mut(literal.index()) {
+                closure.given.push(literal);
+                *place = closure.given.len() as u32;
             }
         }
         Engine {
             watches: Watches::of(theory, literals),
-            held: vec![0; theory.rule_count()],
-            looked_at: vec![false; literals],
+            held: zeros(theory.rule_count()),
+            looked_at: 0,
             joins: Joins::of(theory),
             theory,
             closure,
@@ -47,41 +47,43 @@ impl<'t, 'a> Engine<'t, 'a> {
 
     pub(crate) fn close(mut self) -> Result<Closure, Exhausted> {
         self.axioms();
-        let mut start = 0;
         let mut depth = 0;
-        while start < self.closure.order.len() {
+        while self.looked_at < self.held_count() {
             depth += 1;
-            let end = self.closure.order.len();
-            self.round(start, end, depth)?;
-            start = end;
+            self.round(depth)?;
         }
         Ok(self.closure)
     }
 
+    fn held_count(&self) -> usize {
+        self.closure.given.len() + self.closure.steps.len()
+    }
+
     pub(crate) fn instances(mut self) -> Result<Closure, Exhausted> {
         self.only_instances = true;
-        let end = self.closure.order.len();
-        self.round(0, end, 1)?;
+        self.round(1)?;
         Ok(Closure {
             steps: self.instances,
             ..self.closure
         })
     }
 
-    /// All that follows at once from `order[start..end]` and what was before; it is `depth` steps deep.
-    fn round(&mut self, start: usize, end: usize, depth: u32) -> Result<(), Exhausted> {
+    /// All that follows at once from what holds; it is `depth` steps deep.
+    fn round(&mut self, depth: u32) -> Result<(), Exhausted> {
+        let (start, end) = (self.looked_at, self.held_count());
         for place in start..end {
-            if let Some(&literal) = self.closure.order.get(place) {
+            if let Some(literal) = self.closure.held_at(place) {
+                self.looked_at = place + 1;
                 self.look_at(literal, depth);
             }
         }
         let Some(mut joins) = self.joins.take() else {
             return Ok(());
         };
-        joins.absorb(
-            self.theory,
-            self.closure.order.get(start..end).unwrap_or_default(),
-        )?;
+        let new: Vec<Literal> = (start..end)
+            .filter_map(|place| self.closure.held_at(place))
+            .collect();
+        joins.absorb(self.theory, &new)?;
         let with_negations = !self.only_instances;
         let found = joins.join(with_negations)?;
         for firing in &found {
@@ -115,7 +117,6 @@ impl<'t, 'a> Engine<'t, 'a> {
 
     /// Counts the literal in every rule that it triggers.
     fn look_at(&mut self, literal: Literal, depth: u32) {
-        set(&mut self.looked_at, literal);
         for place in self.watches.places(literal) {
             let Some(&rule) = self.watches.rules.get(place) else {
                 continue;
@@ -136,7 +137,8 @@ impl<'t, 'a> Engine<'t, 'a> {
     /// All triggers but one hold: the negation of that one follows.
     fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
-        let is_left = |&literal: &Literal| self.looked_at.get(literal.index()) != Some(&true);
+        let looked_at = 1..=self.looked_at;
+        let is_left = |&literal: &Literal| !looked_at.contains(&(self.closure.place(literal) as usize));
         if let Some(left) = triggers.iter().position(is_left) {
             self.fire(rule, left, depth);
         }
@@ -186,12 +188,8 @@ impl<'t, 'a> Engine<'t, 'a> {
             |premises| {
                 // What refutes comes first, then what holds.
                 premises.extend(triggers.last().filter(|_| tollens));
-                let others = triggers
-                    .iter()
-                    .take(last)
-                    .enumerate()
-                    .filter(|&(place, _)| place != left);
-                premises.extend(others.map(|(_, literal)| *literal));
+                premises.extend_from_slice(triggers.get(..left).unwrap_or_default());
+                premises.extend_from_slice(triggers.get(left + 1..last).unwrap_or_default());
             },
         );
     }
@@ -231,13 +229,13 @@ fn conclude(
     depth: u32,
     premises: impl FnOnce(&mut Vec<Literal>),
 ) {
-    if closure.reasons.len() <= conclusion.index() {
-        closure.reasons.resize((conclusion.index() | 1) + 1, UNKNOWN);
+    if closure.places.len() <= conclusion.index() {
+        closure.places.resize((conclusion.index() | 1) + 1, 0);
     }
-    let Some(reason) = closure.reasons.get_mut(conclusion.index()) else {
+    let Some(place) = closure.places.get_mut(conclusion.index()) else {
         return;
     };
-    if instances.is_none() && *reason != UNKNOWN {
+    if instances.is_none() && *place != 0 {
         return;
     }
     let start = closure.premises.len() as u32;
@@ -254,20 +252,15 @@ fn conclude(
     match instances {
         Some(instances) => instances.push(step),
         None => {
-            *reason = closure.steps.len() as u32;
             closure.steps.push(step);
-            closure.order.push(conclusion);
+            *place = (closure.given.len() + closure.steps.len()) as u32;
         }
     }
 }
 
-fn set(flags: &mut Vec<bool>, literal: Literal) {
-    if flags.len() <= literal.index() {
-        flags.resize((literal.index() | 1) + 1, false);
-    }
-    if let Some(flag) = flags.get_mut(literal.index()) {
-        *flag = true;
-    }
+/// Zeros that are written here and now: pages of fresh memory that are read before they are written are faulted in twice.
+fn zeros(count: usize) -> Vec<u32> {
+    std::iter::repeat_n(0, count).collect()
 }
 
 /// By literal: the ground rules that it triggers, in order, in one array.

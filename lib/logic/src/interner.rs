@@ -17,10 +17,7 @@ impl Interner {
     /// depends on it.
     pub fn with_capacity(texts: usize) -> Interner {
         Interner {
-            texts: Texts {
-                all: String::new(),
-                ends: Vec::with_capacity(texts),
-            },
+            texts: Texts::with_capacity(texts),
             numbers: HashTable::with_capacity(texts),
             seed: RandomState::new().hash_one(0) | 1,
         }
@@ -32,16 +29,21 @@ impl Interner {
 
     /// How many texts there are.
     pub fn len(&self) -> usize {
-        self.texts.ends.len()
+        self.texts.starts.len() - 1
     }
 
     pub fn is_empty(&self) -> bool {
-        self.texts.ends.is_empty()
+        self.len() == 0
     }
 
     /// The text of a number that this interner gave.
     pub fn text(&self, number: u32) -> &str {
         self.texts.get(number)
+    }
+
+    /// All texts, one behind the other.
+    pub(crate) fn texts(&self) -> &str {
+        &self.texts.all
     }
 
     /// The text's number, if it has one.
@@ -57,7 +59,7 @@ impl Interner {
         match self.numbers.entry(hash(self.seed, text), is_it, hash_of) {
             Entry::Occupied(known) => (*known.get(), false),
             Entry::Vacant(place) => {
-                let number = self.texts.ends.len() as u32;
+                let number = self.texts.starts.len() as u32 - 1;
                 place.insert(number);
                 self.texts.push(text);
                 (number, true)
@@ -75,21 +77,31 @@ impl Default for Interner {
 /// One text behind the other: little memory, much of it near.
 struct Texts {
     all: String,
-    /// By number: where its text ends.
-    ends: Vec<u32>,
+    /// By number: where its text starts, which is where that of the number before ends. The last is the end of all.
+    starts: Vec<u32>,
 }
 
 impl Texts {
+    fn with_capacity(texts: usize) -> Texts {
+        let mut starts = Vec::with_capacity(texts + 1);
+        starts.push(0);
+        Texts {
+            all: String::new(),
+            starts,
+        }
+    }
+
     fn get(&self, number: u32) -> &str {
         let number = number as usize;
-        let end = |number: usize| self.ends.get(number).map_or(0, |&end| end as usize);
-        let start = number.checked_sub(1).map_or(0, end);
-        self.all.get(start..end(number)).unwrap_or_default()
+        match self.starts.get(number..number + 2) {
+            Some(&[start, end]) => self.all.get(start as usize..end as usize).unwrap_or_default(),
+            _ => "",
+        }
     }
 
     fn push(&mut self, text: &str) {
         self.all.push_str(text);
-        self.ends.push(self.all.len() as u32);
+        self.starts.push(self.all.len() as u32);
     }
 }
 

@@ -204,6 +204,12 @@ impl<'a> Theory<'a> {
         }
     }
 
+    /// All that [`Theory::words`] is ever a part of.
+    pub fn all_words(&self) -> impl Iterator<Item = &str> {
+        let own = self.wordings.iter().flatten().map(AsRef::as_ref);
+        std::iter::once(self.atoms.texts()).chain(own)
+    }
+
     /// Adds a rule. Rules are numbered in the order of these calls, those that are refused included.
     pub fn add_rule(
         &mut self,
@@ -299,7 +305,7 @@ impl<'a> Theory<'a> {
     }
 
     /// Every way in which a rule's premises are all among the given statements, as steps; nothing is derived from their
-    /// conclusions, and a conclusion may be given too.
+    /// conclusions, and a conclusion may be given too. [`Closure::held`] then tells of both.
     pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).instances()
     }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::{Code, Error};
 
 /// Answers are written in blocks of at most this many bytes.
-const BLOCK: usize = 128 * 1024;
+const BLOCK: usize = 256 * 1024;
 
 /// The first block's size: a small answer needs no more, and a process that waits for the next one keeps no more.
 const FIRST_BLOCK: usize = 4 * 1024;
