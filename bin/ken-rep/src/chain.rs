@@ -2,6 +2,7 @@
 //! put together here, a step at a time, rather than a field at a time.
 
 use std::fmt;
+use std::ops::Range;
 
 use ken_logic::{Closure, Inference, Literal, Step, Theory};
 use ken_tool::{Error, Raw};
@@ -42,68 +43,83 @@ impl<'c, 'a> Chain<'c, 'a> {
         self.confidence.at(step).map_or("", |known| &known.1)
     }
 
-    /// A step as JSON.
+    /// A step as JSON. Its explanation says again what stands before it, and is copied from there.
     fn write(&self, step: &Step, to: &mut String) {
-        let push = |to: &mut String, words: &str| match self.is_plain {
-            true => to.push_str(words),
-            false => push_escaped(to, words),
-        };
         let mut room = [0; 10];
         let rule = digits(step.rule, &mut room);
+        let premises = self.closure.premises(step);
         to.push_str("{\"type\":\"");
         to.push_str(name(step.inference));
         to.push_str("\",\"rule\":");
         to.push_str(rule);
         to.push_str(",\"premises\":[");
-        for (place, &premise) in self.closure.premises(step).iter().enumerate() {
+        let mut last_premise = 0..0;
+        for (place, &premise) in premises.iter().enumerate() {
             to.push_str(if place == 0 { "\"" } else { ",\"" });
-            self.word(premise, to, push);
+            last_premise = self.word(premise, to);
             to.push('"');
         }
         to.push_str("],\"conclusion\":\"");
-        self.word(step.conclusion, to, push);
+        let conclusion = self.word(step.conclusion, to);
         to.push_str("\",\"confidence\":");
         to.push_str(self.confidence_text(step));
         to.push_str(",\"explanation\":\"");
-        self.explain(step, rule, to, push);
+        self.explain(step, rule, |piece| match piece {
+            Piece::Text(text) => to.push_str(text),
+            Piece::Words(literal) if literal == step.conclusion => to.extend_from_within(conclusion.clone()),
+            Piece::Words(literal) if premises.last() == Some(&literal) => {
+                to.extend_from_within(last_premise.clone());
+            }
+            Piece::Words(literal) => {
+                self.word(literal, to);
+            }
+        });
         to.push_str("\"}");
     }
 
-    fn explain(&self, step: &Step, rule: &str, to: &mut String, push: impl Fn(&mut String, &str)) {
-        self.word(step.conclusion, to, &push);
+    fn explain(&self, step: &Step, rule: &str, mut say: impl FnMut(Piece<'_>)) {
+        say(Piece::Words(step.conclusion));
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
-                self.refute(refuting, to, &push);
+                say(Piece::Text(": else "));
+                say(Piece::Words(refuting.negation()));
+                say(Piece::Text(" would hold, but "));
+                say(Piece::Words(refuting));
                 (", given ", rest)
             }
             (Inference::Axiom, _) => (": an axiom", premises),
             _ => (" because ", premises),
         };
         for (place, &premise) in rest.iter().enumerate() {
-            to.push_str(if place == 0 { because } else { " and " });
-            self.word(premise, to, &push);
+            say(Piece::Text(if place == 0 { because } else { " and " }));
+            say(Piece::Words(premise));
         }
         if step.inference == Inference::Axiom {
-            to.push_str(because);
+            say(Piece::Text(because));
         }
-        to.push_str(" (rule ");
-        to.push_str(rule);
-        to.push(')');
+        say(Piece::Text(" (rule "));
+        say(Piece::Text(rule));
+        say(Piece::Text(")"));
     }
 
-    fn refute(&self, refuting: Literal, to: &mut String, push: impl Fn(&mut String, &str)) {
-        to.push_str(": else ");
-        self.word(refuting.negation(), to, &push);
-        to.push_str(" would hold, but ");
-        self.word(refuting, to, &push);
-    }
-
-    fn word(&self, literal: Literal, to: &mut String, push: impl Fn(&mut String, &str)) {
-        let (not, words) = self.theory.words(literal);
+    /// Adds a literal as it stands within a text of JSON, and says where.
+    fn word(&self, literal: Literal, to: &mut String) -> Range<usize> {
+        let (start, (not, words)) = (to.len(), self.theory.words(literal));
         to.push_str(not);
-        push(to, words);
+        if self.is_plain {
+            to.push_str(words);
+        } else {
+            escape(words, |bytes| to.push_str(&String::from_utf8_lossy(bytes)));
+        }
+        start..to.len()
     }
+}
+
+/// A part of an explanation.
+enum Piece<'p> {
+    Text(&'p str),
+    Words(Literal),
 }
 
 impl Serialize for Chain<'_, '_> {
@@ -124,7 +140,10 @@ impl Texts for Chain<'_, '_> {
         let mut explanation = String::new();
         self.closure.steps.iter().try_for_each(|step| {
             explanation.clear();
-            self.explain(step, &step.rule.to_string(), &mut explanation, String::push_str);
+            self.explain(step, &step.rule.to_string(), |piece| match piece {
+                Piece::Text(text) => explanation.push_str(text),
+                Piece::Words(literal) => explanation.push_str(&self.theory.wording(literal)),
+            });
             text(&explanation)
         })
     }
@@ -151,10 +170,6 @@ fn digits(mut number: u32, room: &mut [u8; 10]) -> &str {
     }
     let digits = room.get(start..).and_then(|digits| str::from_utf8(digits).ok());
     digits.unwrap_or_default()
-}
-
-fn push_escaped(to: &mut String, text: &str) {
-    escape(text, |bytes| to.push_str(&String::from_utf8_lossy(bytes)));
 }
 
 fn is_plain(text: &str) -> bool {

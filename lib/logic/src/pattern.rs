@@ -32,7 +32,9 @@ fn is_variable(word: &str) -> bool {
 
 /// Whether any word of a wording is a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
-    wording.as_bytes().contains(&b'?') && wording.split_whitespace().any(is_variable)
+    // No early end: most wordings are short and have none.
+    wording.bytes().fold(false, |has, byte| has | (byte == b'?'))
+        && wording.split_whitespace().any(is_variable)
 }
 
 /// The variable that a word of a wording holds, without punctuation after it ("?x." is "?x").

@@ -35,35 +35,34 @@ pub fn normalise(wording: &str) -> Statement<'_> {
 /// Whether a look at the bytes is enough to know that a wording is its own normal form: lower-case ASCII words between
 /// single blanks, no apostrophe, no period, no `not`, and no "it is …" that could introduce a denial.
 fn is_plain(wording: &str) -> bool {
-    let bytes = wording.as_bytes();
-    let mut last = b' ';
-    let mut tail = 0u32; // the last three bytes
-    for &byte in bytes {
-        if !PLAIN[byte as usize] || (byte == b' ' && last == b' ') {
-            return false;
-        }
-        tail = (tail << 8 | u32::from(byte)) & 0x00ff_ffff;
-        if tail == NOT {
-            return false;
-        }
-        last = byte;
-    }
-    last != b' ' && !wording.starts_with("it ")
+    let kinds = wording
+        .bytes()
+        .fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
+    kinds & ODD == 0 && !wording.is_empty() && (kinds & LOOK == 0 || is_plain_phrase(wording))
 }
 
-const NOT: u32 = u32::from_be_bytes([0, b'n', b'o', b't']);
+fn is_plain_phrase(wording: &str) -> bool {
+    let bytes = wording.as_bytes();
+    let ends = wording.starts_with(' ') || wording.ends_with(' ') || wording.starts_with("it ");
+    !ends && bytes.windows(2).all(|two| two != b"  ") && bytes.windows(3).all(|three| three != b"not")
+}
 
-/// Bytes that mean only themselves.
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
+/// A byte that does not only mean itself, and one that may be part of a second word or of a `not`.
+const ODD: u8 = 1;
+const LOOK: u8 = 2;
+
+const KINDS: [u8; 256] = {
+    let mut kinds = [ODD; 256];
     let mut byte = 0;
     while byte < 256 {
-        let char = byte as u8;
-        plain[byte] =
-            char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, b' ' | b'_' | b'-' | b'?');
+        kinds[byte] = match byte as u8 {
+            b' ' | b'o' => LOOK,
+            b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'?' => 0,
+            _ => ODD,
+        };
         byte += 1;
     }
-    plain
+    kinds
 };
 
 /// Takes contractions apart; `text` is folded.

@@ -142,9 +142,6 @@ impl<'a> Theory<'a> {
     }
 
     fn ground(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
-        if let Some((_, literal)) = self.last.filter(|(last, _)| *last == wording) {
-            return Ok(literal);
-        }
         let statement = normalise(wording);
         if statement.atom.is_empty() {
             return Err(Invalid::Empty);
@@ -238,7 +235,10 @@ impl<'a> Theory<'a> {
     ) -> Result<(), Invalid> {
         let mut only = None;
         for (place, premise) in premises.enumerate() {
-            let premise = self.ground(premise)?;
+            let premise = match self.last {
+                Some((wording, literal)) if wording == premise => literal,
+                _ => self.ground(premise)?,
+            };
             if place == 0 {
                 only = Some(premise);
                 self.triggers.push(premise);
