@@ -167,6 +167,8 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
                 Step::Rest { base_ms } => self.rest(base_ms).await?,
                 Step::Ask { model } => self.ask(model).await?,
                 Step::Run(calls) => {
+                    // One that may have run without a record of it would be run again after a crash.
+                    self.record.flush().await?;
                     let running = Running::start(&self.agent.seams, &self.claim, calls);
                     self.run_tools(running).await?;
                 }

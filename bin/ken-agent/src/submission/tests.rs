@@ -1,6 +1,8 @@
 //! Whole submissions in memory: the order of events of every kind of turn, and going on after a cut at every event.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ken_types::event::{Body, Event, Message, Outcome, StopReason};
 use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
@@ -9,6 +11,8 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::Agent;
+use crate::course::Call;
+use crate::seams::{Pending, Policy};
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, seams};
 
 /// A submission to be run, once or after a cut.
@@ -49,11 +53,7 @@ impl Case {
 
     /// Goes on after these events, as the holder of a later claim.
     fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> Left {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused();
         let store = MemoryStore::holding(recorded, self.history.clone());
         let tools = TestTools::default();
         let agent = Agent {
@@ -80,6 +80,15 @@ impl Case {
             appends,
         }
     }
+}
+
+/// A runtime whose clock jumps when nothing else is to be done.
+fn paused() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
 }
 
 fn history(exchanges: usize, text: &str) -> History {
@@ -138,12 +147,68 @@ fn a_plain_prompt_is_told_in_order() {
     );
     assert_eq!(left.settled.context_usage.clone().unwrap()["usedTokens"], 12);
     check(&left.events);
-    assert!(left.appends <= 3, "{} appends", left.appends);
+    assert_eq!(left.appends, 1, "a quick turn is written with its end");
     let start = &left.events[2].place;
     assert!(start.operation_id.as_ref().unwrap().starts_with("op_"));
     assert!(start.turn_id.as_ref().unwrap().starts_with("turn_"));
     let idle = &left.events[11].place;
     assert_eq!((&idle.operation_id, &idle.turn_id), (&None, &None));
+}
+
+#[test]
+fn a_beginning_is_told_while_the_model_thinks() {
+    let store = MemoryStore::default();
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![vec![Act::Hang]]),
+        seams: seams(&TestTools::default(), false),
+    };
+    let (abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let run = agent.run(claim("hello"), aborted);
+        let watch = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let told = line(&store.events());
+            abort.send_replace(true);
+            told
+        };
+        let (outcome, told) = tokio::join!(run, watch);
+        assert_eq!(told, "operation_start agent_start turn_start message_start");
+        assert_eq!(outcome.unwrap(), Outcome::Aborted);
+    });
+}
+
+/// Allows what is recorded, and only that.
+struct RecordedMayRun(MemoryStore);
+
+impl Policy for RecordedMayRun {
+    fn check(&self, _claim: &Claim, call: &Call) -> Pending<'static, Result<(), String>> {
+        let is_start = |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
+        let is_recorded = self.0.events().iter().any(is_start);
+        let refused = || "it is not recorded".to_owned();
+        Box::pin(std::future::ready(is_recorded.then_some(()).ok_or_else(refused)))
+    }
+}
+
+#[test]
+fn a_tool_runs_when_its_start_is_recorded() {
+    let store = MemoryStore::default();
+    let tools = TestTools::default();
+    let mut seams = seams(&tools, false);
+    seams.policy = Arc::new(RecordedMayRun(store.clone()));
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![
+            vec![call("c1", "fine"), call("c2", "again")],
+            vec![text("Done.")],
+        ]),
+        seams,
+    };
+    let (_abort, aborted) = watch::channel(false);
+    paused().block_on(agent.run(claim("hello"), aborted)).unwrap();
+    let mut ran = tools.ran.lock().unwrap().clone();
+    ran.sort();
+    assert_eq!(ran, ["c1", "c2"]);
 }
 
 #[test]
@@ -316,11 +381,7 @@ fn a_lost_lease_stops_the_writing() {
         model: MemoryModel::new(vec![vec![text("Hello.")]]),
         seams: seams(&TestTools::default(), false),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused();
     let (_abort, aborted) = watch::channel(false);
     let error = runtime.block_on(agent.run(claim("hello"), aborted)).unwrap_err();
     assert_eq!(error.code, ken_types::Code::Conflict);
@@ -361,11 +422,7 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
 
 impl Case {
     fn end_by(&self, name: &str) -> Left {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused();
         let store = MemoryStore::default();
         let tools = TestTools::default();
         let agent = Agent {
@@ -381,7 +438,7 @@ impl Case {
         runtime.block_on(async {
             let run = agent.run(claim, aborted);
             let later = async {
-                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
                 abort.send_replace(name == "aborted");
             };
             tokio::join!(run, later).0.unwrap()
