@@ -17,7 +17,10 @@ use crate::terms::Query;
 const KNOWLEDGE: Index = Index {
     hits: "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
            WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2",
-    words: "SELECT doc FROM knowledge_words WHERE term = ?1",
+    holders: |connection, word, _| {
+        let sql = "SELECT doc FROM knowledge_words WHERE term = ?1";
+        Ok(first(connection, sql, [word], |row| row.get(0))?.unwrap_or_default())
+    },
     size: "SELECT coalesce(max(entry), 0) FROM knowledge",
     columns: "{title tags content}",
 };

@@ -14,10 +14,20 @@ use crate::terms::Query;
 /// longer the more often the same has been said before.
 const MEMORY: Index = Index {
     hits: "SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
-    words: "SELECT doc FROM memory_words WHERE term = ?1",
+    holders,
     size: "SELECT coalesce(max(submission), 0) FROM exchanges",
     columns: "{prompt answer}",
 };
+
+/// How many exchanges hold a word. Of a common one the newest hundred say it, by how far back they reach: counting all
+/// would take the longer the more has been said.
+fn holders(connection: &Connection, word: &str, size: i64) -> Done<i64> {
+    let sql = "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) FROM (
+                 SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
+               )";
+    let word = format!("\"{word}\"");
+    Ok(first(connection, sql, params![word, size], |row| row.get(0))?.unwrap_or_default())
+}
 
 /// How many exchanges that hold some of the words are looked at, when few hold them all.
 const LOOKED_AT: u32 = 24;

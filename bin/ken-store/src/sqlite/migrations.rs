@@ -5,10 +5,13 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: [&str; 4] = [FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS];
+pub(crate) const STEPS: [&str; 5] = [FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS, NO_MEMORY_WORDS];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// How many exchanges hold a word is not counted any more.
+const NO_MEMORY_WORDS: &str = "DROP TABLE memory_words;";
 
 /// The headers of a kept answer, a JSON array of pairs.
 const KEPT_HEADERS: &str = "ALTER TABLE keys ADD COLUMN headers TEXT;";

@@ -14,8 +14,8 @@ const COMMON: u64 = 5_000;
 pub(super) struct Index {
     /// Rows and ranks that match `?1`, at most `?2`.
     pub(super) hits: &'static str,
-    /// How many entries hold the word `?1`.
-    pub(super) words: &'static str,
+    /// How many entries hold a word, of so many.
+    pub(super) holders: fn(&Connection, &str, i64) -> Done<i64>,
     /// How many entries there are, about.
     pub(super) size: &'static str,
     /// The columns that are searched, as FTS5 writes it.
@@ -85,8 +85,7 @@ fn weigh(connection: &Connection, index: &Index, query: &Query) -> Done<Weights>
     let size: i64 = first(connection, index.size, [], |row| row.get(0))?.unwrap_or_default();
     let mut holders = Vec::with_capacity(query.words().len());
     for word in query.words() {
-        let held: Option<i64> = first(connection, index.words, [word], |row| row.get(0))?;
-        holders.push(held.unwrap_or_default().cast_unsigned());
+        holders.push((index.holders)(connection, word, size)?.cast_unsigned());
     }
     Ok(Weights::new(size.cast_unsigned(), holders))
 }

@@ -60,6 +60,8 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
     }
     raw.execute_batch("ALTER TABLE keys DROP COLUMN headers").unwrap();
+    raw.execute_batch("CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row')")
+        .unwrap();
     raw.pragma_update(None, "user_version", 2).unwrap();
     drop(raw);
     kit.open().unwrap();

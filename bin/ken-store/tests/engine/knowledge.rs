@@ -288,6 +288,26 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn a_word_that_every_exchange_holds_weighs_little_however_many_there_are() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.talk("tui-1", "s0", "Where is the blue onyx?", "Under the mat.")
+        .await;
+    for number in 1..300 {
+        let id = format!("s{number}");
+        kit.talk("tui-1", &id, "Where is the blue key?", "Here.").await;
+    }
+    let found = kit
+        .search_memory(search("blue onyx", Some("a")))
+        .await
+        .unwrap()
+        .found;
+    assert_eq!((found[0].entry.id.as_str(), found[0].score), ("s0", 1.0));
+    let common = found[1].score;
+    assert!((0.10..0.12).contains(&common), "all 300 hold it: {common}");
+}
+
+#[tokio::test]
 async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
