@@ -74,7 +74,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numb
     let claiming = Claiming {
         worker: Agent {
             store: WireStore::new(Pool::new(store.clone())),
-            model: WireModel::new(start.places.socket("model")),
+            model: WireModel::new(Pool::new(start.places.socket("model"))),
             seams: Seams {
                 rules: Arc::new(ShippedRules),
                 tools: Arc::new(NoTools),

@@ -1,15 +1,13 @@
 //! What an agent needs of the model.
 
 use std::future::Future;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
-use ken_types::ops::Nothing;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelGenerate, ModelInfo, ModelState};
 use ken_types::{Code, Error};
-use ken_wire::{Connection, Items};
+use ken_wire::{Connection, Items, Lasting, Pool};
 use tokio::time::Instant;
 
 pub(crate) trait Model: Clone + Send + Sync + 'static {
@@ -40,47 +38,22 @@ pub(crate) enum Trouble {
     Failed(Error),
 }
 
-/// ken-model over its socket: one connection, opened when it is needed.
+/// ken-model over its socket.
 #[derive(Debug, Clone)]
 pub(crate) struct WireModel {
-    socket: Arc<PathBuf>,
-    link: Arc<Mutex<Option<Link>>>,
-}
-
-/// A connection, and what the part behind it has configured.
-#[derive(Debug, Clone)]
-struct Link {
-    connection: Connection,
-    info: Option<ModelState>,
+    pool: Pool,
+    info: Arc<Lasting<ModelInfo>>,
 }
 
 const CALL: Duration = Duration::from_secs(10);
 const GENERATE: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
 impl WireModel {
-    pub(crate) fn new(socket: PathBuf) -> WireModel {
+    pub(crate) fn new(pool: Pool) -> WireModel {
         WireModel {
-            socket: Arc::new(socket),
-            link: Arc::default(),
+            info: Arc::new(Lasting::new(pool.clone())),
+            pool,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn link(&self) -> Result<Link, Error> {
-        let open = self.lock().clone().filter(|link| !link.connection.is_closed());
-        if let Some(link) = open {
-            return Ok(link);
-        }
-        let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
-        let link = Link {
-            connection,
-            info: None,
-        };
-        *self.lock() = Some(link.clone());
-        Ok(link)
     }
 }
 
@@ -88,19 +61,12 @@ impl Model for WireModel {
     type Reply = WireReply;
 
     async fn info(&self) -> Result<ModelState, Error> {
-        let link = self.link().await?;
-        if let Some(info) = link.info {
-            return Ok(info);
-        }
-        let info = link.connection.call::<ModelInfo>(&Nothing {}, CALL).await?;
-        if let Some(link) = self.lock().as_mut() {
-            link.info = Some(info.clone());
-        }
-        Ok(info)
+        self.info.get(CALL).await
     }
 
     async fn generate(&self, request: &Generate) -> Result<WireReply, Trouble> {
-        let connection = self.link().await.map_err(Trouble::Failed)?.connection;
+        let connection = self.pool.connection(Instant::now() + CALL).await;
+        let connection = connection.map_err(Trouble::Failed)?;
         match connection.stream::<ModelGenerate>(request, GENERATE).await {
             Ok(items) => Ok(WireReply { items, connection }),
             Err(error) => Err(trouble(error, &connection)),

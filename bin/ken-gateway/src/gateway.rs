@@ -9,8 +9,9 @@ use ken_http::{Access, Limiter, Limits, Rate, Request, Server, names_loopback};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::config::Config;
 use ken_types::ops::Op;
+use ken_types::ops::model::ModelInfo;
 use ken_types::{Code, Error};
-use ken_wire::{Daemon, Pool, Table};
+use ken_wire::{Daemon, Lasting, Pool, Table};
 use serde_json::{Map, Value};
 
 use crate::routes;
@@ -25,6 +26,8 @@ pub(crate) const CALL: Duration = Duration::from_secs(10);
 pub(crate) struct Gateway {
     pub(crate) store: Store,
     pub(crate) model: Pool,
+    /// What ken-model has configured.
+    pub(crate) models: Lasting<ModelInfo>,
     pub(crate) agent: Pool,
     pub(crate) cognitive: Pool,
     pub(crate) kend: Pool,
@@ -96,13 +99,14 @@ pub(crate) fn start(
         .local_addr()
         .map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
     let pool = |part: &str| Pool::new(start.places.socket(part));
-    let store = pool("store");
+    let (store, model) = (pool("store"), pool("model"));
     let gateway = Arc::new(Gateway {
         ingress: Ingress::new(store.clone()),
         tails: Tails::new(store.clone()),
         slots: Slots::new()?,
         store: Store(store),
-        model: pool("model"),
+        models: Lasting::new(model.clone()),
+        model,
         agent: pool("agent"),
         cognitive: pool("cognitive"),
         kend: pool("kend"),

@@ -6,8 +6,6 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
-use ken_types::ops::Nothing;
-use ken_types::ops::model::ModelInfo;
 use ken_types::ops::store::{Standing, SubmissionsWait, WaitSubmission};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -99,11 +97,7 @@ fn may_pass(code: Code) -> bool {
 
 /// Refuses a prompt that no model could ever answer. With the model's part down it is accepted, and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
-    match gateway
-        .model
-        .call::<ModelInfo>(&Nothing {}, Duration::from_secs(1))
-        .await
-    {
+    match gateway.models.get(Duration::from_secs(1)).await {
         Ok(state) if state.models.is_empty() => {
             let hint = "set KEN_MODEL, or [model] use in ken.toml; `rules` needs no model";
             Err(Error::unavailable("no model is configured").hint(hint))

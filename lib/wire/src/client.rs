@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_types::limits::WIRE_OPEN_REQUESTS;
-use ken_types::ops::Op;
+use ken_types::ops::{Nothing, Op};
 use ken_types::{Code, Error, id};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -386,7 +386,8 @@ impl Pool {
         self.connection(until).await?.call::<O>(args, time).await
     }
 
-    async fn connection(&self, deadline: Instant) -> Result<Connection, Error> {
+    /// A connection with room for another call, opened if there is none.
+    pub async fn connection(&self, deadline: Instant) -> Result<Connection, Error> {
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
@@ -415,6 +416,43 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a part answers to a question without arguments for as long as it lives: asked once on each connection.
+#[derive(Debug)]
+pub struct Lasting<O: Op> {
+    pool: Pool,
+    known: Mutex<Option<(Connection, O::Reply)>>,
+}
+
+impl<O> Lasting<O>
+where
+    O: Op<Args = Nothing>,
+    O::Reply: Clone,
+{
+    /// Nothing is asked yet.
+    pub fn new(pool: Pool) -> Lasting<O> {
+        Lasting {
+            pool,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The answer. With the part away: an error, and not what it said before.
+    pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
+        let known = self.lock().clone();
+        if let Some((_, reply)) = known.filter(|(connection, _)| !connection.is_closed()) {
+            return Ok(reply);
+        }
+        let connection = self.pool.connection(Instant::now() + time).await?;
+        let reply = connection.call::<O>(&Nothing {}, time).await?;
+        *self.lock() = Some((connection, reply.clone()));
+        Ok(reply)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Connection, O::Reply)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

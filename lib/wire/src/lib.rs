@@ -13,7 +13,7 @@ mod request;
 mod server;
 mod table;
 
-pub use client::{Connection, Items, Pool};
+pub use client::{Connection, Items, Lasting, Pool};
 pub use line::{Line, LineReader};
 pub use server::{Server, serve};
 pub use table::{ConnectionId, Context, Daemon, Table};

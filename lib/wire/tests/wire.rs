@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ken_types::ops::service::{ServiceInfo, ServicePing};
 use ken_types::ops::{NoItem, Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
-use ken_wire::{Connection, Context, Daemon, Pool, Server, Table, serve};
+use ken_wire::{Connection, Context, Daemon, Lasting, Pool, Server, Table, serve};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -38,8 +38,17 @@ impl Op for Count {
     type Item = u64;
 }
 
+enum Times {}
+impl Op for Times {
+    const NAME: &'static str = "test.times";
+    type Args = Nothing;
+    type Reply = usize;
+    type Item = NoItem;
+}
+
 #[derive(Default)]
 struct Probe {
+    asked: AtomicUsize,
     disconnected: AtomicUsize,
     dropped: Arc<AtomicUsize>,
 }
@@ -70,6 +79,10 @@ async fn count(_: Arc<Probe>, context: Context<Count>, Number { n: to }: Number)
     Ok(to)
 }
 
+async fn times(state: Arc<Probe>, _: Context<Times>, Nothing {}: Nothing) -> Result<usize, Error> {
+    Ok(state.asked.fetch_add(1, Ordering::SeqCst) + 1)
+}
+
 struct Running {
     _dir: tempfile::TempDir,
     socket: PathBuf,
@@ -81,13 +94,8 @@ struct Running {
 fn start() -> Running {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("probe.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let table = Table::new("probe", "0")
-        .op::<Sleep, _, _>(sleep_ms)
-        .op::<Count, _, _>(count);
-    let server = Server::new(Duration::from_millis(200));
     let state = Arc::new(Probe::default());
-    let task = tokio::spawn(serve(server.clone(), listener, table, state.clone()));
+    let (server, task) = listen(&socket, state.clone());
     Running {
         _dir: dir,
         socket,
@@ -95,6 +103,17 @@ fn start() -> Running {
         state,
         task,
     }
+}
+
+fn listen(socket: &Path, state: Arc<Probe>) -> (Server, tokio::task::JoinHandle<()>) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let table = Table::new("probe", "0")
+        .op::<Sleep, _, _>(sleep_ms)
+        .op::<Count, _, _>(count)
+        .op::<Times, _, _>(times);
+    let server = Server::new(Duration::from_millis(200));
+    let task = tokio::spawn(serve(server.clone(), listener, table, state));
+    (server, task)
 }
 
 #[tokio::test]
@@ -220,6 +239,21 @@ async fn a_part_that_dies_is_asked_once_more() {
         Arc::new(Probe::default()),
     ));
     call.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_lasts_is_asked_once_in_the_life_of_a_part() {
+    let running = start();
+    let times = Lasting::<Times>::new(Pool::new(&running.socket));
+    assert_eq!(times.get(SECOND).await.unwrap(), 1);
+    assert_eq!(times.get(SECOND).await.unwrap(), 1);
+    running.server.stop();
+    running.task.await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(times.get(SECOND).await.unwrap_err().code, Code::Unavailable);
+    std::fs::remove_file(&running.socket).unwrap();
+    let (_server, _task) = listen(&running.socket, running.state.clone());
+    assert_eq!(times.get(SECOND).await.unwrap(), 2);
 }
 
 #[tokio::test]
