@@ -45,8 +45,8 @@ impl<'c, 'a> Chain<'c, 'a> {
 
     /// A step as JSON. Its explanation says again what stands before it, and is copied from there.
     fn write(&self, step: &Step, to: &mut String) {
-        let mut room = [0; 10];
-        let rule = digits(step.rule, &mut room);
+        let mut digits = itoa::Buffer::new();
+        let rule = digits.format(step.rule);
         let premises = self.closure.premises(step);
         to.push_str("{\"type\":\"");
         to.push_str(name(step.inference));
@@ -155,21 +155,6 @@ fn name(inference: Inference) -> &'static str {
         Inference::ModusPonens => "modus_ponens",
         Inference::ModusTollens => "modus_tollens",
     }
-}
-
-/// Decimal digits without the machinery of formatting.
-fn digits(mut number: u32, room: &mut [u8; 10]) -> &str {
-    let mut start = room.len();
-    for digit in room.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-        start -= 1;
-        if number == 0 {
-            break;
-        }
-    }
-    let digits = room.get(start..).and_then(|digits| str::from_utf8(digits).ok());
-    digits.unwrap_or_default()
 }
 
 fn is_plain(text: &str) -> bool {

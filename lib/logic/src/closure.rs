@@ -34,9 +34,13 @@ pub struct Closure {
     pub(crate) premises: Vec<Literal>,
     /// The given literals, each once. They came to hold first, then the conclusions of the steps, in order.
     pub(crate) given: Vec<Literal>,
-    /// By literal: one more than its place in that order; 0 where it does not hold.
+    /// By literal: its place in that order, or [`NOWHERE`].
     pub(crate) places: Vec<u32>,
 }
+
+/// The place of what does not hold. Not 0, which fresh memory is: to read its pages before they are written faults them in
+/// twice.
+pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A statement that holds together with its negation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub struct Contradiction {
 
 impl Closure {
     pub fn holds(&self, literal: Literal) -> bool {
-        self.place(literal) != 0
+        self.place(literal) != NOWHERE
     }
 
     /// Every literal that holds, in the order it came to hold.
@@ -74,12 +78,13 @@ impl Closure {
 
     /// The number of the step that derives the literal.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
-        (self.place(literal) as usize).checked_sub(self.given.len() + 1)
+        let place = Some(self.place(literal)).filter(|&place| place != NOWHERE);
+        (place? as usize).checked_sub(self.given.len())
     }
 
-    /// One more than the literal's place among those that hold; 0 if it does not.
+    /// The literal's place in the order in which literals came to hold, if it does.
     pub(crate) fn place(&self, literal: Literal) -> u32 {
-        self.places.get(literal.index()).copied().unwrap_or(0)
+        self.places.get(literal.index()).copied().unwrap_or(NOWHERE)
     }
 
     /// What a step follows from: given literals or conclusions of earlier steps.

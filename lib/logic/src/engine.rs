@@ -1,6 +1,6 @@
 //! The least fixed point, in rounds.
 
-use crate::closure::{Closure, Inference, Step};
+use crate::closure::{Closure, Inference, NOWHERE, Step};
 use crate::join::Joins;
 use crate::theory::{Exhausted, Literal, RuleId, Theory};
 
@@ -8,7 +8,7 @@ pub(crate) struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
     watches: Watches,
-    /// By rule: how many of its triggers hold and have been looked at.
+    /// By rule of several premises: how many of its triggers hold and have been looked at.
     held: Vec<u32>,
     /// How many of those that hold have been looked at, in the order they came to hold.
     looked_at: usize,
@@ -22,20 +22,20 @@ impl<'t, 'a> Engine<'t, 'a> {
     pub(crate) fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
-            places: zeros(literals),
+            places: vec![NOWHERE; literals],
             // Room for what all rules may conclude; pages that are not reached cost nothing.
             steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
         for &literal in given {
-            if let Some(place @ 0) = closure.places.get_mut(literal.index()) {
-                closure.given.push(literal);
+            if let Some(place @ &mut NOWHERE) = closure.places.get_mut(literal.index()) {
                 *place = closure.given.len() as u32;
+                closure.given.push(literal);
             }
         }
         Engine {
             watches: Watches::of(theory, literals),
-            held: zeros(theory.rule_count()),
+            held: vec![0; theory.rule_count()],
             looked_at: 0,
             joins: Joins::of(theory),
             theory,
@@ -121,11 +121,7 @@ impl<'t, 'a> Engine<'t, 'a> {
             let Some(&rule) = self.watches.rules.get(place) else {
                 continue;
             };
-            let Some(held) = self.held.get_mut(rule as usize) else {
-                continue;
-            };
-            *held += 1;
-            let (held, all) = (*held as usize, self.theory.triggers_of(rule).len());
+            let (held, all) = (self.count(rule), self.theory.triggers_of(rule).len());
             if held + 1 == all {
                 self.fire_the_rest(rule, depth);
             } else if held == all {
@@ -134,12 +130,30 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
+    /// How many triggers of a rule hold, one of which has just been looked at. Nothing is kept for a rule of one premise, as
+    /// most are.
+    fn count(&mut self, rule: RuleId) -> usize {
+        match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
+            (triggers @ [_, _], _) => triggers
+                .iter()
+                .filter(|&&trigger| self.is_looked_at(trigger))
+                .count(),
+            (_, Some(held)) => {
+                *held += 1;
+                *held as usize
+            }
+            _ => 0,
+        }
+    }
+
+    fn is_looked_at(&self, literal: Literal) -> bool {
+        (self.closure.place(literal) as usize) < self.looked_at
+    }
+
     /// All triggers but one hold: the negation of that one follows.
     fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
-        let looked_at = 1..=self.looked_at;
-        let is_left = |&literal: &Literal| !looked_at.contains(&(self.closure.place(literal) as usize));
-        if let Some(left) = triggers.iter().position(is_left) {
+        if let Some(left) = triggers.iter().position(|&trigger| !self.is_looked_at(trigger)) {
             self.fire(rule, left, depth);
         }
     }
@@ -230,12 +244,12 @@ fn conclude(
     premises: impl FnOnce(&mut Vec<Literal>),
 ) {
     if closure.places.len() <= conclusion.index() {
-        closure.places.resize((conclusion.index() | 1) + 1, 0);
+        closure.places.resize((conclusion.index() | 1) + 1, NOWHERE);
     }
     let Some(place) = closure.places.get_mut(conclusion.index()) else {
         return;
     };
-    if instances.is_none() && *place != 0 {
+    if instances.is_none() && *place != NOWHERE {
         return;
     }
     let start = closure.premises.len() as u32;
@@ -252,15 +266,10 @@ fn conclude(
     match instances {
         Some(instances) => instances.push(step),
         None => {
-            closure.steps.push(step);
             *place = (closure.given.len() + closure.steps.len()) as u32;
+            closure.steps.push(step);
         }
     }
-}
-
-/// Zeros that are written here and now: pages of fresh memory that are read before they are written are faulted in twice.
-fn zeros(count: usize) -> Vec<u32> {
-    std::iter::repeat_n(0, count).collect()
 }
 
 /// By literal: the ground rules that it triggers, in order, in one array.
