@@ -65,7 +65,13 @@ impl<'a> Pen<'a> {
     /// Bytes whose number the compiler knows.
     #[inline(always)]
     pub(crate) fn all<const ROOM: usize>(&mut self, bytes: &[u8; ROOM]) {
-        self.first(bytes, ROOM);
+        match std::mem::take(&mut self.rest).split_first_chunk_mut() {
+            Some((place, rest)) => {
+                *place = *bytes;
+                self.rest = rest;
+            }
+            None => self.is_short = true,
+        }
     }
 
     /// The first bytes of some whose number the compiler knows.
@@ -73,10 +79,12 @@ impl<'a> Pen<'a> {
     fn first<const ROOM: usize>(&mut self, bytes: &[u8; ROOM], count: usize) {
         let rest = std::mem::take(&mut self.rest);
         match rest.first_chunk_mut() {
-            Some(place) => *place = *bytes,
+            Some(place) => {
+                *place = *bytes;
+                self.rest = rest.get_mut(count..).unwrap_or_default();
+            }
             None => self.is_short = true,
         }
-        self.rest = rest.get_mut(count..).unwrap_or_default();
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {

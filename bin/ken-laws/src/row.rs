@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::bits::Bits;
-use crate::token::{FIRST_CLASS, Token};
+use crate::token::{CLASSES, Token};
 
 /// Tokens of a row.
 const ROW: usize = 64;
@@ -12,7 +12,7 @@ const ROW: usize = 64;
 #[derive(Default)]
 pub(crate) struct Rows(Vec<Row>);
 
-/// Which of up to sixty-four tokens are so: one set for each of the marks from [`FIRST_CLASS`] on, in their order.
+/// Which of up to sixty-four tokens are so: one set for each bit of the byte of the marks that is [`CLASSES`].
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) capitals: u64,
@@ -61,13 +61,17 @@ impl Rows {
 impl Row {
     fn of(tokens: &[Token]) -> Row {
         let mut sets = [[0; 8]; 8];
-        for (place, eight) in tokens.chunks(8).enumerate() {
-            let classes = eight.iter().rev().fold(0, |classes, token| {
-                classes << 8 | u64::from((token.marks / FIRST_CLASS) as u8)
-            });
-            for (set, byte) in sets.iter_mut().zip(transposed(classes).to_le_bytes()) {
+        let (eights, rest) = tokens.as_chunks::<8>();
+        let mut note = |place: usize, bytes: u64| {
+            for (set, byte) in sets.iter_mut().zip(transposed(bytes).to_le_bytes()) {
                 set[place % 8] = byte;
             }
+        };
+        for (place, eight) in eights.iter().enumerate() {
+            note(place, classes(eight));
+        }
+        if !rest.is_empty() {
+            note(eights.len(), classes(rest));
         }
         let [capitals, quoted, _, starts, pairs, follows, exact, content] = sets.map(u64::from_le_bytes);
         Row {
@@ -81,6 +85,15 @@ impl Row {
             phrases: 0,
         }
     }
+}
+
+/// The classes of up to eight tokens, a byte each.
+#[inline(always)]
+fn classes(tokens: &[Token]) -> u64 {
+    let tokens = tokens.iter().rev();
+    tokens.fold(0, |bytes, token| {
+        bytes << 8 | u64::from(token.marks.to_le_bytes()[CLASSES])
+    })
 }
 
 /// Eight bytes of eight bits with rows and columns exchanged (Warren, "Hacker's Delight").

@@ -31,6 +31,10 @@ pub(crate) struct Scanner<'a> {
 /// Bytes that a plain word is read from; it has fewer.
 const WINDOW: usize = 16;
 
+fn window_byte(window: &[u8; WINDOW], at: u32) -> u8 {
+    window[at as usize % WINDOW]
+}
+
 /// What a byte can begin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -93,11 +97,10 @@ impl<'a> Scanner<'a> {
 
     pub(crate) fn run(&mut self) {
         self.open_line();
-        while self.at < self.text.len() {
-            let letters = self.letters.run(self.at);
-            if letters > 0 {
-                self.word(letters);
-                continue;
+        loop {
+            self.words();
+            if self.at >= self.text.len() {
+                break;
             }
             let byte = self.byte(self.at);
             match class(byte) {
@@ -136,33 +139,47 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Most words are plain and short: read and hashed where they stand, in registers.
-    fn word(&mut self, length: u32) {
-        let start = self.at;
-        let end = start + length as usize;
-        let window = self.bytes.get(start..).and_then(|rest| rest.first_chunk());
-        let Some(&window) = window.filter(|_| length < WINDOW as u32) else {
-            return self.long_word(start);
-        };
-        let window: [u8; WINDOW] = window;
-        let next = window[length as usize % WINDOW];
-        self.at = end + 1;
-        if next != b' ' {
-            match next {
-                b'\'' if self.letter_follows(end + 1) => return self.odd_word(start),
-                0x80.. => return self.odd_word(start),
-                b'0'..=b'9' | b'_' | b':' => return self.long_word(start),
-                _ => self.at = end,
+    /// Most words are plain and short, and most follow each other: those are read and hashed where they stand, in registers.
+    fn words(&mut self) {
+        let mut at = self.at;
+        loop {
+            let length = self.letters.run(at);
+            if length == 0 {
+                break;
             }
+            let end = at + length as usize;
+            let window = self.bytes.get(at..).and_then(|rest| rest.first_chunk());
+            let Some(window) = window.filter(|_| length < WINDOW as u32) else {
+                return self.long_word(at);
+            };
+            let next = window_byte(window, length);
+            if next != b' ' && !self.ends_word(next, end) {
+                return if matches!(next, b'\'' | 0x80..) {
+                    self.odd_word(at)
+                } else {
+                    self.long_word(at)
+                };
+            }
+            let (short, capitals) = Short::read(*window, length);
+            let last = window_byte(window, length - 1);
+            let marks = if capitals == 0 {
+                word::plural(last)
+            } else {
+                Case::of(capitals, length).marks(last)
+            };
+            self.scan.push_word(at, end, short.hash(), marks);
+            at = end + usize::from(next == b' ');
         }
-        let (short, capitals) = Short::read(window, length);
-        let last = window[(length as usize).wrapping_sub(1) % WINDOW];
-        let marks = if capitals == 0 {
-            word::plural(last)
-        } else {
-            Case::of(capitals, length).marks(last)
-        };
-        self.scan.push_word(start, end, short.hash(), marks);
+        self.at = at;
+    }
+
+    /// Whether a word of letters ends before this byte.
+    fn ends_word(&self, byte: u8, at: usize) -> bool {
+        match byte {
+            b'\'' => !self.letter_follows(at + 1),
+            b'0'..=b'9' | b'_' | b':' | 0x80.. => false,
+            _ => true,
+        }
     }
 
     fn is_address(&self) -> bool {

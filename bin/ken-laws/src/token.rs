@@ -34,35 +34,35 @@ pub(crate) enum Kind {
     Mark,
 }
 
+/// The lexicon's traits begin with this bit and go on with the lowest, up to here.
+pub(crate) const FIRST_TRAIT: u32 = 19;
 /// All letters are capitals, and there are two or more.
-pub(crate) const CAPITALS: u32 = 1;
+pub(crate) const CAPITALS: u32 = 1 << 5;
 /// A time of day, or a number that is its own unit.
-pub(crate) const CLOCK: u32 = 1 << 1;
+pub(crate) const CLOCK: u32 = 1 << 6;
 /// A whole number from 1000 to 2100 without a comma: a year, most likely.
-pub(crate) const YEAR: u32 = 1 << 2;
+pub(crate) const YEAR: u32 = 1 << 7;
 /// A web address.
-pub(crate) const ADDRESS: u32 = 1 << 3;
+pub(crate) const ADDRESS: u32 = 1 << 8;
 /// The word ends in s: a plural, most likely.
-pub(crate) const PLURAL: u32 = 1 << 4;
+pub(crate) const PLURAL: u32 = 1 << 9;
 /// What of punctuation the rules look for.
-pub(crate) const COMMA: u32 = 1 << 5;
-pub(crate) const COLON: u32 = 1 << 6;
-pub(crate) const SEMICOLON: u32 = 1 << 7;
+pub(crate) const COMMA: u32 = 1 << 10;
+pub(crate) const COLON: u32 = 1 << 11;
+pub(crate) const SEMICOLON: u32 = 1 << 12;
 /// `[` and `)`, which can belong to a citation.
-pub(crate) const BRACKET: u32 = 1 << 8;
+pub(crate) const BRACKET: u32 = 1 << 13;
 /// The kind, once more as a bit.
-pub(crate) const WORD: u32 = 1 << 9;
-pub(crate) const NUMBER: u32 = 1 << 10;
-/// The first of eight that [`crate::row`] has as sets: these and the lexicon's first traits.
-pub(crate) const FIRST_CLASS: u32 = CAPITAL;
+pub(crate) const WORD: u32 = 1 << 14;
+pub(crate) const NUMBER: u32 = 1 << 15;
+/// The byte of the marks that [`crate::row`] has as sets: these, and the lexicon's first traits.
+pub(crate) const CLASSES: usize = 2;
 /// The first letter is a capital.
-pub(crate) const CAPITAL: u32 = 1 << 11;
+pub(crate) const CAPITAL: u32 = 1 << 16;
 /// Inside quotation marks or code marks: mentioned, not said.
-pub(crate) const QUOTED: u32 = 1 << 12;
+pub(crate) const QUOTED: u32 = 1 << 17;
 /// A mark that ends a clause; a bracket or a quotation mark does too.
-const ENDS: u32 = 1 << 13;
-/// The lexicon's traits begin with this bit.
-pub(crate) const FIRST_TRAIT: u32 = 14;
+const ENDS: u32 = 1 << 18;
 
 impl Token {
     /// One of which only its kind is known.

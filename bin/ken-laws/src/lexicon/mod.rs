@@ -90,7 +90,7 @@ pub(crate) const POLITE: u64 = 1 << 62;
 pub(crate) const PAIRED: u64 = 1 << 60;
 
 const fn nth_trait(index: u32) -> u32 {
-    1 << (FIRST_TRAIT + index)
+    1u32.rotate_left(FIRST_TRAIT + index)
 }
 
 /// Starts a phrase by itself, as the second word of none.
