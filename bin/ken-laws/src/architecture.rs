@@ -308,11 +308,16 @@ fn examine_links(scan: &Scan, claims: &[Claim], subjects: &mut Subjects, finding
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    for (index, claim) in claims.iter().enumerate() {
-        if is_sound(index, claim, findings) {
-            subjects.count(index);
-        }
+    let sound = claims
+        .iter()
+        .enumerate()
+        .map(|(index, claim)| is_sound(index, claim, findings));
+    let mut start = 0;
+    for (index, _) in sound.enumerate().filter(|(_, is_sound)| !is_sound) {
+        subjects.count(start..index);
+        start = index + 1;
     }
+    subjects.count(start..claims.len());
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let mut follows = false; // a sound sentence, that this one can take up

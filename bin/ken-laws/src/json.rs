@@ -204,9 +204,20 @@ static TENTHS: [[u8; 8]; 1001] = {
     table
 };
 
-/// Whether nothing in a text needs an escape. It looks at all of it without a branch, many bytes at a time.
+/// Whether nothing in a text needs an escape. It looks at all of it without a branch, many bytes at a time; the last of them
+/// may overlap those before.
 pub(crate) fn is_plain(text: &str) -> bool {
-    !text.bytes().fold(false, |odd, byte| odd | needs_escape(byte))
+    let (chunks, rest) = text.as_bytes().as_chunks();
+    match text.as_bytes().last_chunk() {
+        Some(last) => !chunks
+            .iter()
+            .fold(any_odd(last), |odd, chunk| odd | any_odd(chunk)),
+        None => !rest.iter().any(|byte| needs_escape(*byte)),
+    }
+}
+
+fn any_odd(bytes: &[u8; 32]) -> bool {
+    bytes.map(|byte| u8::from(needs_escape(byte))) != [0; 32]
 }
 
 #[cfg(test)]

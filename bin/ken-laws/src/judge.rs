@@ -154,7 +154,7 @@ impl Judge {
         let is_english = self.is_english;
         self.subjects.clear();
         self.stances.fill(context, &self.scan, &self.claims);
-        self.values.fill(context);
+        self.values.fill(context, &self.scan, &self.claims);
         self.acronyms.fill(context);
         for index in 0..self.scan.sentences.len() {
             self.examine_sentence(index, is_english);

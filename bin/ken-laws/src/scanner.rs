@@ -162,11 +162,10 @@ impl<'a> Scanner<'a> {
             }
             let (short, capitals) = Short::read(*window, length);
             let last = window_byte(window, length - 1);
-            let marks = if capitals == 0 {
-                word::plural(last)
-            } else {
-                Case::of(capitals, length).marks(last)
-            };
+            let mut marks = word::plural(last) | word::capital(capitals);
+            if capitals > 0xff {
+                marks = Case::of(capitals, length).marks(last); // not the first letter alone
+            }
             self.scan.push_word(at, end, short.hash(), marks);
             at = end + usize::from(next == b' ');
         }

@@ -9,7 +9,7 @@ use crate::scan::Scan;
 use crate::table::Table;
 use crate::token::{Kind, Token, at};
 use crate::word;
-use crate::words::{Use, Words};
+use crate::words::Words;
 
 const REPETITION: usize = index_of("repetition");
 
@@ -118,9 +118,12 @@ impl Subjects {
         sentence.checked_sub(1).map_or(0, end)..end(sentence)
     }
 
-    /// Counts the sentence for each of its words.
-    pub(crate) fn count(&mut self, sentence: usize) {
-        self.words.count(self.of(sentence));
+    /// Counts the sentences for each of their words.
+    pub(crate) fn count(&mut self, sentences: Range<usize>) {
+        if let Some(last) = sentences.clone().next_back() {
+            let uses = self.of(sentences.start).start..self.of(last).end;
+            self.words.count(uses);
+        }
     }
 
     /// Whether a word of the sentence was counted for two or more.
@@ -133,8 +136,7 @@ impl Subjects {
         let (start, mut again) = (self.words.uses(), 0);
         self.words.next_sentence();
         for index in view.rows.each(|row| row.content) {
-            let found = self.words.add(at(view.tokens, index).stem);
-            again += usize::from(found == Use::Again);
+            again += usize::from(self.words.add(at(view.tokens, index).stem));
         }
         let stems = self.words.uses() - start;
         // "Wait here." may have to be said twice; a statement need not.

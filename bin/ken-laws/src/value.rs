@@ -1,11 +1,13 @@
 //! Values: what is measured, in which unit, and how much it is said to be.
 
+use crate::claim::Claim;
 use crate::context::Context;
 use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash};
+use crate::lexicon::{self as lex, hash, trace};
 use crate::place::{Place, report};
 use crate::row::Within;
 use crate::rubric::index_of;
+use crate::scan::{Scan, Sentence};
 use crate::table::Table;
 use crate::token::{Kind, QUOTED, Token, YEAR, at, before};
 use crate::word::join;
@@ -32,7 +34,22 @@ pub(crate) struct Value {
 
 /// The first value given for each quantity.
 #[derive(Default)]
-pub(crate) struct Values(Table<Option<Given>>);
+pub(crate) struct Values {
+    given: Table<Option<Given>>,
+    /// The numbers of the text that another may stand against.
+    numbers: Vec<Number>,
+    /// Those that are read.
+    read: usize,
+}
+
+/// A number that measures something.
+#[derive(Clone, Copy)]
+struct Number {
+    /// Among all tokens.
+    token: u32,
+    /// The trace of its unit.
+    unit: u64,
+}
 
 #[derive(Clone, Copy)]
 struct Given {
@@ -45,23 +62,59 @@ struct Given {
 }
 
 impl Values {
-    pub(crate) fn fill(&mut self, context: &Context) {
-        self.0.clear();
+    /// Starts a text: nothing is given but by the context.
+    pub(crate) fn fill(&mut self, context: &Context, scan: &Scan, claims: &[Claim]) {
+        self.given.clear();
         for value in &context.values {
             self.enter(value, Place::Context);
         }
+        self.numbers.clear();
+        self.read = 0;
+        for (sentence, claim) in scan.sentences.iter().zip(claims) {
+            if claim.numbers > 0 && !claim.question && !sentence.heading {
+                self.note(sentence, scan);
+            }
+        }
+        if context.values.is_empty() {
+            self.keep_compared();
+        }
+    }
+
+    fn note(&mut self, sentence: &Sentence, scan: &Scan) {
+        let tokens = scan.tokens_of(sentence);
+        for number in scan.rows_of(sentence).each(|row| row.exact) {
+            if let Some((unit, _)) = measures(tokens, number) {
+                self.numbers.push(Number {
+                    token: sentence.first + number as u32,
+                    unit: trace(unit),
+                });
+            }
+        }
+    }
+
+    /// Drops the numbers with a unit that no other has.
+    fn keep_compared(&mut self) {
+        let (mut once, mut twice) = (0, 0);
+        for number in &self.numbers {
+            twice |= once & number.unit;
+            once |= number.unit;
+        }
+        self.numbers.retain(|number| number.unit & twice != 0);
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        if view.claim.numbers == 0 || view.claim.question || view.sentence.heading {
-            return;
-        }
-        each_value(view.tokens, view.rows, |value| {
-            let place = view.place(value.first, value.last);
-            if let Some(earlier) = self.enter(&value, place) {
-                report(earlier, place, CONFLICT, findings);
+        while let Some(number) = self.numbers.get(self.read)
+            && number.token < view.sentence.last
+        {
+            let number = (number.token - view.sentence.first) as usize;
+            self.read += 1;
+            if let Some(value) = value_at(view.tokens, number) {
+                let place = view.place(value.first, value.last);
+                if let Some(earlier) = self.enter(&value, place) {
+                    report(earlier, place, CONFLICT, findings);
+                }
             }
-        });
+        }
     }
 
     /// Enters the value; the place of another value of the same quantity. Once two values stand, none of them is right.
@@ -73,7 +126,7 @@ impl Values {
             disputed: false,
             place,
         };
-        let given = self.0.entry(value.key)?.get_or_insert(first);
+        let given = self.given.entry(value.key)?.get_or_insert(first);
         let same_case = given.qualifier == value.qualifier || given.qualifier == 0 || value.qualifier == 0;
         let differs = given.value != value.value && !value.introduced;
         given.disputed |= differs && same_case && given.past == value.past;
@@ -92,18 +145,23 @@ pub(crate) fn each_value(tokens: &[Token], rows: Within<'_>, with: impl FnMut(Va
 /// Words; what stands further from the number is not what it measures.
 const LONGEST_SUBJECT: usize = 12;
 
-fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
-    let token = at(tokens, number);
+/// The unit of a number that may measure something, and the last word of it.
+fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
+    let (token, last) = (at(tokens, number), before(tokens, number));
     let is_value =
         token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
-    let last = before(tokens, number);
     if !is_value || token.has(QUOTED) || !(last.is_content() || links(last)) {
         return None;
     }
+    unit_of(tokens, number)
+}
+
+fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
+    let token = at(tokens, number);
+    let (unit, last) = measures(tokens, number)?;
     let farthest = number.saturating_sub(LONGEST_SUBJECT);
     let first = skip_back(tokens, farthest, number, |token| !parts(token));
     let subject = Subject::before(tokens, first, number)?;
-    let (unit, last) = unit_of(tokens, number)?;
     let clause_tokens = tokens.get(first..number)?;
     let shifts =
         |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION) || token.has(lex::MODAL);

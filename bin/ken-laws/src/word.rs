@@ -391,11 +391,7 @@ impl Case {
         Case {
             length,
             letters: length,
-            // Counting is for the few words that have more than one.
-            capitals: match capitals == u128::from(SMALL) {
-                true => 1,
-                false => capitals.count_ones(),
-            },
+            capitals: capitals.count_ones(),
             first_is_capital: capitals as u8 != 0,
         }
     }
@@ -427,6 +423,11 @@ impl Case {
 /// What the last byte of a word, as it is spelled, marks it as.
 pub(crate) fn plural(last: u8) -> u32 {
     u32::from(last | SMALL == b's') * PLURAL
+}
+
+/// What the first letter of a word marks it as; `capitals` has a bit for each that is one.
+pub(crate) fn capital(capitals: u128) -> u32 {
+    (capitals as u32 & SMALL as u32) * (CAPITAL / SMALL as u32)
 }
 
 #[cfg(test)]

@@ -24,22 +24,11 @@ struct Slot {
     count: u32,
 }
 
-/// How a sentence has a word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// As the first of the text.
-    First,
-    /// As one that an earlier sentence has.
-    Again,
-    /// Once more in the same sentence.
-    Repeated,
-}
-
 impl Words {
     /// Starts a text.
     pub(crate) fn clear(&mut self) {
         if self.slots.is_empty() || self.now > u32::MAX / 2 {
-            self.slots = vec![Slot::default(); 64];
+            self.slots = vec![Slot::default(); LEAST];
             self.now = 0;
         }
         self.taken = 0;
@@ -53,33 +42,28 @@ impl Words {
         self.now += 1;
     }
 
-    /// Takes a word of the sentence.
+    /// Takes a word of the sentence, without a branch that depends on it; whether an earlier sentence has it and this one had
+    /// it not yet.
     #[inline]
-    pub(crate) fn add(&mut self, stem: u64) -> Use {
-        if self.taken * 2 >= self.slots.len() {
+    pub(crate) fn add(&mut self, stem: u64) -> bool {
+        if self.taken * SPARE >= self.slots.len() {
             self.grow();
         }
-        let (first, now) = (self.first, self.now);
+        let (first, now, uses) = (self.first, self.now, self.uses.len());
         let place = find(&self.slots, stem, first);
         let Some(slot) = self.slots.get_mut(place) else {
-            return Use::Repeated;
+            return false;
         };
-        let found = match slot.last {
-            last if last == now => return Use::Repeated,
-            last if last >= first => Use::Again,
-            _ => Use::First,
+        let (is_new, is_repeated) = (slot.last < first, slot.last == now);
+        *slot = Slot {
+            stem,
+            last: now,
+            count: if is_new { 0 } else { slot.count },
         };
-        if found == Use::First {
-            *slot = Slot {
-                stem,
-                last: 0,
-                count: 0,
-            };
-            self.taken += 1;
-        }
-        slot.last = now;
+        self.taken += usize::from(is_new);
         self.uses.push(place as u32);
-        found
+        self.uses.truncate(uses + usize::from(!is_repeated));
+        !is_new & !is_repeated
     }
 
     /// How many words the sentences have so far, each its own.
@@ -135,13 +119,17 @@ impl Words {
     }
 }
 
-/// Where the stem is, or would be: linear probing in a table that is never more than half full.
+/// The table is so many times as large as what it holds, so that hardly two stems meet, and never smaller than this.
+const SPARE: usize = 4;
+const LEAST: usize = 256;
+
+/// Where the stem is, or would be: linear probing.
 #[inline]
 fn find(slots: &[Slot], stem: u64, first: u32) -> usize {
     let mask = slots.len().wrapping_sub(1);
     let mut place = stem as usize & mask;
     while let Some(slot) = slots.get(place) {
-        if slot.last < first || slot.stem == stem {
+        if (slot.last < first) | (slot.stem == stem) {
             break;
         }
         place = (place + 1) & mask;
@@ -161,9 +149,8 @@ mod tests {
             for sentence in 0..2 {
                 words.next_sentence();
                 for stem in 0..1000 {
-                    let found = words.add(stem << 8);
-                    assert!(found == if sentence == 0 { Use::First } else { Use::Again });
-                    assert!(words.add(stem << 8) == Use::Repeated);
+                    assert_eq!(words.add(stem << 8), sentence == 1);
+                    assert!(!words.add(stem << 8));
                 }
                 let all = sentence * 1000..words.uses();
                 assert!(words.stems(all.clone()).eq((0..1000).map(|stem| stem << 8)));
