@@ -51,7 +51,6 @@ pub(crate) struct Emotion {
 pub(crate) const LABELS: usize = 28;
 
 pub(crate) const ANGER: usize = 2;
-pub(crate) const DISAPPROVAL: usize = 10;
 pub(crate) const EMBARRASSMENT: usize = 12;
 pub(crate) const FEAR: usize = 14;
 pub(crate) const EXCITEMENT: usize = 13;
@@ -153,7 +152,6 @@ mod tests {
             (ANNOYANCE, "annoyance"),
             (APPROVAL, "approval"),
             (DISAPPOINTMENT, "disappointment"),
-            (DISAPPROVAL, "disapproval"),
             (EMBARRASSMENT, "embarrassment"),
             (EXCITEMENT, "excitement"),
             (FEAR, "fear"),

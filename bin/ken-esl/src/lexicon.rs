@@ -23,6 +23,8 @@ pub(crate) enum Class {
     Is,
     Irony,
     Sarcasm,
+    /// A name with a word of opinion in it, which praises nothing.
+    Name,
     /// The number of a language in [`LANGUAGES`].
     Language(usize),
     /// Nothing but the first word of a phrase.
@@ -40,7 +42,7 @@ pub(crate) const LANGUAGES: [(&str, &str); 7] = [
     ("nl", "dutch"),
 ];
 
-const WORD_CLASSES: [(&str, Class); 13] = [
+const WORD_CLASSES: [(&str, Class); 14] = [
     ("good", Class::Good),
     ("bad", Class::Bad),
     ("negator", Class::Negator),
@@ -53,6 +55,7 @@ const WORD_CLASSES: [(&str, Class); 13] = [
     ("is", Class::Is),
     ("irony", Class::Irony),
     ("sarcasm", Class::Sarcasm),
+    ("name", Class::Name),
     ("start", Class::Start),
 ];
 

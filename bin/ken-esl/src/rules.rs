@@ -1,8 +1,8 @@
 //! What plain rules add to the model: what is negated, meant ironically, said with emphasis.
 
 use crate::emotion::{
-    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, DISAPPROVAL, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
-    FEAR, Family, JOY, LABELS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
+    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT, FEAR, Family,
+    JOY, LABELS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
 };
 use crate::lexicon::Class;
 use crate::scope::Note;
@@ -269,7 +269,7 @@ fn is_taken_at_word(token: &Token, note: &Note, emotion: usize) -> bool {
 
 /// What sounds like a "not" is none: "not bad", "couldn't be happier".
 fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
-    scores[DISAPPROVAL] -= STRONG;
+    move_families(1 << Family::Anger as u32, -STRONG, scores);
     scores[DISAPPOINTMENT] -= STRONG;
     scores[NEGATIVE] -= STRONG;
     scores[POSITIVE] = scores[POSITIVE].max(table.threshold(LABELS) + 0.3);
@@ -304,6 +304,8 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
             scores[label] = scores[label].min(table.threshold(label) - WEAK);
         }
     }
+    let unsaid = usize::from(sum > 0.0); // of positive and negative
+    scores[POSITIVE + unsaid] = scores[POSITIVE + unsaid].min(table.threshold(LABELS + unsaid) - 0.1);
     let is_felt = |label: usize| label != NEUTRAL && scores[label] >= table.threshold(label);
     if (0..LABELS).any(is_felt) {
         return;

@@ -44,6 +44,10 @@ impl Note {
         self.entry.is_some_and(|entry| entry.is_feeling()) && !self.is_name
     }
 
+    fn is_opinion(&self) -> bool {
+        self.is(Class::Good) || self.is(Class::Bad)
+    }
+
     /// The emotion of a word that hardly anybody would use for another one.
     pub(crate) fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
@@ -93,6 +97,7 @@ pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     }));
     join_phrases(table, notes);
     mark_names(tokens, notes);
+    mark_capitals(tokens, notes);
     mark_scopes(tokens, notes);
 }
 
@@ -109,6 +114,7 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
                         .map(|word| word.class);
                     note.entry = None;
                     note.width = 0;
+                    note.is_name = entry.class == Class::Name;
                 });
                 if let Some(first) = rest.first_mut() {
                     first.entry = Some(entry);
@@ -162,8 +168,17 @@ fn mark_names(tokens: &[Token], notes: &mut [Note]) {
             .get_mut(at)
             .filter(|_| follows && precedes && !is_superlative)
         {
-            note.is_name = note.is(Class::Good) || note.is(Class::Bad);
+            note.is_name |= note.is_opinion();
         }
+    }
+}
+
+/// Within a sentence capitals make a name: "near the Great Lakes". Where all begin with one, a headline, they say nothing.
+fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
+    for (three, note) in tokens.windows(3).zip(notes.iter_mut().skip(1)) {
+        let [before, word, next] = three else { return };
+        let is_within = before.is("the") || before.is_word() && !before.is_title;
+        note.is_name |= is_within && word.is_title && next.is_title && note.is_opinion();
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Token {
     pub(crate) kind: Kind,
     /// Two or more letters, all of them capitals.
     pub(crate) is_caps: bool,
+    /// Two or more letters, the first of them alone a capital.
+    pub(crate) is_title: bool,
     /// Where a letter stood three times or more in a row, as in "soooo": the place of the second one in the form.
     pub(crate) stretched: Option<u8>,
     /// How often a mark was repeated; 1 for a word.
@@ -33,6 +35,7 @@ impl Token {
             end: start as u32,
             kind,
             is_caps: false,
+            is_title: false,
             stretched: None,
             count: 1,
             form: [0; MAX_FORM],
@@ -180,6 +183,7 @@ impl<'a> Tokens<'a> {
         self.at += length;
         token.end = self.at as u32;
         token.is_caps = capitals >= 2 && small == 0;
+        token.is_title = capitals == 1 && small > 0 && rest.first().is_some_and(u8::is_ascii_uppercase);
         Some(token)
     }
 
@@ -211,7 +215,7 @@ impl<'a> Tokens<'a> {
     fn wide(&mut self, token: &mut Token) -> bool {
         let Some(letter) = self.char() else { return false };
         let width = letter.len_utf8();
-        if matches!(letter, '\u{2018}' | '\u{2019}' | '\u{02BC}') {
+        if is_apostrophe(letter) {
             if !self.byte(width).is_ascii_alphabetic() || token.len == 0 {
                 return false;
             }
@@ -289,10 +293,17 @@ impl Iterator for Tokens<'_> {
         }
         let starts_word = match self.byte(0) {
             byte @ 0..=0x7F => byte.is_ascii_alphanumeric(),
-            _ => self.char().is_some_and(char::is_alphanumeric),
+            _ => self
+                .char()
+                .is_some_and(|letter| letter.is_alphanumeric() && !is_apostrophe(letter)),
         };
         Some(if starts_word { self.word() } else { self.mark() })
     }
+}
+
+/// One of them, U+02BC, is a letter to Unicode; but no word begins with it.
+fn is_apostrophe(letter: char) -> bool {
+    matches!(letter, '\u{2018}' | '\u{2019}' | '\u{02BC}')
 }
 
 /// The length of a face in bytes, and its plain form.
@@ -362,6 +373,29 @@ mod tests {
         assert_eq!(forms("[NAME] is ok\u{2026}"), ["[n]", "is", "ok", "."]);
         assert_eq!(forms("\u{1F622}\u{1F622} sh*t"), ["\u{1F622}", "sh*t"]);
         assert_eq!(forms(" \u{200B}\n"), Vec::<String>::new());
+    }
+
+    /// U+02BC once began a word that took nothing, and the text never ended.
+    #[test]
+    fn every_character_is_passed_wherever_it_stands() {
+        let around = [
+            ("", ""),
+            ("a", ""),
+            ("", "a"),
+            ("a", "b"),
+            ("'", "'"),
+            ("\u{2019}", "s"),
+        ];
+        for char in '\u{1}'..=char::MAX {
+            for (before, after) in around {
+                let text = format!("{before}{char}{after}");
+                let mut end = 0;
+                for token in Tokens::new(&text) {
+                    assert!(token.start() >= end && token.end() > token.start(), "{text:?}");
+                    end = token.end();
+                }
+            }
+        }
     }
 
     #[test]

@@ -66,27 +66,30 @@ impl Window {
     /// A strong word of feeling is no evidence for another family, though its letters may look so: "furious" is not
     /// curious. The model gets this wrong where training texts hardly have the word.
     fn trust_strong_words(&mut self, table: &Table) {
+        if self.findings.is_ironic {
+            return;
+        }
         for at in 0..self.notes.len() {
             let Some(emotion) = self.notes.get(at).and_then(Note::strong_emotion) else {
                 continue;
             };
             let found = detected(&self.scores, |label| table.threshold(label));
-            let family = EMOTIONS.get(emotion).map(|emotion| emotion.family);
-            let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
-            let family_of = |label: &usize| EMOTIONS.get(*label).map(|emotion| emotion.family);
-            if labels.clone().any(|label| family_of(&label) == family) {
-                continue;
-            }
-            for label in labels.filter(|label| *label != NEUTRAL) {
-                let largest = self
-                    .shares(table, label)
-                    .enumerate()
-                    .max_by_key(|(_, share)| *share);
+            let labels = |set: u32| (0..LABELS).filter(move |label| set & 1 << label != 0);
+            let family = |label: usize| EMOTIONS.get(label).map(|emotion| emotion.family);
+            let margin = |label: usize| self.scores[label] - table.threshold(label);
+            let own = labels(found).filter(|label| family(*label) == family(emotion));
+            let own = own.map(margin).fold(f32::MIN, f32::max);
+            let louder = labels(found).filter(|label| *label != NEUTRAL && margin(*label) > own);
+            for label in labels(louder.fold(0, |set, label| set | 1 << label)) {
+                let shares = self.shares(table, label).enumerate();
+                let largest = shares.max_by_key(|(_, share)| *share);
                 if largest.is_some_and(|(place, _)| place == at) {
                     self.scores[label] = table.threshold(label) - 0.1;
                 }
             }
-            self.scores[emotion] = self.scores[emotion].max(table.threshold(emotion) + 0.5);
+            if own == f32::MIN {
+                self.scores[emotion] = self.scores[emotion].max(table.threshold(emotion) + 0.5);
+            }
         }
     }
 

@@ -171,10 +171,30 @@ fn plain_feelings_are_named() {
     ]);
 }
 
+/// Whoever reads this must not take it for a wish or a joke.
+#[test]
+fn despair_is_sadness() {
+    check(&[
+        ("I want to die", &["sadness"], "negative"),
+        ("I want to kill myself", &["sadness"], "negative"),
+        ("I wish I were dead", &["sadness"], "negative|neutral"),
+        ("Nobody loves me", &["sadness", "disappointment"], "negative"),
+    ]);
+}
+
 #[test]
 fn what_is_no_feeling_is_neutral() {
     check(&[
         ("The great wall", &["neutral"], "neutral"),
+        ("The great wall was long.", &["neutral"], "neutral"),
+        (
+            "The Great Wall of China is over 13,000 miles long.",
+            &["neutral"],
+            "neutral",
+        ),
+        ("The Great Depression began in 1929.", &["neutral"], "neutral"),
+        ("He lives near the Great Lakes.", &["neutral"], "neutral"),
+        ("They read the Good Book aloud.", &["neutral"], "neutral"),
         ("The meeting is at 3 pm.", &["neutral"], "neutral"),
         (
             "The train leaves at nine from platform two.",
@@ -203,9 +223,10 @@ fn the_state_is_what_the_words_say() {
     check(&[
         ("I hope it rains tomorrow.", &["hope"], "positive"),
         ("I envy your patience.", &["envy"], "positive|negative"),
-        ("She feels guilty.", &["guilt"], "negative"),
+        ("I feel guilty.", &["guilt"], "negative"),
+        ("She feels guilty.", &["guilt", "sadness"], "negative"),
         ("I am confident that we will win.", &["confidence"], "positive"),
-        ("Ugh.", &["annoyance"], "negative"),
+        ("Ugh.", &["annoyance", "disgust"], "negative"),
         ("Piss off", &["anger", "annoyance"], "negative"),
     ]);
 }

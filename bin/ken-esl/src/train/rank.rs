@@ -116,7 +116,7 @@ fn candidates(pairs: &[(&Scores, &Sample)], label: usize) -> Vec<f32> {
         .filter(|(_, sample)| sample.has(label))
         .count()
         .max(4);
-    let parts = (0..25).map(|part| truths as f32 * 0.5 * crate::math::exp(part as f32 / 24.0 * 1.386));
+    let parts = (0..49).map(|part| truths as f32 * 0.5 * crate::math::exp(part as f32 / 48.0 * 1.386));
     let places = parts.map(|place| (place as usize).min(scores.len().saturating_sub(2)));
     places
         .filter_map(|place| Some((scores.get(place)? + scores.get(place + 1)?) / 2.0))
