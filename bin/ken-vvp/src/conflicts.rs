@@ -120,18 +120,18 @@ impl Found {
         theory: &mut Theory<'_>,
         closure: &Closure,
     ) -> Result<(), Error> {
-        let held: Vec<Literal> = closure.held().collect();
-        let instances = theory
-            .instances(&held)
-            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
-        let mut applies = vec![false; base.rules.len()];
-        for step in &instances.steps {
-            if let Some(applies) = applies.get_mut(step.rule as usize) {
-                *applies = true;
-            }
+        let mut applies: Vec<bool> = base.rules.iter().map(|rule| rule.premises.is_empty()).collect();
+        note_applied(&mut applies, closure);
+        // What a rule concludes may follow from others too: whether that rule applies, only its instances tell.
+        if applies.contains(&false) {
+            let held: Vec<Literal> = closure.held().collect();
+            let instances = theory
+                .instances(&held)
+                .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+            note_applied(&mut applies, &instances);
         }
         for (rule, applies) in base.rules.iter().zip(applies) {
-            if !rule.premises.is_empty() && !applies {
+            if !applies {
                 self.idle += 1;
                 let message = format!(
                     "rule {} never applies: not all its premises follow from the facts",
@@ -228,6 +228,16 @@ impl Found {
                 self.issues
                     .push(Issue::warning("possible_conflict", rule.at(), message));
             }
+        }
+    }
+}
+
+/// Notes the rules whose premises all hold, as far as steps say so.
+fn note_applied(applies: &mut [bool], closure: &Closure) {
+    let forward = |step: &&ken_logic::Step| step.inference != Inference::ModusTollens;
+    for step in closure.steps.iter().filter(forward) {
+        if let Some(applies) = applies.get_mut(step.rule as usize) {
+            *applies = true;
         }
     }
 }

@@ -248,3 +248,17 @@ fn lines_goes_on_after_an_error() {
     assert_eq!(lines[1]["error"]["code"], "invalid");
     assert_eq!(lines[2]["validation_status"], "failure");
 }
+
+#[test]
+fn a_rule_that_denies_its_own_premise_applies() {
+    let rules = json!([[[], "a"], [["a"], "not a"], [["b"], "c"]]);
+    let answer = validate(&json!({"facts": ["d"], "rules": rules}));
+    let idle: Vec<&Value> = answer["issues"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|issue| issue["kind"] == "unreachable_rule")
+        .map(|issue| &issue["at"])
+        .collect();
+    assert_eq!(idle, ["/rules/2"]);
+}

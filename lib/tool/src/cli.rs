@@ -75,7 +75,7 @@ pub(crate) fn parse<P: FromArgMatches>(
 ) -> Result<Parsed<P>, Failure> {
     let name = command.get_name().to_owned();
     let matches = command.try_get_matches_from(words);
-    match matches.and_then(|matches| P::from_arg_matches(&matches)) {
+    match matches.and_then(|mut matches| P::from_arg_matches_mut(&mut matches)) {
         Ok(cli) => Ok(Parsed::Run(cli)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
