@@ -36,6 +36,24 @@ fn knowledge() {
     reindex(&system);
 }
 
+/// Five long entries fill a line of the wire; what was said and remembered before comes beside them.
+#[test]
+fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
+    let system = System::start();
+    for number in 0..5 {
+        let content = "\"x".repeat(510 * 512);
+        teach(
+            &system,
+            &json!({"title": format!("Reactor {number}"), "content": content}),
+        );
+    }
+    let session = system.session();
+    let long = format!("How old is the reactor? {}", "It is old. ".repeat(22_000));
+    system.say(&session, &long).expect(200);
+    let answer = system.say(&session, "How old is the reactor?").expect(200).json();
+    assert_eq!(answer["status"], "completed", "{answer}");
+}
+
 fn records(system: &System) {
     let entry =
         json!({"title": "Tea", "content": "Green tea brews at 80 degrees.", "tags": ["kitchen", "tea"]});

@@ -5,7 +5,7 @@ use ken_types::Error;
 use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 use ken_types::ops::store::{
-    Claim, Found, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
+    Claim, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
 };
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Loads all of it at once, and of the history as many exchanges as the model makes use of.
+    /// Loads all of it in one call, and of the history as many exchanges as the model makes use of.
     pub(crate) async fn load(
         store: &impl Store,
         seams: &Seams,
@@ -43,18 +43,19 @@ impl Background {
             SubmissionKind::Compact => COMPACTED,
             _ => exchanges,
         };
-        let history = ReadHistory {
+        let greets = is_preflight(claim);
+        let search = match claim.kind {
+            SubmissionKind::Prompt if !greets => search(claim),
+            _ => None,
+        };
+        let asked = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
             limit,
+            search,
         };
-        let greets = is_preflight(claim);
-        let (history, sources) = match claim.kind {
-            SubmissionKind::Prompt if !greets => {
-                tokio::try_join!(store.history(history), search(store, claim))?
-            }
-            _ => (store.history(history).await?, Vec::new()),
-        };
+        let mut history = store.history(asked).await?;
+        let sources = sources(&mut history, claim);
         let mut system = seams.rules.text().to_owned();
         if greets {
             system.push('\n');
@@ -171,30 +172,24 @@ fn is_preflight(claim: &Claim) -> bool {
     workflow.and_then(Value::as_str) == Some(PREFLIGHT)
 }
 
-async fn search(store: &impl Store, claim: &Claim) -> Result<Vec<Source>, Error> {
+/// What a prompt is looked up by; a blank one by nothing.
+fn search(claim: &Claim) -> Option<Search> {
     let query = head(&claim.text, QUERY_BYTES);
-    if query.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let search = Search {
+    (!query.trim().is_empty()).then(|| Search {
         query: query.to_owned(),
-        scope: claim.scope.clone(),
+        scope: claim.scope.clone(), // without an actor there is no memory
         limit: SOURCES,
-    };
-    if claim.scope.is_none() {
-        return Ok(sources(store.knowledge(search).await?, query, of_knowledge)); // without an actor there is no memory
-    }
-    let (known, past) = tokio::try_join!(store.knowledge(search.clone()), store.memory(search))?;
-    let mut all = sources(known, query, of_knowledge);
-    all.extend(sources(past, query, of_memory));
-    Ok(all)
+    })
 }
 
-fn sources<T>(found: Found<T>, query: &str, source: fn(Match<T>, &str) -> Source) -> Vec<Source> {
-    found
-        .found
-        .into_iter()
-        .map(|found| source(found, query))
+/// What was found, taken out of the history.
+fn sources(history: &mut History, claim: &Claim) -> Vec<Source> {
+    let query = head(&claim.text, QUERY_BYTES);
+    let known = std::mem::take(&mut history.known).into_iter();
+    let remembered = std::mem::take(&mut history.remembered).into_iter();
+    known
+        .map(|found| of_knowledge(found, query))
+        .chain(remembered.map(|found| of_memory(found, query)))
         .collect()
 }
 

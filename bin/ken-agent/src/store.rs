@@ -3,12 +3,11 @@
 use std::future::Future;
 
 use ken_claims::patiently;
-use ken_types::Error;
 use ken_types::ops::store::{
-    AppendEvents, Found, History, KnowledgeRecord, KnowledgeSearch, MemorySearch, PastExchange, ReadHistory,
-    ReadStream, Search, SettleSubmission, StreamPage, StreamsRead, SubmissionsAppend, SubmissionsHistory,
-    SubmissionsSettle,
+    AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission,
+    StreamPage, StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
 };
+use ken_types::{Code, Error};
 use ken_wire::Pool;
 
 /// Calls wait while the store is away; an error is its refusal.
@@ -16,8 +15,6 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
     fn settle(&self, args: SettleSubmission) -> impl Future<Output = Result<(), Error>> + Send;
     fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
-    fn knowledge(&self, args: Search) -> impl Future<Output = Result<Found<KnowledgeRecord>, Error>> + Send;
-    fn memory(&self, args: Search) -> impl Future<Output = Result<Found<PastExchange>, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
 
@@ -46,16 +43,19 @@ impl Store for WireStore {
             .map(|_| ())
     }
 
-    async fn history(&self, args: ReadHistory) -> Result<History, Error> {
-        patiently::<SubmissionsHistory>(&self.pool, &args).await
-    }
-
-    async fn knowledge(&self, args: Search) -> Result<Found<KnowledgeRecord>, Error> {
-        patiently::<KnowledgeSearch>(&self.pool, &args).await
-    }
-
-    async fn memory(&self, args: Search) -> Result<Found<PastExchange>, Error> {
-        patiently::<MemorySearch>(&self.pool, &args).await
+    /// What is more than a line of the wire may hold comes in three.
+    async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {
+        match patiently::<SubmissionsHistory>(&self.pool, &args).await {
+            Err(error) if error.code == Code::TooLarge => {}
+            answer => return answer,
+        }
+        let search = args.search.take();
+        let mut history = patiently::<SubmissionsHistory>(&self.pool, &args).await?;
+        if let Some(search) = search {
+            history.known = patiently::<KnowledgeSearch>(&self.pool, &search).await?.found;
+            history.remembered = patiently::<MemorySearch>(&self.pool, &search).await?.found;
+        }
+        Ok(history)
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -6,8 +6,8 @@ use ken_types::event::{Block, Event, Message, ModelName, StopReason, ToolResult,
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use ken_types::ops::store::{
-    AppendEvents, Claim, Found, History, KnowledgeRecord, Lease, PastExchange, ReadHistory, ReadStream,
-    Search, SettleSubmission, StreamPage, SubmissionKind,
+    AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage,
+    SubmissionKind,
 };
 use ken_types::{Error, Offset};
 use serde_json::Value;
@@ -112,14 +112,6 @@ impl Store for MemoryStore {
 
     async fn history(&self, _args: ReadHistory) -> Result<History, Error> {
         Ok(self.kept.lock().unwrap().history.clone())
-    }
-
-    async fn knowledge(&self, _args: Search) -> Result<Found<KnowledgeRecord>, Error> {
-        Ok(Found { found: Vec::new() })
-    }
-
-    async fn memory(&self, _args: Search) -> Result<Found<PastExchange>, Error> {
-        Ok(Found { found: Vec::new() })
     }
 
     async fn recorded(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -215,6 +215,9 @@ impl Store {
 
     pub async fn history(&self, args: ReadHistory) -> Result<History, Error> {
         check::limit(args.limit, HISTORY)?;
+        if let Some(search) = &args.search {
+            check::limit(search.limit, PAGE)?;
+        }
         self.read(args, |reads, args| reads.history(args)).await
     }
 

@@ -100,10 +100,9 @@ fn history(exchanges: usize, text: &str) -> History {
         at: Timestamp::from_millis(0),
     };
     History {
-        summary: None,
         exchanges: (0..exchanges).map(exchange).collect(),
         turns: exchanges as u64,
-        compactions: 0,
+        ..History::default()
     }
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::fault::Done;
 use super::streams::{self, AGENT};
-use super::{all, count, first, time};
+use super::{all, count, first, knowledge, memory, time};
 
 pub(super) const PAST: &str =
     "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at
@@ -24,8 +24,18 @@ pub(super) fn read_past(row: &Row<'_>) -> rusqlite::Result<PastExchange> {
     })
 }
 
+/// The history, and what is found about the search: all of one state.
+pub(super) fn read_about(connection: &Connection, args: &ReadHistory) -> Done<History> {
+    let mut history = read(connection, args)?;
+    if let Some(search) = &args.search {
+        history.known = knowledge::search(connection, search)?.found;
+        history.remembered = memory::search(connection, search)?.found;
+    }
+    Ok(history)
+}
+
 /// One submission of an instance runs at a time, so "before it" is all that is settled while it is not.
-pub(super) fn read(connection: &Connection, args: &ReadHistory) -> Done<History> {
+fn read(connection: &Connection, args: &ReadHistory) -> Done<History> {
     let Some(stream) = streams::find(connection, &[AGENT, &args.instance].concat())? else {
         return Ok(History::default());
     };
@@ -57,5 +67,6 @@ pub(super) fn read(connection: &Connection, args: &ReadHistory) -> Done<History>
         exchanges,
         turns,
         compactions,
+        ..History::default()
     })
 }

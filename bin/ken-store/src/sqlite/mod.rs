@@ -353,7 +353,7 @@ impl Reads for SqliteReader {
     }
 
     fn history(&mut self, args: &ReadHistory) -> Result<History, Error> {
-        self.read(|connection| history::read(connection, args))
+        self.read(|connection| history::read_about(connection, args))
     }
 
     fn get_run(&mut self, args: &ByRun) -> Result<RunRecord, Error> {

@@ -308,6 +308,35 @@ async fn a_word_that_every_exchange_holds_weighs_little_however_many_there_are()
 }
 
 #[tokio::test]
+async fn what_is_known_about_a_prompt_comes_with_the_history() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.talk("tui-1", "s1", "Where is the blue key?", "Under the mat.")
+        .await;
+    let shed = entry("Keys", "The blue key opens the shed.");
+    kit.put_knowledge(shed).await.unwrap();
+    let about = |search: Search| ReadHistory {
+        instance: "tui-1".into(),
+        before: sub("next"),
+        limit: 5,
+        search: Some(search),
+    };
+    let found = kit.history(about(search("blue key", Some("a")))).await.unwrap();
+    assert_eq!(
+        (found.turns, found.known.len(), found.remembered.len()),
+        (1, 1, 1)
+    );
+    assert_eq!((found.known[0].score, found.remembered[0].score), (1.0, 1.0));
+    let none = kit.history(about(search("red door", Some("a")))).await.unwrap();
+    assert!(none.known.is_empty() && none.remembered.is_empty());
+    let too_few = Search {
+        limit: 0,
+        ..search("blue key", None)
+    };
+    assert_eq!(kit.history(about(too_few)).await.unwrap_err().code, Code::Invalid);
+}
+
+#[tokio::test]
 async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;

@@ -361,6 +361,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
         instance: "tui-1".into(),
         before: sub(before),
         limit,
+        search: None,
     };
     for (id, answer) in [("s1", "one"), ("s2", "two"), ("s3", "three")] {
         kit.talk("tui-1", id, &format!("ask {id}"), answer).await;

@@ -544,6 +544,9 @@ pub struct ReadHistory {
     pub before: SubmissionId,
     #[serde(default = "fifty")]
     pub limit: u32,
+    /// What knowledge and memory hold about this is read with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<Search>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -555,6 +558,11 @@ pub struct History {
     /// All settled exchanges of the instance, and its compactions.
     pub turns: u64,
     pub compactions: u64,
+    /// Of the search, if one was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Match<KnowledgeRecord>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remembered: Vec<Match<PastExchange>>,
 }
 
 /// A prompt and its answer.
