@@ -209,7 +209,9 @@ pub(crate) fn examine_text(
 ) {
     examine_opening(scan, findings);
     examine_steps(scan, findings);
-    examine_ordinals(scan, findings);
+    if claims.iter().any(|claim| claim.any(lex::ORDINAL)) {
+        examine_ordinals(scan, findings);
+    }
     if is_english {
         examine_links(scan, claims, subjects, findings);
     }

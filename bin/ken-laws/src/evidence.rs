@@ -58,7 +58,10 @@ impl Spread {
         if self.left == 0 {
             return None;
         }
-        let part = (self.points.abs() + self.left - 1) / self.left * self.points.signum();
+        let part = match self.left {
+            1 => self.points,
+            left => (self.points.abs() + left - 1) / left * self.points.signum(),
+        };
         self.points -= part;
         self.left -= 1;
         Some(part)

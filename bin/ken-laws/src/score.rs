@@ -70,7 +70,7 @@ impl Score {
             }
             self.found |= 1 << finding.feature;
         }
-        let claims = Claims::count(judge);
+        let claims = Claims::of(judge);
         self.tallies.clear();
         self.tallies.extend(Bits(self.found).filter_map(|feature| {
             Some(Tally {
@@ -92,52 +92,42 @@ fn status(overall: i32, laws: &[i32; 5], bar: &Bar) -> Status {
     }
 }
 
-/// How many claims there are, have a feature, and are free of a law's defects.
-struct Claims {
+/// The claims of a text, and how many there are.
+struct Claims<'a> {
+    judge: &'a Judge,
     all: i64,
-    with: [i64; FEATURES.len()],
-    clean: [i64; 5],
 }
 
-impl Claims {
-    fn count(judge: &Judge) -> Claims {
-        let mut claims = Claims {
-            all: 0,
-            with: [0; FEATURES.len()],
-            clean: [0; 5],
-        };
-        for (&features, claim) in judge.findings.features.iter().zip(&judge.claims) {
-            claims.add(features, judge.counts(claim));
-        }
-        claims
-    }
-
-    fn add(&mut self, features: u64, is_judged: bool) {
-        for feature in Bits(features) {
-            if let Some(with) = self.with.get_mut(feature) {
-                *with += 1;
-            }
-        }
-        if !is_judged {
-            return;
-        }
-        self.all += 1;
-        for (clean, row) in self.clean.iter_mut().zip(&LAWS) {
-            *clean += i64::from(features & violations_of(row.law) == 0);
+impl Claims<'_> {
+    fn of(judge: &Judge) -> Claims<'_> {
+        let judged = judge.claims.iter().map(|claim| i64::from(judge.counts(claim)));
+        Claims {
+            judge,
+            all: judged.sum(),
         }
     }
 
     fn points(&self, index: usize, feature: &Feature) -> i32 {
-        let with = self.with.get(index).copied().unwrap_or(0);
         match feature.effect {
             Effect::Once => feature.cap,
-            Effect::Share => share(feature, with, self.all),
-            Effect::Violation => -cost(feature, with, self.clean_of(feature.law)),
+            Effect::Share => share(feature, self.with(index), self.all),
+            Effect::Violation => -cost(feature, self.with(index), self.clean_of(feature.law)),
         }
     }
 
+    /// How many have a feature.
+    fn with(&self, index: usize) -> i64 {
+        let features = self.judge.findings.features.iter();
+        features.map(|features| (features >> index & 1) as i64).sum()
+    }
+
+    /// How many are free of a law's defects.
     fn clean_of(&self, law: Law) -> i64 {
-        self.clean.get(law as usize).copied().unwrap_or(0)
+        let features = self.judge.findings.features.iter();
+        let clean = features
+            .zip(&self.judge.claims)
+            .filter(|(features, claim)| *features & violations_of(law) == 0 && self.judge.counts(claim));
+        clean.count() as i64
     }
 }
 
