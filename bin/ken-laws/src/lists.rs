@@ -333,3 +333,18 @@ pub(crate) const OPPOSITE: &[(&str, &str)] = &[
     ("changed", "unchanged"),
     ("guilty", "acquitted"),
 ];
+
+/// The bytes of the longest word of a list.
+pub(crate) const fn longest(list: &str) -> usize {
+    let (mut longest, mut length, mut index) = (0, 0, 0);
+    while index < list.len() {
+        length = if list.as_bytes()[index] == b' ' {
+            0
+        } else {
+            length + 1
+        };
+        longest = if length > longest { length } else { longest };
+        index += 1;
+    }
+    longest
+}

@@ -6,7 +6,7 @@
 use crate::lexicon::LEXICON;
 use crate::row::{Rows, Within};
 use crate::scanner::Scanner;
-use crate::token::Token;
+use crate::token::{Kind, Token, WORD};
 use crate::word::{Letters, Short};
 
 /// How a sentence ends.
@@ -50,17 +50,15 @@ pub(crate) struct Scan {
     /// The text again, with line feeds after it, so that a word at its end is read as any other.
     room: Vec<u8>,
     letters: Letters,
-    /// The tokens that are plain words and that the lexicon does not know, so many of them.
-    unknown: Vec<u32>,
-    unknown_count: usize,
+    /// The tokens that are plain words; once those are looked up, only the unknown ones.
+    plain: Vec<u32>,
 }
 
 impl Scan {
     pub(crate) fn fill(&mut self, text: &str) {
         self.tokens.clear();
         self.sentences.clear();
-        self.unknown_count = 0;
-        self.unknown.resize(self.unknown.len().max(text.len() / 2 + 1), 0); // a word ends with something else
+        self.plain.clear();
         let mut room = std::mem::take(&mut self.room);
         room.clear();
         room.extend_from_slice(text.as_bytes());
@@ -69,29 +67,42 @@ impl Scan {
         letters.fill(&room);
         Scanner::new(text, &room, &letters, self).run();
         self.letters = letters;
+        self.learn();
         self.stem(&room);
         self.room = room;
         self.rows.fill(&self.tokens);
     }
 
-    /// Looks a plain word up without a branch, so that none waits for the memory of another; its stem, if it is not known, can
-    /// wait.
-    pub(crate) fn push_word(&mut self, start: usize, end: usize, hash: u64, marks: u32) {
-        let entry = LEXICON.look_up(hash);
-        if let Some(slot) = self.unknown.get_mut(self.unknown_count) {
-            *slot = self.tokens.len() as u32;
-        }
-        self.unknown_count += usize::from(entry.stem == 0);
-        let token = Token::word(start, end, hash, entry);
+    /// Takes a word whose looking up can wait.
+    pub(crate) fn push_plain(&mut self, start: usize, end: usize, hash: u64, marks: u32) {
+        self.plain.push(self.tokens.len() as u32);
         self.tokens.push(Token {
-            marks: token.marks | marks,
-            ..token
+            marks: WORD | marks,
+            ..Token::plain(start, end, hash, Kind::Word)
         });
+    }
+
+    /// Looks the plain words up, one after the other without a branch, so that none waits for the memory of another.
+    fn learn(&mut self) {
+        let mut unknown = 0;
+        for place in 0..self.plain.len() {
+            let index = self.plain.get(place).copied().unwrap_or(0);
+            let Some(token) = self.tokens.get_mut(index as usize) else {
+                continue;
+            };
+            let entry = LEXICON.look_up(token.hash);
+            token.learn(entry);
+            if let Some(slot) = self.plain.get_mut(unknown) {
+                *slot = index;
+            }
+            unknown += usize::from(entry.stem == 0);
+        }
+        self.plain.truncate(unknown);
     }
 
     /// Cuts the stems off the words that are unknown.
     fn stem(&mut self, room: &[u8]) {
-        for &index in self.unknown.iter().take(self.unknown_count) {
+        for &index in &self.plain {
             let Some(token) = self.tokens.get_mut(index as usize) else {
                 continue;
             };

@@ -82,23 +82,6 @@ impl Token {
         }
     }
 
-    /// A word, with what the lexicon knows of it.
-    #[inline(always)]
-    pub(crate) fn word(start: usize, end: usize, hash: u64, entry: &Entry) -> Token {
-        Token {
-            start: start as u32,
-            end: end as u32,
-            hash,
-            stem: select_unpredictable(entry.stem == 0, hash, entry.stem),
-            flags: entry.flags,
-            marks: WORD | entry.traits,
-            value: entry.value,
-            phrase: entry.phrase,
-            stem_phrase: entry.stem_phrase,
-            kind: Kind::Word,
-        }
-    }
-
     pub(crate) fn mark(start: usize, end: usize, char: char) -> Token {
         let marks = match char {
             ',' => COMMA | ENDS,
@@ -114,10 +97,12 @@ impl Token {
         }
     }
 
-    /// What the lexicon knows of a symbol.
+    /// What the lexicon knows.
+    #[inline(always)]
     pub(crate) fn learn(&mut self, entry: &Entry) {
+        self.stem = select_unpredictable(entry.stem == 0, self.hash, entry.stem);
         self.flags = entry.flags;
-        self.marks |= entry.traits & !lexicon::CONTENT;
+        self.marks |= entry.traits;
         self.value = entry.value;
         self.phrase = entry.phrase;
         self.stem_phrase = entry.stem_phrase;

@@ -4,8 +4,10 @@ use crate::lexicon::{self, LEXICON};
 use crate::line::Line;
 use crate::number::Digits;
 use crate::scan::{Ending, Scan, Sentence};
-use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token};
-use crate::word::{self, Case, Letters, Short};
+use crate::token::{CAPITAL, Kind, QUOTED, Token};
+use crate::word::{self, Letters};
+
+mod words;
 
 pub(crate) struct Scanner<'a> {
     text: &'a str,
@@ -26,13 +28,6 @@ pub(crate) struct Scanner<'a> {
     in_code: bool,
     /// Room for a word in lower case.
     lower: String,
-}
-
-/// Bytes that a plain word is read from; it has fewer.
-const WINDOW: usize = 16;
-
-fn window_byte(window: &[u8; WINDOW], at: u32) -> u8 {
-    window[at as usize % WINDOW]
 }
 
 /// What a byte can begin.
@@ -139,154 +134,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Most words are plain and short, and most follow each other: those are read and hashed where they stand, in registers.
-    fn words(&mut self) {
-        let mut at = self.at;
-        loop {
-            let length = self.letters.run(at);
-            if length == 0 {
-                break;
-            }
-            let end = at + length as usize;
-            let window = self.bytes.get(at..).and_then(|rest| rest.first_chunk());
-            let Some(window) = window.filter(|_| length < WINDOW as u32) else {
-                return self.long_word(at);
-            };
-            let next = window_byte(window, length);
-            if next != b' ' && !self.ends_word(next, end) {
-                return if matches!(next, b'\'' | 0x80..) {
-                    self.odd_word(at)
-                } else {
-                    self.long_word(at)
-                };
-            }
-            let (short, capitals) = Short::read(*window, length);
-            let last = window_byte(window, length - 1);
-            let mut marks = word::plural(last) | word::capital(capitals);
-            if capitals > 0xff {
-                marks = Case::of(capitals, length).marks(last); // not the first letter alone
-            }
-            self.scan.push_word(at, end, short.hash(), marks);
-            at = end + usize::from(next == b' ');
-        }
-        self.at = at;
-    }
-
-    /// Whether a word of letters ends before this byte.
-    fn ends_word(&self, byte: u8, at: usize) -> bool {
-        match byte {
-            b'\'' => !self.letter_follows(at + 1),
-            b'0'..=b'9' | b'_' | b':' | 0x80.. => false,
-            _ => true,
-        }
-    }
-
-    fn is_address(&self) -> bool {
-        self.bytes.get(self.at..self.at + 3) == Some(b"://")
-    }
-
-    fn long_word(&mut self, start: usize) {
-        self.at = start;
-        let mut case = Case::default();
-        loop {
-            let byte = self.byte(self.at);
-            match class(byte) {
-                Class::Letter | Class::Digit => case.add(byte as char),
-                Class::High => return self.odd_word(start),
-                Class::Mark if byte == b'\'' && self.letter_follows(self.at + 1) => {
-                    return self.odd_word(start);
-                }
-                Class::Mark | Class::Blank | Class::Line => break,
-            }
-            self.at += 1;
-        }
-        if self.is_address() {
-            return self.address(start);
-        }
-        let word = self.bytes.get(start..self.at).unwrap_or_default();
-        self.push_long(start, self.at, word, case);
-    }
-
-    /// A word with an apostrophe or with letters beyond ASCII.
-    fn odd_word(&mut self, start: usize) {
-        self.at = start;
-        let mut word = std::mem::take(&mut self.lower);
-        word.clear();
-        let mut case = Case::default();
-        let mut apostrophe = false;
-        loop {
-            let char = self.char_at(self.at);
-            let joins = matches!(char, '\'' | '\u{2019}') && self.letter_follows(self.at + char.len_utf8());
-            if !joins && !is_letter(char) {
-                break;
-            }
-            apostrophe |= joins;
-            case.add(char);
-            word.extend(if joins { '\'' } else { char }.to_lowercase());
-            self.at += char.len_utf8();
-        }
-        if self.at == start {
-            self.mark(self.char_at(start)); // a character that only looked like a letter
-        } else if !(apostrophe && self.contraction(start)) {
-            self.push_long(start, self.at, word.as_bytes(), case);
-        }
-        self.lower = word;
-    }
-
-    fn letter_follows(&self, at: usize) -> bool {
-        match class(self.byte(at)) {
-            Class::Letter => true,
-            Class::High => self.char_at(at).is_alphabetic(),
-            _ => false,
-        }
-    }
-
-    /// "isn't" as "is" and "not"; false for a possessive.
-    fn contraction(&mut self, start: usize) -> bool {
-        let Some(word) = self.text.get(start..self.at) else {
-            return false;
-        };
-        let Some(parts) = ken_text::expand(word) else {
-            return false;
-        };
-        let (middle, end) = (start + parts.stem, self.at);
-        for (start, end, word) in [(start, middle, parts.first(word)), (middle, end, parts.second)] {
-            let mut case = Case::default();
-            word.chars().for_each(|char| case.add(char));
-            self.push_long(start, end, word.as_bytes(), case);
-        }
-        true
-    }
-
-    /// `word` is what the table knows it as, in any case.
-    fn push_long(&mut self, start: usize, end: usize, word: &[u8], case: Case) {
-        let hash = word::hash(word);
-        let entry = LEXICON.look_up(hash);
-        let mut token = Token::word(start, end, hash, entry);
-        token.marks |= case.marks(word.last().copied().unwrap_or(0));
-        if entry.stem == 0 && word.len() > 2 {
-            token.learn_stem(word::stem(word));
-        }
-        self.scan.tokens.push(token);
-    }
-
-    fn address(&mut self, start: usize) {
-        while class(self.byte(self.at)) != Class::Blank && class(self.byte(self.at)) != Class::Line {
-            self.at += 1;
-        }
-        while self.at > start + 3
-            && matches!(
-                self.byte(self.at - 1),
-                b'.' | b',' | b')' | b';' | b'!' | b'?' | b'"'
-            )
-        {
-            self.at -= 1;
-        }
-        let mut token = Token::plain(start, self.at, word::finish(start as u64), Kind::Word);
-        token.marks |= ADDRESS;
-        self.scan.tokens.push(token);
-    }
-
     fn push_mark(&mut self, start: usize, char: char) {
         self.scan.tokens.push(Token::mark(start, self.at, char));
     }
@@ -346,6 +193,7 @@ impl<'a> Scanner<'a> {
         let hash = word::hash(char.encode_utf8(&mut bytes).as_bytes());
         let mut token = Token::plain(start, self.at, hash, Kind::Symbol);
         token.learn(LEXICON.look_up(hash));
+        token.marks &= !lexicon::CONTENT;
         self.scan.tokens.push(token);
     }
 
@@ -388,9 +236,15 @@ impl<'a> Scanner<'a> {
         if last.kind != Kind::Word || last.end as usize != start {
             return false;
         }
-        if last.end - last.start > 1 {
-            return last.is(lexicon::ABBREVIATION)
-                && !last.is(lexicon::VERB)
+        let length = last.end - last.start;
+        if length > 1 {
+            let flags = if length > LONGEST_ABBREVIATION {
+                0
+            } else {
+                flags_of(last)
+            };
+            return flags & lexicon::ABBREVIATION != 0
+                && flags & lexicon::VERB == 0
                 && !(last.hash == ETC && self.follows_capital());
         }
         if self.letter_follows(self.at) {
@@ -400,7 +254,7 @@ impl<'a> Scanner<'a> {
         let initial = last.has(CAPITAL)
             && before
                 .last()
-                .is_none_or(|before| before.has(CAPITAL) || before.is(lexicon::ABBREVIATION));
+                .is_none_or(|before| before.has(CAPITAL) || flags_of(before) & lexicon::ABBREVIATION != 0);
         inner && !self.follows_capital() || initial && last.hash != PRONOUN_I
     }
 
@@ -464,7 +318,7 @@ impl<'a> Scanner<'a> {
     /// Whether the last word looks like an abbreviation that no list has.
     fn ends_short(&self) -> bool {
         let short =
-            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.flags == 0;
+            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && flags_of(token) == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
@@ -554,9 +408,11 @@ impl<'a> Scanner<'a> {
     }
 }
 
+const LONGEST_ABBREVIATION: u32 = crate::lists::longest(crate::lists::ABBREVIATION) as u32;
 const PRONOUN_I: u64 = word::hash(b"i");
 const ETC: u64 = word::hash(b"etc");
 
-fn is_letter(char: char) -> bool {
-    char.is_alphanumeric() || matches!(char, '\u{300}'..='\u{36f}')
+/// What a word can be; it may not have been looked up yet.
+fn flags_of(token: &Token) -> u64 {
+    LEXICON.look_up(token.hash).flags
 }
