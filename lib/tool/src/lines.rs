@@ -12,6 +12,9 @@ use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};
 /// As much input as is taken in at once; answers wait for each other only within it.
 const BUFFER: usize = 64 * 1024;
 
+/// So many bytes of answers are written: they fit a pipe, so that no write waits for its reader in the midst.
+const WRITTEN: usize = 60 * 1024;
+
 /// Answers every line with one line. A line in error is answered with the error, and the next one is read: the exit
 /// status then says only whether all lines were read and all answers written.
 pub(crate) fn answer_each<F: Filter>(
@@ -29,11 +32,12 @@ pub(crate) fn answer_each<F: Filter>(
     let mut reader = BufReader::with_capacity(BUFFER, source.open()?);
     let mut line = Vec::new();
     while output.is_fine() {
+        let end = memchr::memchr(b'\n', reader.buffer());
         // An answer never waits for an input that may wait for the answer.
-        if !reader.buffer().contains(&b'\n') {
+        if end.is_none() || output.filled() >= WRITTEN {
             output.flush();
         }
-        match next(&mut reader, &mut line).map_err(|error| source.unreadable(&error))? {
+        match next(&mut reader, end, &mut line).map_err(|error| source.unreadable(&error))? {
             Line::End => break,
             Line::Whole => answer_one(cli, &mut line, output),
             Line::TooLong => output.text(&failure::line(&input::too_large())),
@@ -66,9 +70,14 @@ enum Line {
     End,
 }
 
-/// The next line into `line`, without its line feed. The last one may lack it.
-fn next(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
+/// The next line into `line`, without its line feed. The last one may lack it. `end` is where it ends in the buffer; most do.
+fn next(reader: &mut BufReader<impl Read>, end: Option<usize>, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
+    if let Some(end) = end {
+        line.extend_from_slice(reader.buffer().get(..end).unwrap_or_default());
+        reader.consume(end + 1);
+        return Ok(Line::Whole);
+    }
     let count = reader
         .by_ref()
         .take(MAX_INPUT as u64 + 1)

@@ -76,6 +76,11 @@ impl Output {
         self.push(bytes);
     }
 
+    /// How many bytes wait to be written.
+    pub(crate) fn filled(&self) -> usize {
+        self.filled
+    }
+
     /// Writes what was added.
     pub fn flush(&mut self) {
         let whole = self.block.get(..self.filled).unwrap_or_default();
