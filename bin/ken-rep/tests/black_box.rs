@@ -508,6 +508,24 @@ fn growth_without_end_ends_with_an_error() {
     }
 }
 
+/// Each premise of a rule that contradicts the facts is refuted by all the others: as many premises as the square of them.
+#[test]
+fn proofs_beyond_all_measure_are_refused() {
+    let contradicted = |count: usize| {
+        let premises: Vec<String> = (0..count).map(|number| format!("a{number}")).collect();
+        let facts = [premises.clone(), vec!["not z".to_owned()]].concat();
+        json!({"facts": facts, "rules": [[premises, "z"]]})
+    };
+    assert_error(
+        &[],
+        contradicted(4_000).to_string().as_bytes(),
+        "too_large",
+        "/rules",
+    );
+    let refuted = &answer(&contradicted(3))["conclusions"];
+    assert_eq!(*refuted, json!(["z", "not a2", "not a1", "not a0"]));
+}
+
 #[test]
 fn a_contradiction_in_a_long_chain_is_not_quadratic() {
     let chain = |n: usize| json!([[format!("s{n}")], format!("s{}", n + 1)]);

@@ -76,6 +76,9 @@ impl<'t, 'a> Engine<'t, 'a> {
                 self.looked_at = place + 1;
                 self.look_at(literal, depth);
             }
+            if self.is_exhausted() {
+                return Err(Exhausted);
+            }
         }
         let Some(mut joins) = self.joins.take() else {
             return Ok(());
@@ -166,8 +169,14 @@ impl<'t, 'a> Engine<'t, 'a> {
             return; // the instance was found when the premises were complete
         }
         for left in (0..count).rev() {
-            self.fire(rule, left, depth);
+            if !self.is_exhausted() {
+                self.fire(rule, left, depth);
+            }
         }
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.closure.premises.len() > crate::MAX_PREMISES
     }
 
     /// Concludes the negation of the trigger at `left` from the others, which all hold.

@@ -25,5 +25,9 @@ pub use theory::{Exhausted, Invalid, Literal, RuleId, Theory, check_rule, check_
 /// The most statements that [`Theory::derive`] derives with rules that hold variables.
 pub const MAX_DERIVED: usize = 1_000_000;
 
+/// The most premises in all steps together: one for each byte of the largest input. Only a rule that contradicts what holds
+/// comes near, for it refutes each of its premises by all the others.
+pub const MAX_PREMISES: usize = 8 * 1024 * 1024;
+
 /// The most work of joins: tuples looked at, and words and bytes of statements made.
 pub const MAX_WORK: usize = 30_000_000;

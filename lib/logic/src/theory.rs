@@ -77,16 +77,17 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A closure that grew past a limit; the rules with variables may well have none.
+/// A closure that grew past a limit; that of rules with variables may well have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (derived, work) = (crate::MAX_DERIVED, crate::MAX_WORK);
+        let (derived, work, premises) = (crate::MAX_DERIVED, crate::MAX_WORK, crate::MAX_PREMISES);
         write!(
             f,
-            "the rules with variables derive more than {derived} statements or need more than {work} steps"
+            "the rules with variables derive more than {derived} statements or need more than {work} steps, or the proofs \
+             hold more than {premises} premises"
         )
     }
 }
