@@ -27,8 +27,8 @@ tools: toolchain
 		echo "make: no $$musl target here (rustup target add $$musl); tools are linked statically to glibc instead"; fi; \
 	mkdir -p target/release && \
 	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code" \
-		$(CARGO) build --profile tool --locked --target $$target $(TOOLS:%=-p %) && \
-	install -m 755 $(TOOLS:%=target/$$target/tool/%) target/release
+		$(CARGO) build --release --locked --target $$target $(TOOLS:%=-p %) && \
+	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 
 # All but ken-textgen, which alone takes as long to compile as everything else: a first look does not wait for it.
 SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond
