@@ -25,6 +25,7 @@ mod row;
 mod rubric;
 mod scan;
 mod scanner;
+mod scatter;
 mod score;
 mod stance;
 mod subject;

@@ -1,9 +1,12 @@
 //! A map from hashes to small values that is emptied in no time.
 
+use crate::scatter::Scatter;
+
 /// Open addressing, linear probing, grown at half full. A slot counts only in its generation, so emptying is one addition.
 #[derive(Default)]
 pub(crate) struct Table<V> {
     slots: Vec<Slot<V>>,
+    scatter: Scatter,
     generation: u32,
     count: usize,
 }
@@ -54,7 +57,7 @@ impl<V: Copy + Default> Table<V> {
     #[inline]
     fn find(&self, key: u64) -> usize {
         let mask = self.slots.len().wrapping_sub(1);
-        let mut index = key as usize & mask;
+        let mut index = self.scatter.place(key, mask);
         while let Some(slot) = self.slots.get(index) {
             if slot.generation != self.generation || slot.key == key {
                 break;

@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
+use crate::scatter::Scatter;
+
 /// A table of stems, and which of them each sentence has. What earlier texts left in the table does not count.
 #[derive(Default)]
 pub(crate) struct Words {
     slots: Vec<Slot>,
+    scatter: Scatter,
     /// Slots that are taken.
     taken: usize,
     /// For each sentence after the other its words, as places in the table, each once.
@@ -50,7 +53,7 @@ impl Words {
             self.grow();
         }
         let (first, now, uses) = (self.first, self.now, self.uses.len());
-        let place = find(&self.slots, stem, first);
+        let place = find(&self.slots, self.scatter, stem, first);
         let Some(slot) = self.slots.get_mut(place) else {
             return false;
         };
@@ -106,7 +109,7 @@ impl Words {
         let mut larger = vec![Slot::default(); 2 * self.slots.len()];
         let mut moved = vec![0; self.slots.len()];
         for (slot, to) in self.slots.iter().zip(&mut moved) {
-            let place = find(&larger, slot.stem, self.first);
+            let place = find(&larger, self.scatter, slot.stem, self.first);
             if let Some(free) = larger.get_mut(place).filter(|_| slot.last >= self.first) {
                 *free = *slot;
                 *to = place as u32;
@@ -125,9 +128,9 @@ const LEAST: usize = 256;
 
 /// Where the stem is, or would be: linear probing.
 #[inline]
-fn find(slots: &[Slot], stem: u64, first: u32) -> usize {
+fn find(slots: &[Slot], scatter: Scatter, stem: u64, first: u32) -> usize {
     let mask = slots.len().wrapping_sub(1);
-    let mut place = stem as usize & mask;
+    let mut place = scatter.place(stem, mask);
     while let Some(slot) = slots.get(place) {
         if (slot.last < first) | (slot.stem == stem) {
             break;
