@@ -145,6 +145,12 @@ fn change(chance: &mut Chance, line: &mut Vec<u8>, seeds: &[&str]) {
             line.splice(at..to, other[from..].iter().copied());
         }
         4 => line.truncate(at),
+        5 => {
+            // Half of them from the blocks of letters and marks, where the exceptions live.
+            let end = chance.of(&[0x3000, char::MAX as usize + 1]);
+            let any = char::from_u32(chance.below(end) as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+            line.splice(at..at, any.to_string().into_bytes());
+        }
         _ => {
             line.splice(at..at, chance.of(&TOKENS).bytes());
         }
