@@ -138,12 +138,13 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
 impl Answer for State<'_> {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
         let reading = self.reading;
+        let valence_score = (reading.valence_score * 100.0).round() / 100.0 + 0.0; // no -0.00
         writeln!(
             to,
             "{}, {} ({:+.2}), intensity {:.2}, confidence {:.2}",
             name(reading.state()),
             reading.valence.name(),
-            reading.valence_score,
+            valence_score,
             reading.intensity(),
             reading.confidence
         )?;
