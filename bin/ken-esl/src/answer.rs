@@ -17,7 +17,12 @@ pub(crate) struct State<'a> {
 
 /// Three digits are more than a model of feelings can know.
 fn rounded(value: f32) -> f64 {
-    (f64::from(value) * 1000.0).round() / 1000.0
+    to_parts(value, 1000.0)
+}
+
+/// Rounded to parts of one; nothing is -0.
+fn to_parts(value: f32, parts: f64) -> f64 {
+    (f64::from(value) * parts).round() / parts + 0.0
 }
 
 fn name(emotion: usize) -> &'static str {
@@ -138,13 +143,12 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
 impl Answer for State<'_> {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
         let reading = self.reading;
-        let valence_score = (reading.valence_score * 100.0).round() / 100.0 + 0.0; // no -0.00
         writeln!(
             to,
             "{}, {} ({:+.2}), intensity {:.2}, confidence {:.2}",
             name(reading.state()),
             reading.valence.name(),
-            valence_score,
+            to_parts(reading.valence_score, 100.0),
             reading.intensity(),
             reading.confidence
         )?;
