@@ -3,8 +3,9 @@
 
 use crate::bits::Bits;
 use crate::evidence::{Evidence, Item};
-use crate::json::{self, Part, Pen};
+use crate::json::{self, Pen};
 use crate::judge::Finding;
+use crate::part::Part;
 use crate::report::{Line, Report, Shown};
 use crate::rubric::{Effect, FEATURES, Feature, LAWS};
 

@@ -4,32 +4,7 @@ use std::ops::Range;
 
 use ken_types::json::{escape, needs_escape};
 
-/// A piece of text with the room behind it.
-#[derive(Clone, Copy)]
-pub(crate) struct Part<const ROOM: usize> {
-    bytes: [u8; ROOM],
-    length: usize,
-}
-
-impl<const ROOM: usize> Part<ROOM> {
-    pub(crate) const fn new() -> Part<ROOM> {
-        Part {
-            bytes: [0; ROOM],
-            length: 0,
-        }
-    }
-
-    /// Fails the build where there is no room.
-    pub(crate) const fn with(mut self, text: &[u8]) -> Part<ROOM> {
-        let mut index = 0;
-        while index < text.len() {
-            self.bytes[self.length] = text[index];
-            self.length += 1;
-            index += 1;
-        }
-        self
-    }
-}
+use crate::part::Part;
 
 /// Writes into the room that it has; [`Pen::write`] sees to it that it has enough. A short text is copied with what stands
 /// behind it: a copy of known size is a few moves.

@@ -18,6 +18,7 @@ mod lexicon;
 mod line;
 mod lists;
 mod number;
+mod part;
 mod phrase;
 mod place;
 mod report;

@@ -3,6 +3,7 @@
 mod places;
 
 use super::*;
+use crate::part::Part;
 use crate::rubric::FEATURES;
 use crate::word::{LONGEST, stem};
 
@@ -26,6 +27,9 @@ pub(super) const fn equal(a: &[u8], b: &[u8]) -> bool {
     }
     true
 }
+
+/// A form of a verb.
+type Form = Part<LONGEST>;
 
 /// Walks the blank-separated words of a list.
 pub(super) struct Words<'a> {
@@ -358,7 +362,7 @@ impl Draft {
     }
 
     const fn add_forms(&mut self, base: &[u8], doubles: bool, forms: u64) {
-        let mut form = Form::of(base);
+        let mut form = Form::new().with(base);
         let last = base[base.len() - 1];
         let consonant_y = last == b'y' && !matches!(base[base.len() - 2], b'a' | b'e' | b'o' | b'u');
         if forms & VERB_S != 0 {
@@ -366,25 +370,26 @@ impl Draft {
                 matches!(last, b's' | b'x' | b'z' | b'o') || matches!(base, [.., b'c' | b's', b'h']);
             self.add_form(
                 if consonant_y {
-                    form.with(1, b"ies")
+                    form.without(1).with(b"ies")
                 } else {
-                    form.with(0, if hissing { b"es" } else { b"s" })
+                    form.with(if hissing { b"es" } else { b"s" })
                 },
                 VERB_S,
             );
         }
-        let double = if doubles { 1 } else { 0 };
-        form.double(double);
+        if doubles {
+            form = form.with(&[last]);
+        }
         if forms & VERB_PAST != 0 {
             let past = if consonant_y {
-                form.with(1, b"ied")
+                form.without(1).with(b"ied")
             } else {
-                form.with(0, if last == b'e' { b"d" } else { b"ed" })
+                form.with(if last == b'e' { b"d" } else { b"ed" })
             };
             self.add_form(past, VERB_PAST);
         }
         let silent_e = last == b'e' && !matches!(base, [.., b'e' | b'o' | b'y', b'e']);
-        self.add_form(form.with(if silent_e { 1 } else { 0 }, b"ing"), VERB_ING);
+        self.add_form(form.without(if silent_e { 1 } else { 0 }).with(b"ing"), VERB_ING);
     }
 
     const fn add_form(&mut self, form: Form, flags: u64) {
@@ -552,46 +557,4 @@ const fn parse_element(word: &[u8]) -> Element {
         word => Want::Word(hash(word)),
     };
     Element { want, optional }
-}
-
-/// A form of a verb under construction.
-struct Form {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl Form {
-    const fn of(base: &[u8]) -> Form {
-        let mut form = Form {
-            bytes: [0; LONGEST],
-            length: 0,
-        };
-        while form.length < base.len() {
-            form.bytes[form.length] = base[form.length];
-            form.length += 1;
-        }
-        form
-    }
-
-    const fn double(&mut self, times: usize) {
-        if times > 0 {
-            self.bytes[self.length] = self.bytes[self.length - 1];
-            self.length += 1;
-        }
-    }
-
-    /// The form with `cut` letters less and an ending.
-    const fn with(&self, cut: usize, ending: &[u8]) -> Form {
-        let mut form = Form {
-            bytes: self.bytes,
-            length: self.length - cut,
-        };
-        let mut index = 0;
-        while index < ending.len() {
-            form.bytes[form.length] = ending[index];
-            form.length += 1;
-            index += 1;
-        }
-        form
-    }
 }
