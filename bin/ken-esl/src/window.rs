@@ -78,8 +78,9 @@ impl Window {
             let family = |label: usize| EMOTIONS.get(label).map(|emotion| emotion.family);
             let margin = |label: usize| self.scores[label] - table.threshold(label);
             let own = labels(found).filter(|label| family(*label) == family(emotion));
-            let own = own.map(margin).fold(f32::MIN, f32::max);
-            let louder = labels(found).filter(|label| *label != NEUTRAL && margin(*label) > own);
+            let own = own.map(margin).reduce(f32::max); // none: the family was not found at all
+            let louder =
+                labels(found).filter(|label| *label != NEUTRAL && own.is_none_or(|own| margin(*label) > own));
             for label in labels(louder.fold(0, |set, label| set | 1 << label)) {
                 let shares = self.shares(table, label).enumerate();
                 let largest = shares.max_by_key(|(_, share)| *share);
@@ -87,7 +88,7 @@ impl Window {
                     self.scores[label] = table.threshold(label) - 0.1;
                 }
             }
-            if own == f32::MIN {
+            if own.is_none() {
                 self.scores[emotion] = self.scores[emotion].max(table.threshold(emotion) + 0.5);
             }
         }
