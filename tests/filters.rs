@@ -47,7 +47,8 @@ fn done(system: &System, arguments: &[&str], input: &str) -> String {
 fn refused(system: &System, arguments: &[&str], input: &str, status: i32, code: &str) -> Value {
     let (stdout, stderr, found) = stream(system, arguments, input);
     assert_eq!((stdout.as_str(), found), ("", status), "{arguments:?}: {stderr}");
-    let error: Value = serde_json::from_str(&stderr).unwrap();
+    let mut line: Value = serde_json::from_str(&stderr).unwrap();
+    let error = line["error"].take();
     assert_eq!(error["code"], code, "{arguments:?}: {stderr}");
     error
 }

@@ -1,4 +1,5 @@
-//! The manual pages of the protocol tools: their examples run and print what they show, and their flags are the programs'.
+//! The manual pages. Those of the protocol tools: their examples run and print what they show, and their flags are the
+//! programs'. All of them: what they refer to is there, and no line is a leftover of a merge.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -81,5 +82,33 @@ fn every_page_has_the_sections_in_order() {
             .filter(|title| SECTIONS.contains(title))
             .collect();
         assert_eq!(known, SECTIONS, "{tool}");
+    }
+}
+
+#[test]
+fn every_page_refers_to_pages_that_are_there() {
+    let man = root().join("man");
+    let folders = std::fs::read_dir(&man)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files: Vec<_> = folders
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(!files.is_empty());
+    for file in files {
+        for line in std::fs::read_to_string(&file).unwrap().lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let [".Xr", name, section, ..] = words[..]
+                && name.starts_with("ken")
+            {
+                let page = man.join(format!("man{section}/{name}.{section}"));
+                assert!(page.exists(), "{}: {line}", file.display());
+            }
+            let is_leftover = ["<<<<<<<", "=======", ">>>>>>>"]
+                .iter()
+                .any(|mark| line.starts_with(mark));
+            assert!(!is_leftover, "{}: {line}", file.display());
+        }
     }
 }

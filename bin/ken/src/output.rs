@@ -44,11 +44,11 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return ExitCode::SUCCESS;
     }
-    let mut err = io::stderr();
-    let json = serde_json::to_string(error).ok();
-    let _ = match json.filter(|_| !err.is_terminal()) {
-        Some(line) => writeln!(err, "{line}"),
-        None => writeln!(err, "ken: {error}"),
+    let mut stderr = io::stderr();
+    let _ = if stderr.is_terminal() {
+        writeln!(stderr, "ken: {error}")
+    } else {
+        stderr.write_all(ken_tool::error_line(error).as_bytes())
     };
     ExitCode::from(error.code.exit_status())
 }
