@@ -4,27 +4,15 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_types::Error;
-use sha2::{Digest, Sha256};
+
+use crate::digest;
 
 /// A list, by its kind and all that chooses its items.
 pub(crate) struct List(String);
 
 impl List {
     pub(crate) fn named(kind: &str, parts: &[Option<&str>]) -> List {
-        let mut hash = Sha256::new();
-        for part in parts {
-            let text = part.unwrap_or_default();
-            hash.update([u8::from(part.is_some())]);
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text);
-        }
-        let digest: String = hash
-            .finalize()
-            .iter()
-            .take(6)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        List(format!("{kind}.{digest}"))
+        List(format!("{kind}.{}", digest::of(parts, 6)))
     }
 
     /// The cursor of a position in this list.

@@ -7,6 +7,7 @@ pub mod backend;
 mod check;
 pub mod clock;
 mod cursor;
+mod digest;
 pub mod exchange;
 mod leases;
 mod queue;

@@ -4,7 +4,6 @@ use ken_types::Error;
 use ken_types::ops::store::*;
 use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::fault::Done;
 use super::search::{Index, best};
@@ -12,6 +11,7 @@ use super::{all, first, realm, run, system, time};
 use crate::backend::Change;
 use crate::check;
 use crate::cursor::List;
+use crate::digest;
 use crate::terms::Query;
 
 const KNOWLEDGE: Index = Index {
@@ -28,25 +28,13 @@ const KNOWLEDGE: Index = Index {
 const RANKED: u32 = 1_000;
 
 fn id(args: &PutKnowledge) -> String {
-    let mut hash = Sha256::new();
-    for part in [
+    let parts = [
         args.actor_id.as_deref(),
         args.conversation_id.as_deref(),
-        Some(&args.title),
-        Some(&args.content),
-    ] {
-        let text = part.unwrap_or_default();
-        hash.update([u8::from(part.is_some())]);
-        hash.update((text.len() as u64).to_le_bytes());
-        hash.update(text);
-    }
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("kb-{digest}")
+        Some(args.title.as_str()),
+        Some(args.content.as_str()),
+    ];
+    format!("kb-{}", digest::of(&parts, 16))
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
