@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ken_flow::{Kind, Limits, Protocol, Tool, run_once};
 use ken_tool::{Error, MAX_INPUT};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::attempt::Attempt;
@@ -67,7 +68,9 @@ impl Drafter {
         let name = words.first().map_or("the command", String::as_str);
         let output = String::from_utf8(output)
             .map_err(|_| Error::invalid("--draft", format!("the draft of {name} is not UTF-8")))?;
-        said_something(name, written(output)).map_err(|error| error.at("--draft"))
+        written(name, &output)
+            .and_then(|draft| said_something(name, draft))
+            .map_err(|error| error.at("--draft"))
     }
 }
 
@@ -75,7 +78,7 @@ impl Drafter {
 #[derive(Serialize)]
 struct Brief<'a> {
     prompt: &'a str,
-    context: &'a serde_json::Value,
+    context: &'a Value,
     /// 1 for the first.
     attempt: usize,
     /// The draft before, and what was wrong with it.
@@ -99,18 +102,22 @@ impl<'a> Brief<'a> {
     }
 }
 
-/// A draft is the text that a program writes, or the `response` or `text` of a JSON object.
-fn written(output: String) -> String {
-    #[derive(Deserialize)]
-    struct Document {
-        #[serde(alias = "text")]
-        response: String,
-    }
-    let document = output.trim_start().starts_with('{');
-    match document.then(|| serde_json::from_str::<Document>(&output)) {
-        Some(Ok(document)) => document.response,
-        _ => output.trim_end_matches(['\n', '\r']).to_owned(),
-    }
+/// A draft is the text that a program writes, or the `response` or `text` of a JSON object. An object without them is some
+/// other answer, a model's error for instance, and no draft.
+fn written(who: &str, output: &str) -> Result<String, Error> {
+    let Ok(Value::Object(mut document)) = serde_json::from_str(output) else {
+        return Ok(output.trim_end_matches(['\n', '\r']).to_owned());
+    };
+    let field = ["response", "text"]
+        .iter()
+        .find_map(|name| document.remove(*name));
+    let wrong = match field {
+        Some(Value::String(draft)) => return Ok(draft),
+        Some(_) => "whose response is not text",
+        None => "without response or text",
+    };
+    Err(Error::invalid("", format!("{who} wrote a JSON object {wrong}"))
+        .hint("a draft that is JSON itself is the text of response"))
 }
 
 fn said_something(who: &str, draft: String) -> Result<String, Error> {
@@ -122,6 +129,8 @@ fn said_something(who: &str, draft: String) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -130,9 +139,17 @@ mod tests {
             ("a b\n", "a b"),
             ("{\"response\":\"a\"}\n", "a"),
             (" {\"text\":\"a\",\"more\":1}", "a"),
+            ("{\"text\":\"a\",\"response\":\"b\"}", "b"),
             ("{braces} are text", "{braces} are text"),
         ] {
-            assert_eq!(written(output.to_owned()), draft);
+            assert_eq!(written("it", output).unwrap(), draft);
+        }
+        for output in [
+            "{}",
+            "{\"error\":{\"message\":\"overloaded\"}}",
+            "{\"response\":5,\"text\":\"a\"}",
+        ] {
+            assert!(written("it", output).is_err(), "{output}");
         }
     }
 }

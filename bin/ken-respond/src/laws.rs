@@ -46,7 +46,10 @@ impl Laws {
         let answer = timeout(PATIENCE, self.tool.ask(&line, PATIENCE)).await;
         let answer = answer.map_err(|_| Error::deadline("ken-laws did not answer in time"))??;
         match answer.error() {
-            Some(error) => Err(error.at("")),
+            Some(error) => Err(Error::new(
+                error.code,
+                format!("ken-laws cannot judge the draft: {}", error.message),
+            )),
             None => Judgement::read(answer.text()),
         }
     }

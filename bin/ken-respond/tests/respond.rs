@@ -210,6 +210,11 @@ fn a_draft_that_fails_is_an_error_that_names_it() {
         ("printf 'a\\377b'", "invalid", "not UTF-8"),
         ("kill -9 $$", "unavailable", "ended by signal 9"),
         ("yes", "too_large", "wrote more than 8388608 bytes"),
+        (
+            r#"echo '{"error":{"message":"overloaded"}}'"#,
+            "invalid",
+            "a JSON object without response or text",
+        ),
     ] {
         let error = error(&Draft::script(body).run(&["-t", "a"], ""));
         assert_eq!(
@@ -217,6 +222,17 @@ fn a_draft_that_fails_is_an_error_that_names_it() {
             (&code.into(), &"--draft".into()),
             "{body}: {error}"
         );
+        assert!(
+            error["message"].as_str().unwrap().contains(says),
+            "{body}: {error}"
+        );
+    }
+    for (body, code, says) in [
+        ("yes | head -c 8388600", "too_large", "cannot judge the draft: "),
+        ("printf 'a\\000b'", "invalid", "cannot judge the draft: "),
+    ] {
+        let error = error(&Draft::script(body).run(&["-t", "a"], ""));
+        assert_eq!(error["code"], code, "{body}: {error}");
         assert!(
             error["message"].as_str().unwrap().contains(says),
             "{body}: {error}"

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::Cli;
 use crate::{Code, Error, Filter, MAX_INPUT, Need};
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// One of the places that an input may come from.
 pub(crate) enum Source<'a> {
     Inline(&'a str),
@@ -110,14 +112,20 @@ pub(crate) fn too_large() -> Error {
     Error::too_large(format!("the input is larger than {MAX_INPUT} bytes"))
 }
 
-/// Bytes as text, or where they stop being UTF-8.
+/// Bytes as text, or where they stop being UTF-8. The mark that some editors put before a document is no part of it;
+/// before plain text it stays, so that a place in the text is one in the file.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Error> {
-    String::from_utf8(bytes).map_err(|error| {
+    let mut text = String::from_utf8(bytes).map_err(|error| {
         Error::invalid(
             "",
             format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()),
         )
-    })
+    })?;
+    let marked = text.strip_prefix(BYTE_ORDER_MARK);
+    if marked.is_some_and(|rest| rest.trim_start().starts_with('{')) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    Ok(text)
 }
 
 /// Refuses an input of blanks where one is needed.
@@ -139,4 +147,24 @@ fn open_file(path: &Path) -> Result<File, Error> {
         ));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::text;
+
+    #[test]
+    fn the_mark_before_a_document_is_no_part_of_it() {
+        for (bytes, read) in [
+            ("\u{feff}{}", "{}"),
+            ("\u{feff} \n{\"a\":1}", " \n{\"a\":1}"),
+            ("\u{feff}plain {}", "\u{feff}plain {}"),
+            ("\u{feff}", "\u{feff}"),
+            ("{\"a\":\"\u{feff}\"}", "{\"a\":\"\u{feff}\"}"),
+        ] {
+            assert_eq!(text(bytes.as_bytes().to_vec()).unwrap(), read);
+        }
+    }
 }
