@@ -1,53 +1,151 @@
-//! The proofs of a result of ken-rep: each step must rest on what is given or was concluded before it.
+//! The proofs of a result of ken-rep: each step must rest on what is given or was concluded before it, and its rule must
+//! yield what it concludes.
 
-use ken_logic::{Interner, normalise};
+use std::collections::HashSet;
+
+use ken_logic::{Interner, Theory, normalise};
+use ken_tool::Error;
+use ken_types::json::kind_of;
 use serde_json::Value;
 
 use crate::answer::Issue;
-use crate::rulebase::RuleBase;
+use crate::rulebase::{Claim, Rule, RuleBase};
 
-pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Vec<Issue> {
-    let Some(steps) = value.get("reasoning_chain").and_then(Value::as_array) else {
-        return Vec::new();
+/// The types of steps that a rule of the document must yield; others are no deductions.
+const DEDUCTIONS: [&str; 3] = ["axiom", "modus_ponens", "modus_tollens"];
+
+pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Error> {
+    let (steps, conclusions) = (list(value, "reasoning_chain")?, list(value, "conclusions")?);
+    let Some(steps) = steps else {
+        return Ok(Vec::new());
     };
     let mut held = Held::default();
     base.facts.iter().for_each(|fact| held.add(fact.text));
     let mut issues = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        let premises = step
-            .get("premises")
-            .and_then(Value::as_array)
-            .map_or(&[][..], Vec::as_slice);
-        for (place, premise) in premises.iter().enumerate() {
+        let step = Step::of(number, step);
+        issues.extend(step.premises.iter().enumerate().filter_map(|(place, premise)| {
             let is_held = premise.as_str().is_some_and(|text| held.has(text));
-            if !is_held {
-                let at = format!("/reasoning_chain/{number}/premises/{place}");
-                issues.push(Issue::error(
-                    "unproved",
-                    at,
-                    format!("step {number} rests on {premise}, which nothing before it proves"),
-                ));
-            }
-        }
-        if let Some(conclusion) = step.get("conclusion").and_then(Value::as_str) {
-            held.add(conclusion);
-        }
+            let message = || format!("step {number} rests on {premise}, which nothing before it proves");
+            (!is_held).then(|| unproved(format!("{}/premises/{place}", step.at()), message()))
+        }));
+        issues.extend(step.is_amiss(base).map(|what| unproved(step.at(), what)));
+        step.conclusion
+            .into_iter()
+            .for_each(|conclusion| held.add(conclusion));
     }
-    let conclusions = value
-        .get("conclusions")
-        .and_then(Value::as_array)
-        .map_or(&[][..], Vec::as_slice);
-    for (number, conclusion) in conclusions.iter().enumerate() {
+    for (number, conclusion) in conclusions.unwrap_or_default().iter().enumerate() {
         if !conclusion.as_str().is_some_and(|text| held.has(text)) {
-            let at = format!("/conclusions/{number}");
-            issues.push(Issue::error(
-                "unproved",
-                at,
-                format!("{conclusion} has no proof in the reasoning chain"),
-            ));
+            let message = format!("{conclusion} has no proof in the reasoning chain");
+            issues.push(unproved(format!("/conclusions/{number}"), message));
         }
     }
-    issues
+    Ok(issues)
+}
+
+fn unproved(at: String, message: String) -> Issue {
+    Issue::error("unproved", at, message)
+}
+
+fn list<'v>(value: &'v Value, field: &str) -> Result<Option<&'v [Value]>, Error> {
+    match value.get(field) {
+        None => Ok(None),
+        Some(Value::Array(items)) => Ok(Some(items)),
+        Some(other) => Err(Error::invalid(
+            format!("/{field}"),
+            format!("must be a list, not {}", kind_of(other)),
+        )),
+    }
+}
+
+struct Step<'v> {
+    number: usize,
+    kind: Option<&'v str>,
+    rule: Option<&'v Value>,
+    premises: &'v [Value],
+    conclusion: Option<&'v str>,
+}
+
+impl<'v> Step<'v> {
+    fn of(number: usize, value: &'v Value) -> Step<'v> {
+        let text = |field| value.get(field).and_then(Value::as_str);
+        let premises = value.get("premises").and_then(Value::as_array);
+        Step {
+            number,
+            kind: text("type"),
+            rule: value.get("rule").filter(|rule| !rule.is_null()),
+            premises: premises.map_or(&[], Vec::as_slice),
+            conclusion: text("conclusion"),
+        }
+    }
+
+    fn at(&self) -> String {
+        format!("/reasoning_chain/{}", self.number)
+    }
+
+    /// Why the rule of a deduction does not yield its conclusion, if so.
+    fn is_amiss(&self, base: &RuleBase<'_>) -> Option<String> {
+        let number = self.number;
+        match self.kind {
+            Some(kind) if !DEDUCTIONS.contains(&kind) => return None,
+            None if self.rule.is_none() => return None,
+            _ => {}
+        }
+        let Some(rule) = self
+            .rule
+            .and_then(Value::as_u64)
+            .and_then(|place| base.rule(place as usize))
+        else {
+            return Some(format!("step {number} names no rule of the document"));
+        };
+        let yields = match rule.has_variables {
+            true => self.is_instance_of(rule),
+            false => self.follows_by(base, rule),
+        };
+        (!yields).then(|| {
+            let conclusion = self.conclusion.unwrap_or_default();
+            format!(
+                "step {number} concludes \"{conclusion}\", which rule {} does not yield from its premises",
+                rule.number
+            )
+        })
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &'v str> {
+        self.premises.iter().filter_map(Value::as_str)
+    }
+
+    /// A rule says that its premises and the negation of its conclusion do not all hold: where all but one are given, the
+    /// negation of that one follows.
+    fn follows_by(&self, base: &RuleBase<'_>, rule: &Rule<'_>) -> bool {
+        let Some(denied) = self
+            .conclusion
+            .and_then(|text| base.claim(text))
+            .map(Claim::opposite)
+        else {
+            return false;
+        };
+        let given: HashSet<Claim> = self.texts().filter_map(|text| base.claim(text)).collect();
+        let mut parts = rule.body.iter().copied().chain([rule.head.opposite()]);
+        parts.clone().any(|part| part == denied) && parts.all(|part| part == denied || given.contains(&part))
+    }
+
+    /// The same for a rule with variables: it, or one of those that say the same the other way round, applies to the premises.
+    fn is_instance_of(&self, rule: &Rule<'_>) -> bool {
+        let ways = rule.ways();
+        let mut theory = Theory::new();
+        for (premises, conclusion) in &ways {
+            // One whose conclusion has a variable of its own yields nothing.
+            let _ = theory.add_rule(premises.iter().map(String::as_str), conclusion);
+        }
+        let given: Vec<_> = self
+            .texts()
+            .filter_map(|text| theory.statement(text).ok())
+            .collect();
+        let conclusion = self.conclusion.and_then(|text| theory.statement(text).ok());
+        let instances = theory.instances(&given);
+        instances.is_ok_and(|found| found.steps.iter().any(|step| Some(step.conclusion) == conclusion))
+    }
 }
 
 /// The statements that are given or proved: by number, whether they hold and whether they are denied.

@@ -32,7 +32,7 @@ impl Filter for Vvp {
         issues.extend(cycles::find(&base));
         let found = conflicts::find(&base)?;
         issues.extend(found.issues);
-        issues.extend(chain::check(&base, &value));
+        issues.extend(chain::check(&base, &value)?);
         Ok(reply.send(&Answer::of(
             &base,
             issues,

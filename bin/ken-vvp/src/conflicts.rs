@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Write};
 
-use ken_logic::{Closure, Inference, Literal, Theory};
+use ken_logic::{Closure, Exhausted, Inference, Literal, Theory};
 use ken_tool::Error;
 use serde::Serialize;
 
 use crate::answer::{Issue, Severity};
+use crate::reach::suspects;
 use crate::rulebase::{Claim, Rule, RuleBase, variable};
 
-/// The most rules whose premises are supposed in turn, and rules looked at in doing so.
+/// The most rules whose premises are supposed in turn, and the work of all these derivations.
 const MOST_SUPPOSED: usize = 1_000;
 const MOST_WORK: usize = 20_000_000;
 
@@ -57,16 +58,18 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Result<Found, Error> {
     if !base.facts.is_empty() {
         found.idle_rules(base, &mut theory, &closure)?;
     }
-    found.goals(base, &mut theory, &closure);
+    found.goals(base, &mut theory, &closure)?;
     found.suppose(base, &mut seen)?;
     found.possible(base, &seen);
     Ok(found)
 }
 
 fn derive(theory: &mut Theory<'_>, given: &[Literal]) -> Result<Closure, Error> {
-    theory
-        .derive(given)
-        .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+    theory.derive(given).map_err(too_large)
+}
+
+fn too_large(limit: Exhausted) -> Error {
+    Error::too_large(limit.to_string()).at("/rules")
 }
 
 impl Found {
@@ -114,20 +117,23 @@ impl Found {
         }
     }
 
-    fn idle_rules(
+    fn idle_rules<'v>(
         &mut self,
-        base: &RuleBase<'_>,
-        theory: &mut Theory<'_>,
+        base: &RuleBase<'v>,
+        theory: &mut Theory<'v>,
         closure: &Closure,
     ) -> Result<(), Error> {
-        let mut applies: Vec<bool> = base.rules.iter().map(|rule| rule.premises.is_empty()).collect();
+        // What a rule concludes may follow from others too: no step need tell that this one applies.
+        let mut holds = |premise: &&'v str| {
+            let premise = theory.statement(premise);
+            premise.is_ok_and(|literal| closure.holds(literal))
+        };
+        let apply = |rule: &Rule<'v>| !rule.has_variables && rule.premises.iter().all(&mut holds);
+        let mut applies: Vec<bool> = base.rules.iter().map(apply).collect();
         note_applied(&mut applies, closure);
-        // What a rule concludes may follow from others too: whether that rule applies, only its instances tell.
-        if applies.contains(&false) {
+        if applies.contains(&false) && base.rules.iter().any(|rule| rule.has_variables) {
             let held: Vec<Literal> = closure.held().collect();
-            let instances = theory
-                .instances(&held)
-                .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+            let instances = theory.instances(&held).map_err(too_large)?;
             note_applied(&mut applies, &instances);
         }
         for (rule, applies) in base.rules.iter().zip(applies) {
@@ -145,14 +151,22 @@ impl Found {
     }
 
     /// Goals that do not follow; without facts, goals that no rule can conclude.
-    fn goals<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) {
+    fn goals<'v>(
+        &mut self,
+        base: &RuleBase<'v>,
+        theory: &mut Theory<'v>,
+        closure: &Closure,
+    ) -> Result<(), Error> {
         let concluded = base.concluded();
         let is_concluded =
             |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
-        let has_variables = base.rules.iter().any(|rule| rule.has_variables);
+        let matched = match base.facts.is_empty() {
+            true => matched(base)?,
+            false => HashSet::new(),
+        };
         for goal in &base.goals {
             let reached = match base.facts.is_empty() {
-                true => has_variables || is_concluded(goal.text),
+                true => matched.contains(&goal.number) || is_concluded(goal.text),
                 false => theory
                     .statement(goal.text)
                     .is_ok_and(|literal| closure.holds(literal)),
@@ -166,38 +180,43 @@ impl Found {
                 ));
             }
         }
+        Ok(())
     }
 
-    /// Supposes the premises of each rule that concludes what another denies: whatever contradicts itself then does so
-    /// whenever the rule applies. An error where no facts are given, since then all inputs are possible.
+    /// Supposes the premises of each rule that may contradict itself: whatever does, does so whenever the rule applies. An
+    /// error where no facts are given, since then all inputs are possible.
     fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
         let severity = if base.facts.is_empty() {
             Severity::Error
         } else {
             Severity::Warning
         };
-        let examples = |rule: &Rule<'_>| {
-            rule.body
-                .iter()
-                .map(|&premise| example(&base.text(premise)))
-                .collect()
-        };
-        let premises = disputed(base).map(examples);
-        let sets: BTreeSet<Vec<String>> = premises.filter(|set: &Vec<String>| !set.is_empty()).collect();
-        if sets.is_empty() {
-            return Ok(());
-        }
-        let most = MOST_SUPPOSED.min(MOST_WORK / base.rules.len().max(1)).max(1);
+        let suspects = suspects(base);
+        // What is impossible already says so of itself.
+        let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
+        let sets: BTreeSet<Vec<String>> = suspects
+            .rules
+            .iter()
+            .filter(can_apply)
+            .map(|rule| examples(base, rule))
+            .collect();
+        let mut is_cut = suspects.is_cut || sets.len() > MOST_SUPPOSED;
+        let mut left = MOST_WORK;
         let mut theory = base.theory();
-        for assuming in sets.iter().take(most) {
+        for assuming in sets.iter().take(MOST_SUPPOSED) {
+            if left == 0 {
+                is_cut = true;
+                break;
+            }
             let mut given = Vec::new();
             for text in assuming {
                 given.extend(theory.statement(text));
             }
             let closure = derive(&mut theory, &given)?;
+            left = left.saturating_sub(base.derivation_work() + closure.work());
             self.add(base, &theory, &closure, assuming, severity, seen);
         }
-        if sets.len() > most {
+        if is_cut {
             self.issues.push(Issue::warning(
                 "search_cut",
                 "/rules",
@@ -232,6 +251,29 @@ impl Found {
     }
 }
 
+/// The goals, by their numbers, that a conclusion with variables may be about: those that match it as a premise would.
+fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
+    let mut theory = Theory::new();
+    for rule in base.rules.iter().filter(|rule| rule.has_variables) {
+        // It was checked when it was read.
+        let _ = theory.add_rule([rule.conclusion].into_iter(), "a goal is met");
+    }
+    let mut goals: Vec<(Literal, usize)> = Vec::new();
+    for goal in &base.goals {
+        let literal = theory.statement(goal.text);
+        goals.extend(literal.map(|literal| (literal, goal.number)));
+    }
+    let given: Vec<Literal> = goals.iter().map(|(literal, _)| *literal).collect();
+    let instances = theory.instances(&given).map_err(too_large)?;
+    let met: HashSet<Literal> = instances
+        .steps
+        .iter()
+        .flat_map(|step| instances.premises(step).iter().copied())
+        .collect();
+    let is_met = |(literal, _): &&(Literal, usize)| met.contains(literal);
+    Ok(goals.iter().filter(is_met).map(|(_, number)| *number).collect())
+}
+
 /// Notes the rules whose premises all hold, as far as steps say so.
 fn note_applied(applies: &mut [bool], closure: &Closure) {
     let forward = |step: &&ken_logic::Step| step.inference != Inference::ModusTollens;
@@ -253,18 +295,11 @@ fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>>
     first
 }
 
-/// Rules whose conclusion another rule or one of their own premises denies; all rules once some have variables, where this
-/// cannot be seen from the words.
-fn disputed<'b, 'v>(base: &'b RuleBase<'v>) -> impl Iterator<Item = &'b Rule<'v>> {
-    let concluded = base.concluded();
-    let has_variables = base.rules.iter().any(|rule| rule.has_variables);
-    let has_denials = base.rules.iter().any(|rule| rule.head.is_denial());
-    base.rules.iter().filter(move |rule| {
-        let denied = rule.head.opposite();
-        concluded.get(denied.index()) == Some(&true)
-            || rule.body.contains(&denied)
-            || (has_variables && has_denials)
-    })
+/// The premises of a rule, each once, for something that the rule may be about.
+fn examples(base: &RuleBase<'_>, rule: &Rule<'_>) -> Vec<String> {
+    let mut known = HashSet::new();
+    let premises = rule.body.iter().filter(|&&premise| known.insert(premise));
+    premises.map(|&premise| example(&base.text(premise))).collect()
 }
 
 /// A premise in normal form with things for its variables that stand for anything: the same for rules that differ only in

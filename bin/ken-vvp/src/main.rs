@@ -5,6 +5,7 @@ mod chain;
 mod cli;
 mod conflicts;
 mod cycles;
+mod reach;
 mod redundancy;
 mod rulebase;
 

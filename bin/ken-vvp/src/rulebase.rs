@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ken_logic::{Interner, Statement, Theory, check_rule, check_statement, normalise};
 use ken_tool::Error;
@@ -6,6 +6,9 @@ use ken_types::json::kind_of;
 use serde_json::Value;
 
 use crate::answer::Issue;
+
+/// A rule with variables is taken apart into patterns before it is used, which takes so much longer than another.
+const VARIABLE_RULE_WORK: usize = 32;
 
 /// The well-formed rules of a document, and what else it says.
 pub(crate) struct RuleBase<'v> {
@@ -30,7 +33,7 @@ pub(crate) struct Rule<'v> {
 
 /// A statement in normal form or its negation, as a number of its [`RuleBase`]. Variables are named by the order in which
 /// their rule has them, so that rules which differ in those names make the same claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Claim(u32);
 
 impl Claim {
@@ -108,6 +111,21 @@ impl<'v> RuleBase<'v> {
             let _ = theory.add_rule(rule.premises.iter().copied(), rule.conclusion);
         }
         theory
+    }
+
+    /// The rule at a place of the document, if it is well formed.
+    pub(crate) fn rule(&self, number: usize) -> Option<&Rule<'v>> {
+        let place = self
+            .rules
+            .binary_search_by_key(&number, |rule| rule.number)
+            .ok()?;
+        self.rules.get(place)
+    }
+
+    /// What it takes to set out from these rules, in the measure of [`ken_logic::MAX_WORK`].
+    pub(crate) fn derivation_work(&self) -> usize {
+        let work = |rule: &Rule<'_>| if rule.has_variables { VARIABLE_RULE_WORK } else { 1 };
+        self.rules.iter().map(work).sum()
     }
 
     /// More than the index of any claim.
@@ -201,6 +219,39 @@ impl<'v> Rule<'v> {
             head,
             has_variables: !names.is_empty(),
         }
+    }
+
+    /// The rule itself, and for each premise the one that denies it where the conclusion is denied and the others hold.
+    pub(crate) fn ways(&self) -> Vec<(Vec<String>, String)> {
+        let deny = |text: &str| format!("not {text}");
+        let own = |text: &&str| (*text).to_owned();
+        let forward = (
+            self.premises.iter().map(own).collect(),
+            self.conclusion.to_owned(),
+        );
+        let backward = |place: usize| {
+            let refuted = self.body.get(place);
+            let all = self.premises.iter().zip(&self.body);
+            let others = all.filter(|&(_, claim)| Some(claim) != refuted);
+            let mut premises: Vec<String> = others.map(|(text, _)| (*text).to_owned()).collect();
+            premises.push(deny(self.conclusion));
+            let denied = self.premises.get(place).map(|text| deny(text));
+            (premises, denied.unwrap_or_default())
+        };
+        std::iter::once(forward)
+            .chain((0..self.premises.len()).map(backward))
+            .collect()
+    }
+
+    /// Whether a premise is the negation of another.
+    pub(crate) fn is_impossible(&self) -> bool {
+        let denials: BTreeSet<Claim> = self
+            .body
+            .iter()
+            .copied()
+            .filter(|claim| claim.is_denial())
+            .collect();
+        !denials.is_empty() && self.body.iter().any(|claim| denials.contains(&claim.opposite()))
     }
 
     fn wordings(&self) -> impl Iterator<Item = &'v str> {

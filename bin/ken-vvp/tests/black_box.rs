@@ -193,6 +193,134 @@ fn a_result_of_ken_rep_is_checked_step_by_step() {
 }
 
 #[test]
+fn a_step_must_follow_by_its_rule() {
+    let document = |kind: &str, rule: Value, premises: Value, conclusion: &str| {
+        json!({
+            "facts": ["a", "not b", "c", "Rex is a dog", "not Tom is an animal"],
+            "rules": [[["a"], "d"], [["c", "e"], "b"], [[], "k"], [["?x is a dog"], "?x is an animal"]],
+            "reasoning_chain": [{"type": kind, "rule": rule, "premises": premises, "conclusion": conclusion}],
+        })
+    };
+    for (kind, rule, premises, conclusion) in [
+        ("modus_ponens", json!(0), json!(["a"]), "d"),
+        ("modus_tollens", json!(1), json!(["not b", "c"]), "not e"),
+        ("axiom", json!(2), json!([]), "K"),
+        (
+            "modus_ponens",
+            json!(3),
+            json!(["Rex is a dog"]),
+            "rex is an animal",
+        ),
+        (
+            "modus_tollens",
+            json!(3),
+            json!(["not Tom is an animal"]),
+            "Tom isn't a dog",
+        ),
+        ("generalisation", json!(null), json!([]), "anything"),
+    ] {
+        let answer = validate(&document(kind, rule, premises, conclusion));
+        assert_eq!(unproved(&answer), [""; 0], "{conclusion}");
+    }
+    for (kind, rule, premises, conclusion) in [
+        ("modus_ponens", json!(0), json!([]), "d"),
+        ("modus_ponens", json!(0), json!(["a"]), "q"),
+        ("modus_ponens", json!(1), json!(["c"]), "b"),
+        ("modus_tollens", json!(1), json!(["not b"]), "not e"),
+        ("axiom", json!(0), json!([]), "d"),
+        ("modus_ponens", json!(9), json!(["a"]), "d"),
+        ("modus_ponens", json!(null), json!(["a"]), "d"),
+        (
+            "modus_ponens",
+            json!(3),
+            json!(["Rex is a dog"]),
+            "Tom is an animal",
+        ),
+    ] {
+        let answer = validate(&document(kind, rule, premises, conclusion));
+        assert_eq!(unproved(&answer), ["unproved /reasoning_chain/0"], "{conclusion}");
+    }
+}
+
+fn unproved(answer: &Value) -> Vec<String> {
+    let is_unproved = |issue: &String| issue.starts_with("unproved");
+    issues(answer).into_iter().filter(is_unproved).collect()
+}
+
+#[test]
+fn what_contradicts_itself_by_way_of_other_rules_is_found() {
+    for (rules, at) in [
+        (json!([[["p"], "q"], [["q"], "not p"]]), "/rules/1"),
+        (json!([[["p"], "a"], [["p", "not a"], "b"]]), "/rules/0"),
+        (json!([[[], "a"], [["not a"], "b"]]), "/rules/0"),
+        (
+            json!([
+                [["x"], "p"],
+                [["p"], "q"],
+                [["p", "q"], "r"],
+                [["r", "x"], "not q"]
+            ]),
+            "/rules/3",
+        ),
+    ] {
+        let answer = validate(&json!({ "rules": rules }));
+        let found = issues(&answer);
+        assert!(found.contains(&format!("conflict {at}")), "{rules}: {found:?}");
+    }
+    for rules in [
+        json!([[["p"], "q"], [["r"], "not q"]]),
+        json!([[["p"], "not q"], [["not q"], "s"]]),
+    ] {
+        assert_eq!(
+            validate(&json!({ "rules": rules }))["validation_status"],
+            "success",
+            "{rules}"
+        );
+    }
+    // What never applies is a warning of its own, and nothing is supposed of it.
+    let never = validate(&json!({"rules": [[["a", "not a"], "b"], [["c"], "not b"]]}));
+    assert_eq!(never["validation_status"], "success", "{never}");
+}
+
+#[test]
+fn a_rule_applies_when_its_premises_are_facts_whatever_it_concludes() {
+    let answer = validate(&json!({"facts": ["a", "not a"], "rules": [[["not a"], "a"]]}));
+    assert!(
+        !issues(&answer).contains(&"unreachable_rule /rules/0".to_owned()),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_goal_must_be_what_some_conclusion_may_be_about() {
+    let rules = json!([[["?x is a"], "?x is b"], [["?x is c"], "not ?x is d"]]);
+    let goals = json!(["tom is b", "tom is c", "tom isn't d", "tom is d"]);
+    let answer = validate(&json!({ "rules": rules, "goals": goals }));
+    assert_eq!(
+        issues(&answer),
+        ["unreachable_goal /goals/1", "unreachable_goal /goals/3"]
+    );
+}
+
+#[test]
+fn rules_with_variables_that_deny_each_other_end_soon() {
+    let disputed: Vec<Value> = (0..4_000)
+        .map(|i| match i % 2 {
+            0 => json!([[format!("?x is b{i}")], format!("?x is of {}", i % 7)]),
+            _ => json!([[format!("?x is c{i}")], format!("not ?x is of {}", i % 7)]),
+        })
+        .collect();
+    let answer = validate(&json!({ "rules": disputed }));
+    assert_eq!(answer["validation_status"], "success");
+    let mut chain: Vec<Value> = (0..4_000)
+        .map(|i| json!([[format!("?x is s{i}")], format!("?x is s{}", i + 1)]))
+        .collect();
+    chain.push(json!([["?x is s4000"], "not ?x is s0"]));
+    let answer = validate(&json!({ "rules": chain }));
+    assert!(issues(&answer).iter().any(|issue| issue.starts_with("conflict")));
+}
+
+#[test]
 fn a_long_cycle_and_many_alike_rules_end_soon() {
     let n = 10_000;
     let rules: Vec<Value> = (0..n)
@@ -215,6 +343,8 @@ fn bad_input_is_an_error_that_says_where() {
         (r#"{"rules":null}"#, "/rules"),
         (r#"{"rules":[],"facts":"a"}"#, "/facts"),
         (r#"{"rules":[],"goals":{}}"#, "/goals"),
+        (r#"{"rules":[],"reasoning_chain":7}"#, "/reasoning_chain"),
+        (r#"{"rules":[],"conclusions":7}"#, "/conclusions"),
         (r#"{"rules":[],"rules":[]}"#, ""),
         (r#"{"rules":[NaN]}"#, ""),
         ("[]", ""),

@@ -36,6 +36,7 @@ pub struct Closure {
     pub(crate) given: Vec<Literal>,
     /// By literal: its place in that order, or [`NOWHERE`].
     pub(crate) places: Vec<u32>,
+    pub(crate) work: usize,
 }
 
 /// The place of what does not hold. Not 0, which fresh memory is: to read its pages before they are written faults them in
@@ -53,6 +54,11 @@ pub struct Contradiction {
 }
 
 impl Closure {
+    /// What it took, in the measure of [`crate::MAX_WORK`]; rules without variables count by their steps.
+    pub fn work(&self) -> usize {
+        self.work + self.steps.len()
+    }
+
     pub fn holds(&self, literal: Literal) -> bool {
         self.place(literal) != NOWHERE
     }

@@ -52,6 +52,7 @@ impl<'t, 'a> Engine<'t, 'a> {
             depth += 1;
             self.round(depth)?;
         }
+        self.closure.work = self.joins.as_ref().map_or(0, Joins::work);
         Ok(self.closure)
     }
 

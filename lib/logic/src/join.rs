@@ -23,12 +23,16 @@ pub(crate) struct Joins {
     /// By phrase: as the user wrote it first.
     wordings: Vec<String>,
     relations: Vec<Relation>,
+    /// Those with tuples that are new in this round.
+    fresh: Vec<usize>,
     by_pattern: HashMap<Pattern, usize>,
     /// By word: the patterns to try on a statement that has it. Each pattern waits at its rarest word.
     by_word: HashMap<u32, Vec<usize>>,
     /// Patterns of variables alone.
     wordless: Vec<usize>,
     rules: Vec<JoinRule>,
+    /// By relation: the rules with a part that it is, in order.
+    users: Vec<Vec<usize>>,
     plans: HashMap<(usize, usize, usize), Plan>,
     work: usize,
 }
@@ -110,10 +114,12 @@ impl Joins {
             phrases: Interner::new(),
             wordings: Vec::new(),
             relations: Vec::new(),
+            fresh: Vec::new(),
             by_pattern: HashMap::new(),
             by_word: HashMap::new(),
             wordless: Vec::new(),
             rules: Vec::new(),
+            users: Vec::new(),
             plans: HashMap::new(),
             work: 0,
         };
@@ -141,6 +147,11 @@ impl Joins {
         let conclusion = self.part(conclusion, true, &mut rule.names);
         rule.parts.push(conclusion);
         rule.variables = rule.names.len();
+        self.users.resize(self.relations.len(), Vec::new());
+        for part in &rule.parts {
+            let users = self.users.get_mut(part.relation);
+            users.into_iter().for_each(|users| users.push(self.rules.len()));
+        }
         self.rules.push(rule);
     }
 
@@ -203,6 +214,11 @@ impl Joins {
         }
     }
 
+    /// The work so far.
+    pub(crate) fn work(&self) -> usize {
+        self.work
+    }
+
     /// Counts work against the limit.
     pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
         self.work = self.work.saturating_add(work);
@@ -215,8 +231,10 @@ impl Joins {
 
     /// Takes in the literals that are new in this round.
     pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
-        for relation in &mut self.relations {
-            relation.new_from = relation.literals.len();
+        for number in std::mem::take(&mut self.fresh) {
+            if let Some(relation) = self.relations.get_mut(number) {
+                relation.new_from = relation.literals.len();
+            }
         }
         for &literal in literals {
             let text = theory.atoms.text(literal.atom());
@@ -252,6 +270,7 @@ impl Joins {
         if relation.pattern.negated != literal.is_negated() {
             return Ok(());
         }
+        let had_new = relation.has_new();
         let left = crate::MAX_WORK - self.work.min(crate::MAX_WORK);
         let found = Matcher::run(&relation.pattern, words, left);
         let (matches, mut work) = (found.matches, found.work);
@@ -270,13 +289,16 @@ impl Joins {
                 break;
             }
         }
+        if !had_new && relation.has_new() {
+            self.fresh.push(number);
+        }
         self.spend(work)
     }
 
     /// Every application of a rule that uses something new; those that refute a premise only `with_negations`.
     pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
         let mut found = Vec::new();
-        for rule in 0..self.rules.len() {
+        for rule in self.concerned() {
             let parts = self.rules.get(rule).map_or(0, |rule| rule.parts.len());
             let first = if with_negations { 0 } else { parts - 1 };
             for head in (first..parts).rev() {
@@ -286,6 +308,15 @@ impl Joins {
             }
         }
         Ok(found)
+    }
+
+    /// The rules with a part that has new tuples, each once, in order.
+    fn concerned(&self) -> Vec<usize> {
+        let users = self.fresh.iter().filter_map(|&relation| self.users.get(relation));
+        let mut rules: Vec<usize> = users.flatten().copied().collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
     }
 
     fn join_from(

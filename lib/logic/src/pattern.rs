@@ -170,6 +170,9 @@ impl<'t> Words<'t> {
     }
 }
 
+/// Ends of a phrase that are tried, and mostly rejected by the next word, in the time of a place.
+const ENDS_OF_WORK: usize = 8;
+
 /// Finds every way to read a statement as a pattern.
 pub(crate) struct Matcher<'m, 't> {
     pattern: &'m Pattern,
@@ -194,10 +197,24 @@ impl<'m, 't> Matcher<'m, 't> {
             work: 0,
             most,
         };
-        if pattern.tokens.len() <= words.words.len() {
+        if matcher.ends_alike() {
             matcher.go(0, 0);
         }
         matcher
+    }
+
+    /// Whether the statement is long enough and ends in the words that end the pattern. Without it, each place of a long
+    /// statement would be tried for each variable before that is seen.
+    fn ends_alike(&mut self) -> bool {
+        let end = |token: &Token| match *token {
+            Token::Word(word) => Some(word),
+            Token::Variable { .. } => None,
+        };
+        let last = self.pattern.tokens.iter().rev().map_while(end);
+        let mut words = self.words.words.iter().rev().map(|known| known.0);
+        self.work += 1;
+        self.pattern.tokens.len() <= self.words.words.len()
+            && last.into_iter().all(|word| words.next() == Some(word))
     }
 
     /// Recurses at variables alone, of which there are at most [`MAX_VARIABLES`].
@@ -232,7 +249,11 @@ impl<'m, 't> Matcher<'m, 't> {
             }
             self.set(column, Some(before.unwrap_or((at, to))));
             self.go(token + 1, to);
+            if self.work > self.most {
+                break;
+            }
         }
+        self.work += longest.saturating_sub(at) / ENDS_OF_WORK;
         self.set(column, before);
     }
 

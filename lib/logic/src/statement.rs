@@ -11,8 +11,8 @@ pub struct Statement<'a> {
 }
 
 /// Normalises a wording. `not P`, `it is not the case that P`, `P is not Q` and "isn't" are the negation of P. A negation
-/// inside a statement of several clauses ("a is not b and c is d") denies only one of them, so such a statement is taken
-/// whole: no negation is read out of it, and none is lost.
+/// inside a statement of several clauses ("a is not b and c is d") or about some of many ("some a are not b") denies only a
+/// part, so such a statement is taken whole: no negation is read out of it, and none is lost.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) {
         return Statement {
@@ -140,16 +140,26 @@ fn strip_inner(words: &[&str]) -> (String, bool) {
 fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
     let subordinates = |word: &&str| SUBORDINATORS.contains(word);
     let joins = |word: &&str| matches!(*word, "and" | "or" | "but" | "not" | "nor");
-    // "that" and "which" as the first word are determiners.
+    let determines = |word: &&str| matches!(*word, "that" | "which");
+    let first = before.iter().take_while(|word| determines(word)).take(1).count();
+    let leaves_open = |word: &&str| OPEN.contains(word);
     !after.is_empty()
         && !before.is_empty()
-        && !before.iter().skip(1).any(subordinates)
+        && !before.iter().skip(first).any(subordinates)
+        && !before.iter().any(leaves_open)
+        && !matches!(before.last(), Some(&("may" | "might")))
         && !after.iter().any(|word| subordinates(word) || joins(word))
 }
 
 const SUBORDINATORS: [&str; 14] = [
     "if", "because", "who", "which", "that", "when", "while", "unless", "although", "since", "whether",
     "where", "until", "whose",
+];
+
+/// With these before it, a "not" denies only what is said of a part, or by somebody: "some swans are not white" leaves room
+/// for "some swans are white".
+const OPEN: [&str; 11] = [
+    "some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims",
 ];
 
 /// Drops a final "does" or "do", and gives the verb after it the form it has without: (does) bark, barks.
@@ -230,9 +240,16 @@ mod tests {
             ("a is b and c is d", "a is not b and c is d"),
             ("the man who is ill is here", "the man who is not ill is here"),
             ("a is b and c is d", "a is not b and c is not d"),
+            ("if it is red then it is blue", "if it is not red then it is blue"),
+            ("some swans are white", "some swans are not white"),
+            ("he says it is red", "he says it is not red"),
+            ("Whoever is tall is short", "Whoever is not tall is short"),
+            ("it may rain", "it may not rain"),
         ] {
             assert!(!opposite(whole, part) && !same(whole, part), "{part}");
         }
+        assert!(opposite("that is red", "that is not red"));
+        assert!(opposite("may is a cold month", "may is not a cold month"));
         assert!(opposite(
             "cats and dogs are reptiles",
             "cats and dogs are not reptiles"

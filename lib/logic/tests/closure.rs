@@ -119,6 +119,23 @@ fn variables_bind_words_and_keep_their_wording() {
     );
 }
 
+/// Each round looks only at the rules that what is new concerns, and only at statements that end as the pattern does.
+#[test]
+fn the_work_is_in_proportion_to_what_can_apply() {
+    let rules: Vec<Rule> = (0..10_000)
+        .map(|place| (vec![format!("?x is s{place}")], format!("?x is s{}", place + 1)))
+        .collect();
+    let chain = derive(&mut Theory::new(), &["a is s0".to_owned()], &rules);
+    assert_eq!(chain.steps.len(), 10_000);
+    assert!(chain.work() < 10_000_000, "{}", chain.work());
+
+    let long = ["w "; 1_000].concat() + "and x";
+    let rule: Rule = (vec!["?x w ?y and x".to_owned()], "z ?x".to_owned());
+    let split = derive(&mut Theory::new(), &[long], &[rule]);
+    assert_eq!(split.steps.len(), 998);
+    assert!(split.work() < 2_000_000, "{}", split.work());
+}
+
 #[test]
 fn growth_without_end_is_refused() {
     let mut theory = Theory::new();

@@ -1,0 +1,204 @@
+//! Which rules may contradict themselves as soon as they apply.
+//!
+//! What follows from what is looked at one premise at a time: a rule leads from each premise to its conclusion, and from the
+//! negation of that to the negation of each premise. That is more than truly follows, and each way can be gone backwards
+//! between the negations. So whenever the premises of a rule, with the axioms, lead to a statement and its negation, a way
+//! leads from one of the premises to the negation of one of them or of an axiom. Only such rules are worth a derivation.
+
+use std::ops::Range;
+
+use crate::rulebase::{Claim, Rule, RuleBase};
+
+/// The most steps on all ways.
+const MOST_WORK: usize = 20_000_000;
+
+pub(crate) struct Suspects<'b, 'v> {
+    pub(crate) rules: Vec<&'b Rule<'v>>,
+    /// Whether rules are left that were not looked at.
+    pub(crate) is_cut: bool,
+}
+
+/// The rules with premises that may lead to a contradiction; all of them once some have variables and something is denied,
+/// where the words alone do not tell.
+pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
+    let mut suspects = Suspects {
+        rules: Vec::new(),
+        is_cut: false,
+    };
+    let with_premises = || base.rules.iter().filter(|rule| !rule.body.is_empty());
+    let denies = |rule: &Rule<'_>| rule.head.is_denial() || rule.body.iter().any(|claim| claim.is_denial());
+    if !base.rules.iter().any(denies) {
+        return suspects;
+    }
+    if base.rules.iter().any(|rule| rule.has_variables) {
+        suspects.rules = with_premises().collect();
+        return suspects;
+    }
+    let mut ways = Ways::of(base);
+    let crossing = ways.before_crossings(base);
+    for rule in with_premises() {
+        if ways.work > MOST_WORK {
+            suspects.is_cut = true;
+            break;
+        }
+        let crosses = |claim: &Claim| crossing.get(claim.index()) == Some(&true);
+        if (ways.is_mixed(&rule.body) || rule.body.iter().any(crosses)) && ways.lead_to_denial(&rule.body) {
+            suspects.rules.push(rule);
+        }
+    }
+    suspects
+}
+
+struct Ways {
+    /// By claim: where those that it leads to begin in `to`.
+    starts: Vec<u32>,
+    to: Vec<Claim>,
+    /// By claim: whether it is an axiom.
+    axioms: Vec<bool>,
+    /// Whether an axiom affirms, and whether one denies.
+    axiom_signs: [bool; 2],
+    /// By claim: the last walk that came by.
+    seen: Vec<u32>,
+    walks: u32,
+    work: usize,
+}
+
+impl Ways {
+    fn of(base: &RuleBase<'_>) -> Ways {
+        let ways = || base.rules.iter().flat_map(ways_of);
+        let mut starts = vec![0u32; base.claims() + 2];
+        for (from, _) in ways() {
+            if let Some(count) = starts.get_mut(from.index() + 2) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut to = vec![Claim::default(); sum as usize];
+        for (from, claim) in ways() {
+            let Some(next) = starts.get_mut(from.index() + 1) else {
+                continue;
+            };
+            if let Some(place) = to.get_mut(*next as usize) {
+                *place = claim;
+            }
+            *next += 1;
+        }
+        let mut axioms = vec![false; base.claims()];
+        let mut axiom_signs = [false; 2];
+        for rule in base.rules.iter().filter(|rule| rule.body.is_empty()) {
+            axiom_signs[usize::from(rule.head.is_denial())] = true;
+            if let Some(is_axiom) = axioms.get_mut(rule.head.index()) {
+                *is_axiom = true;
+            }
+        }
+        Ways {
+            starts,
+            to,
+            axioms,
+            axiom_signs,
+            seen: vec![0; base.claims()],
+            walks: 0,
+            work: 0,
+        }
+    }
+
+    /// Where in `to` stands what a claim leads to.
+    fn places(&self, claim: Claim) -> Range<usize> {
+        match self.starts.get(claim.index()..claim.index() + 2) {
+            Some(&[start, end]) => start as usize..end as usize,
+            _ => 0..0,
+        }
+    }
+
+    /// Everything that some claims lead to, themselves included.
+    fn walk(&mut self, from: impl IntoIterator<Item = Claim>) -> Vec<Claim> {
+        self.walks += 1;
+        let mut reached = Vec::new();
+        for claim in from {
+            self.come_to(claim, &mut reached);
+        }
+        let mut next = 0;
+        while let Some(&claim) = reached.get(next) {
+            next += 1;
+            let places = self.places(claim);
+            self.work += 1 + places.len();
+            for place in places {
+                if let Some(&claim) = self.to.get(place) {
+                    self.come_to(claim, &mut reached);
+                }
+            }
+        }
+        reached
+    }
+
+    fn come_to(&mut self, claim: Claim, reached: &mut Vec<Claim>) {
+        if let Some(seen) = self.seen.get_mut(claim.index())
+            && *seen != self.walks
+        {
+            *seen = self.walks;
+            reached.push(claim);
+        }
+    }
+
+    /// By claim: whether a way from it changes between affirmations and denials. A claim of the other sign that leads nowhere,
+    /// and whose negation is no premise, is a dead end and does not count.
+    fn before_crossings(&mut self, base: &RuleBase<'_>) -> Vec<bool> {
+        let mut is_premise = vec![false; base.claims()];
+        for premise in base.rules.iter().flat_map(|rule| &rule.body) {
+            if let Some(place) = is_premise.get_mut(premise.index()) {
+                *place = true;
+            }
+        }
+        let is_live = |claim: Claim| {
+            let denied = claim.opposite().index();
+            is_premise.get(denied) == Some(&true)
+                || self.axioms.get(denied) == Some(&true)
+                || !self.places(claim).is_empty()
+        };
+        let sources: Vec<Claim> = base
+            .rules
+            .iter()
+            .flat_map(ways_of)
+            .filter(|(from, to)| from.is_denial() != to.is_denial() && is_live(*to))
+            .map(|(from, _)| from.opposite())
+            .collect();
+        let mut before = vec![false; base.claims()];
+        for claim in self.walk(sources) {
+            if let Some(place) = before.get_mut(claim.opposite().index()) {
+                *place = true;
+            }
+        }
+        before
+    }
+
+    /// Whether some of the premises and axioms affirm and others deny.
+    fn is_mixed(&self, body: &[Claim]) -> bool {
+        let mut signs = self.axiom_signs;
+        for claim in body {
+            signs[usize::from(claim.is_denial())] = true;
+        }
+        signs == [true; 2]
+    }
+
+    /// Whether a way leads from a premise to the negation of one, or of an axiom.
+    fn lead_to_denial(&mut self, body: &[Claim]) -> bool {
+        let reached = self.walk(body.iter().copied());
+        let walk = self.walks;
+        let is_axiom = |claim: Claim| self.axioms.get(claim.index()) == Some(&true);
+        let is_reached = |claim: Claim| self.seen.get(claim.index()) == Some(&walk);
+        body.iter().any(|claim| is_reached(claim.opposite()))
+            || (self.axiom_signs != [false; 2] && reached.iter().any(|claim| is_axiom(claim.opposite())))
+    }
+}
+
+/// Where a rule leads, one premise at a time.
+fn ways_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
+    let head = rule.head;
+    rule.body
+        .iter()
+        .flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])
+}
