@@ -256,7 +256,7 @@ pub(crate) const ORDINAL: &[(&str, u16)] = &[
     ("finally", 99),
     ("lastly", 99),
 ];
-/// Abbreviations whose period ends no sentence.
+/// Abbreviations whose period ends a sentence only where another opens; some do not even there.
 pub(crate) const ABBREVIATION: &str = "mr mrs ms dr prof st sr jr vs etc eg ie cf al fig figs eq sec no nos vol pp ed eds approx ca dept est inc ltd co corp gen gov hon rev capt col sgt jan feb mar apr jun jul aug sep sept oct nov dec resp incl excl max min";
 /// All-capital words that a general reader knows.
 pub(crate) const ACRONYM: &str = "ok usa uk eu un us uae nato nasa esa who unesco unicef fbi cia nsa irs bbc cnn gdp vat ceo cto cfo coo hr pr it tv dvd cd fm am pm bc ad bce ce \

@@ -10,7 +10,7 @@ mod word;
 pub use contraction::{Contraction, expand};
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
-pub use sentence::{Sentence, sentences};
+pub use sentence::{Sentence, opens_sentence, sentences};
 pub use word::{Word, is_stop_word, words};
 
 /// A half-open range of bytes of the text it came from; both ends are character boundaries.

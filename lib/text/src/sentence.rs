@@ -8,7 +8,8 @@ pub struct Sentence<'a> {
 }
 
 /// The sentences of a text, in order. A sentence ends after `.`, `!`, `?` or `…` that a blank follows (closing quotes and
-/// brackets between them belong to it), unless the point belongs to an abbreviation or an initial; and at an empty line.
+/// brackets between them belong to it), unless the point belongs to an abbreviation or an initial; and at an empty line. The
+/// point of an abbreviation that can close a sentence ("5 min.", "the dept.") does so where a new one opens.
 pub fn sentences(text: &str) -> Sentences<'_> {
     Sentences { text, at: 0 }
 }
@@ -46,7 +47,10 @@ fn end_of_first(text: &str) -> usize {
     let mut closing = false; // whether all since the last end mark are closing marks
     for (offset, char) in text.char_indices() {
         match char {
-            '.' => closing = !is_abbreviation(text.get(word_start..offset).unwrap_or_default()),
+            '.' => {
+                let word = text.get(word_start..offset).unwrap_or_default();
+                closing = !is_abbreviation(word, text.get(offset + 1..).unwrap_or_default());
+            }
             '!' | '?' | '…' | '。' | '！' | '？' => closing = true,
             ')' | ']' | '"' | '\'' | '”' | '’' | '»' => {}
             '\n' if closing || ends_paragraph(text.get(offset..).unwrap_or_default()) => return offset,
@@ -69,16 +73,39 @@ fn ends_paragraph(rest: &str) -> bool {
     )
 }
 
-/// Whether the point after `word` is part of it. A word may hold points itself (`e.g`).
-fn is_abbreviation(word: &str) -> bool {
+/// Whether the point after `word`, which `rest` follows, is only part of the word. A word may hold points itself (`e.g`).
+fn is_abbreviation(word: &str, rest: &str) -> bool {
     let mut letters = word.chars();
-    let initial = matches!((letters.next(), letters.next()), (Some(first), None) if first.is_uppercase() && first != 'I');
-    initial || ABBREVIATIONS.iter().any(|known| known.eq_ignore_ascii_case(word))
+    let (first, second) = (letters.next(), letters.next());
+    let is_capital = first.is_some_and(char::is_uppercase);
+    let initial = is_capital && second.is_none() && first != Some('I');
+    let is_one_of = |list: &[&str]| list.iter().any(|known| known.eq_ignore_ascii_case(word));
+    initial
+        || is_one_of(&ATTACHED)
+        || is_capital && is_one_of(&TITLES)
+        || is_one_of(&CLOSING) && !opens_sentence(rest)
 }
 
-const ABBREVIATIONS: [&str; 27] = [
-    "mr", "mrs", "ms", "dr", "prof", "st", "vs", "e.g", "i.e", "cf", "approx", "dept", "est", "fig", "figs",
-    "eq", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "resp", "sec", "min",
+/// Whether what follows the point of an abbreviation can open a sentence: a capital does, and so does the end of the text.
+/// A Roman numeral ("Vol. II") is a number.
+pub fn opens_sentence(rest: &str) -> bool {
+    let opens =
+        |char: char| char.is_whitespace() || matches!(char, '"' | '“' | '”' | '\'' | '‘' | '’' | '(' | ')');
+    let rest = rest.trim_start_matches(opens);
+    let word = rest.split(|char: char| !char.is_alphanumeric()).next();
+    let is_roman = |word: &str| word.len() > 1 && word.bytes().all(|byte| b"IVXLC".contains(&byte));
+    rest.chars().next().is_none_or(char::is_uppercase) && !word.is_some_and(is_roman)
+}
+
+/// Those that need what comes next.
+const ATTACHED: [&str; 8] = ["vs", "e.g", "i.e", "cf", "fig", "figs", "eq", "resp"];
+
+/// Those that stand before a name and then have a capital: "Ms. Smith", and not "5 ms."
+const TITLES: [&str; 6] = ["mr", "mrs", "ms", "dr", "prof", "st"];
+
+/// Those that a number or a small letter goes on with; before a capital they close a sentence.
+const CLOSING: [&str; 13] = [
+    "approx", "dept", "est", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "sec", "min",
 ];
 
 #[cfg(test)]
@@ -113,6 +140,34 @@ mod tests {
         );
         assert_eq!(texts("What?! No..."), ["What?!", "No..."]);
         assert_eq!(texts(" \n "), [""; 0]);
+    }
+
+    #[test]
+    fn an_abbreviation_closes_a_sentence_where_another_opens() {
+        for word in [
+            "5 min",
+            "5 ms",
+            "5 sec",
+            "no",
+            "vol",
+            "est",
+            "approx",
+            "the dept",
+            "Miller et al",
+        ] {
+            let text = format!("It took {word}. It ended.");
+            assert_eq!(texts(&text), [&format!("It took {word}."), "It ended."]);
+        }
+        for text in [
+            "See No. 5, Vol. 2, Vol. II and approx. 5 more.",
+            "Ms. Smith and Dr. Smith met Miller et al. (1998) in est. 5 min. of time.",
+        ] {
+            assert_eq!(texts(text), [text]);
+        }
+        assert_eq!(
+            texts("He said \"no.\" “It ended.”"),
+            ["He said \"no.\"", "“It ended.”"]
+        );
     }
 
     #[test]

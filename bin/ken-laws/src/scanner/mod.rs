@@ -237,15 +237,13 @@ impl<'a> Scanner<'a> {
             return false;
         }
         let length = last.end - last.start;
+        if length > LONGEST_ABBREVIATION {
+            return false;
+        }
         if length > 1 {
-            let flags = if length > LONGEST_ABBREVIATION {
-                0
-            } else {
-                flags_of(last)
-            };
-            return flags & lexicon::ABBREVIATION != 0
-                && flags & lexicon::VERB == 0
-                && !(last.hash == ETC && self.follows_capital());
+            let flags = flags_of(last);
+            let is_known = flags & lexicon::ABBREVIATION != 0 && flags & lexicon::VERB == 0;
+            return is_known && self.goes_on_after(last, before.last());
         }
         if self.letter_follows(self.at) {
             return true; // "e.g."
@@ -255,14 +253,24 @@ impl<'a> Scanner<'a> {
             && before
                 .last()
                 .is_none_or(|before| before.has(CAPITAL) || flags_of(before) & lexicon::ABBREVIATION != 0);
-        inner && !self.follows_capital() || initial && last.hash != PRONOUN_I
+        inner && !ken_text::opens_sentence(self.rest()) || initial && last.hash != PRONOUN_I
     }
 
-    fn follows_capital(&self) -> bool {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        rest.chars()
-            .find(|char| !char.is_whitespace())
-            .is_some_and(char::is_uppercase)
+    /// Whether the sentence goes on after the point of an abbreviation: "No. 5" and "Ms. Smith" do, "5 ms. It" ends.
+    fn goes_on_after(&self, abbreviation: &Token, before: Option<&Token>) -> bool {
+        if ATTACHED.contains(&abbreviation.hash)
+            || abbreviation.has(CAPITAL) && TITLES.contains(&abbreviation.hash)
+        {
+            return true;
+        }
+        let is_unit = flags_of(abbreviation) & lexicon::UNIT != 0
+            && before.is_some_and(|before| before.kind == Kind::Number);
+        let next = self.rest().trim_start().chars().next();
+        !ken_text::opens_sentence(self.rest()) && !(is_unit && next.is_some_and(|char| char.is_ascii_digit()))
+    }
+
+    fn rest(&self) -> &str {
+        self.text.get(self.at..).unwrap_or_default()
     }
 
     fn terminal(&mut self, start: usize, char: char) {
@@ -410,7 +418,36 @@ impl<'a> Scanner<'a> {
 
 const LONGEST_ABBREVIATION: u32 = crate::lists::longest(crate::lists::ABBREVIATION) as u32;
 const PRONOUN_I: u64 = word::hash(b"i");
-const ETC: u64 = word::hash(b"etc");
+
+/// Abbreviations that need what comes next, whatever it is.
+const ATTACHED: [u64; 9] = [
+    word::hash(b"vs"),
+    word::hash(b"eg"),
+    word::hash(b"ie"),
+    word::hash(b"cf"),
+    word::hash(b"fig"),
+    word::hash(b"figs"),
+    word::hash(b"eq"),
+    word::hash(b"incl"),
+    word::hash(b"excl"),
+];
+
+/// Abbreviations that stand before a name, and then have a capital.
+const TITLES: [u64; 13] = [
+    word::hash(b"mr"),
+    word::hash(b"mrs"),
+    word::hash(b"ms"),
+    word::hash(b"dr"),
+    word::hash(b"prof"),
+    word::hash(b"st"),
+    word::hash(b"gen"),
+    word::hash(b"gov"),
+    word::hash(b"hon"),
+    word::hash(b"rev"),
+    word::hash(b"capt"),
+    word::hash(b"col"),
+    word::hash(b"sgt"),
+];
 
 /// What a word can be; it may not have been looked up yet.
 fn flags_of(token: &Token) -> u64 {

@@ -480,3 +480,23 @@ fn a_general_statement_has_one_value() {
         "The hut lies in a wood and sleeps 36 people. The barn sleeps 50 people."
     ));
 }
+
+#[test]
+fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
+    let absolute = |text: &str| defects(&judge(text)).contains(&"absolute_claim".to_owned());
+    for word in [
+        "h", "min", "ms", "sec", "no", "max", "dec", "mar", "est", "vol", "approx",
+    ] {
+        let text = format!("It took 5 {word}. It always works.");
+        assert!(absolute(&text), "{text}");
+    }
+    assert!(absolute("I said no. It always works."));
+    assert!(absolute("The build takes 5 min. It always works."));
+    // The number after the abbreviation is of the same sentence, and supports it.
+    for start in ["No. 5", "Vol. 2", "On Mar. 5", "Approx. 5", "Max. 5", "Est. 1990"] {
+        let text = format!("{start} of them always works.");
+        assert!(!absolute(&text), "{text}");
+    }
+    assert!(!absolute("Vol. II of 1990 always works."));
+    assert!(!absolute("Ms. Smith of 1990 always works."));
+}
