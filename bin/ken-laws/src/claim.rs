@@ -83,14 +83,8 @@ impl Claim {
     }
 
     fn count_number(&mut self, tokens: &[Token], index: usize) {
-        let (token, next) = (at(tokens, index), at(tokens, index + 1));
-        let counts = if token.kind == Kind::Number {
-            self.words += 1;
-            token.value != 100 || next.hash != PERCENT
-        } else {
-            !token.has(lex::ONE) || next.is(lex::UNIT)
-        };
-        self.numbers += u32::from(counts);
+        self.words += u32::from(at(tokens, index).kind == Kind::Number);
+        self.numbers += u32::from(says_how_much(tokens, index));
     }
 
     /// Counts the words of some kinds that are rare.
@@ -146,6 +140,16 @@ impl Claim {
 
     pub(crate) fn has_colon(&self) -> bool {
         self.has(COLON)
+    }
+}
+
+/// Whether a number or numeral is a figure; "100 %" says the same as "wholly", and "one" is most often a pronoun.
+pub(crate) fn says_how_much(tokens: &[Token], index: usize) -> bool {
+    let (token, next) = (at(tokens, index), at(tokens, index + 1));
+    if token.kind == Kind::Number {
+        token.value != 100 || next.hash != PERCENT
+    } else {
+        !token.has(lex::ONE) || next.is(lex::UNIT)
     }
 }
 

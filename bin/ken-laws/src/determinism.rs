@@ -1,5 +1,6 @@
 //! Law 5: a second reader would do the same.
 
+use crate::claim::says_how_much;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
@@ -56,10 +57,11 @@ fn is_bare(tokens: &[Token], number: usize) -> bool {
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let sound = !view.claim.is_marker_row() && !findings.is_defective(view.index, Law::Determinism);
     let says = view.claim.finite || view.claim.instruction;
-    if !(view.claim.has(lex::EXACT) && says && sound) {
+    if !(view.claim.numbers > 0 && says && sound) {
         return;
     }
-    if let Some(number) = view.rows.each(|row| row.exact).next() {
+    let mut numbers = view.rows.each(|row| row.exact);
+    if let Some(number) = numbers.find(|&number| says_how_much(view.tokens, number)) {
         let unit = at(view.tokens, number + 1);
         let last = number + usize::from(unit.is(lex::UNIT) || unit.kind == Kind::Symbol);
         view.find(findings, EXACT, number, last);

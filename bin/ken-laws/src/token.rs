@@ -116,10 +116,11 @@ impl Token {
         self.marks |= if phrase > 0 { lexicon::STARTS } else { 0 };
     }
 
-    /// Phrases that start with a number; one may be the second word of any.
-    pub(crate) fn learn_number(&mut self, phrase: u16) {
-        self.phrase = phrase;
-        self.marks |= lexicon::FOLLOWS | if phrase > 0 { lexicon::STARTS } else { 0 };
+    /// Phrases that start with a number, alone or with its second word; one may be the second word of any.
+    pub(crate) fn learn_number(&mut self, entry: &Entry) {
+        self.flags = entry.flags;
+        self.phrase = entry.phrase;
+        self.marks |= lexicon::FOLLOWS | entry.traits;
     }
 
     pub(crate) fn is(&self, flags: u64) -> bool {

@@ -1,6 +1,6 @@
 //! Law 3: claims carry evidence and do not contradict each other or the context.
 
-use crate::claim::supports;
+use crate::claim::{says_how_much, supports};
 use crate::grammar::is_absolute;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, list};
@@ -68,5 +68,6 @@ fn first_support(view: &View<'_>) -> Option<usize> {
     if view.claim.any(lex::CALENDAR) || view.claim.has(ADDRESS | QUOTED) {
         return view.tokens.iter().position(supports);
     }
-    view.rows.each(|row| row.exact).next()
+    let mut numbers = view.rows.each(|row| row.exact);
+    numbers.find(|&number| says_how_much(view.tokens, number))
 }

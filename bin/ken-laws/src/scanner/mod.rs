@@ -162,7 +162,7 @@ impl<'a> Scanner<'a> {
         }
         let mut token = Token::plain(start, self.at, digits.hash(), Kind::Number);
         token.value = digits.small();
-        token.learn_number(LEXICON.look_up(token.hash).phrase);
+        token.learn_number(LEXICON.look_up(token.hash));
         token.marks |= digits.marks();
         self.scan.tokens.push(token);
     }

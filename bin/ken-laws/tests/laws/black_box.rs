@@ -481,6 +481,12 @@ fn a_general_statement_has_one_value() {
     ));
 }
 
+/// The kinds of all evidence, defects and strengths.
+fn kinds(answer: &Value) -> Vec<&str> {
+    let evidence = answer["evidence"].as_array().unwrap().iter();
+    evidence.map(|item| item["kind"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
     let absolute = |text: &str| defects(&judge(text)).contains(&"absolute_claim".to_owned());
@@ -499,4 +505,23 @@ fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
     }
     assert!(!absolute("Vol. II of 1990 always works."));
     assert!(!absolute("Ms. Smith of 1990 always works."));
+}
+
+#[test]
+fn a_hundred_percent_is_no_figure() {
+    for (text, kind) in [
+        ("The product is 100 % safe.", "denied_limits"),
+        ("The product is 100% safe.", "denied_limits"),
+        ("The product is 100 % reliable.", "denied_limits"),
+        ("This is 100 % true.", "false_certainty"),
+        ("I am 100 % sure.", "false_certainty"),
+        ("I am 100% sure.", "false_certainty"),
+        ("It works 100 % of the time.", "absolute_claim"),
+    ] {
+        let answer = judge(text);
+        assert!(defects(&answer).contains(&kind.to_owned()), "{answer}");
+        assert!(!kinds(&answer).contains(&"exact"), "{answer}");
+    }
+    assert!(kinds(&judge("The tank is 90 % full.")).contains(&"exact"));
+    assert_eq!(kinds(&judge("Trust no one.")), [""; 0]);
 }
