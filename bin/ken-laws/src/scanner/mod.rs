@@ -396,7 +396,9 @@ impl<'a> Scanner<'a> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let line = Line::of(rest);
         if rest.starts_with("```") {
-            self.in_code = !self.in_code;
+            self.close(Ending::None);
+            // Without a second fence this one skips its own line alone. What is searched here is searched once.
+            self.in_code = !self.in_code && rest.contains("\n```");
             self.skip_line();
         } else if self.in_code {
             self.skip_line();

@@ -525,3 +525,16 @@ fn a_hundred_percent_is_no_figure() {
     assert!(kinds(&judge("The tank is 90 % full.")).contains(&"exact"));
     assert_eq!(kinds(&judge("Trust no one.")), [""; 0]);
 }
+
+#[test]
+fn a_fence_that_nothing_closes_skips_its_own_line_alone() {
+    let trusts = |text: &str| defects(&judge(text)).contains(&"trust_appeal".to_owned());
+    assert!(trusts("The build runs.\n```\nTrust me on this."));
+    assert!(trusts(
+        "```\nA name.\n```\nThe build runs.\n```sh\nTrust me on this."
+    ));
+    assert!(!trusts(
+        "The build runs.\n```\nTrust me on this.\n```\nIt ends at noon."
+    ));
+    assert!(!trusts("The build runs.\n``` Trust me on this."));
+}
