@@ -5,6 +5,7 @@ use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, hash, list};
 use crate::rubric::{Law, index_of};
 use crate::token::{CLOCK, Kind, QUOTED, Token, YEAR, at, before};
+use crate::value::end_of_unit;
 
 const VAGUE: usize = index_of("vague_quantity");
 const MISSING_UNIT: usize = index_of("missing_unit");
@@ -63,7 +64,11 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let mut numbers = view.rows.each(|row| row.exact);
     if let Some(number) = numbers.find(|&number| says_how_much(view.tokens, number)) {
         let unit = at(view.tokens, number + 1);
-        let last = number + usize::from(unit.is(lex::UNIT) || unit.kind == Kind::Symbol);
+        let last = if unit.is(lex::UNIT) || unit.kind == Kind::Symbol {
+            end_of_unit(view.tokens, number + 1)
+        } else {
+            number
+        };
         view.find(findings, EXACT, number, last);
     }
 }

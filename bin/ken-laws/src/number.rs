@@ -13,6 +13,8 @@ pub(crate) struct Digits {
     /// Zeros after the point that a further digit would make count.
     zeros: u32,
     count: u32,
+    /// Whether a minus sign stands before it.
+    negative: bool,
     point: bool,
     fraction: bool,
     comma: bool,
@@ -20,6 +22,13 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
+    pub(crate) fn after_sign(negative: bool) -> Digits {
+        Digits {
+            negative,
+            ..Digits::default()
+        }
+    }
+
     pub(crate) fn push(&mut self, byte: u8) {
         self.count += 1;
         if self.point {
@@ -71,8 +80,17 @@ impl Digits {
         !self.fraction && !self.clock
     }
 
-    /// A whole number hashes as its digits, so that a phrase can name it.
     pub(crate) fn hash(&self) -> u64 {
+        let is_zero = self.state == 0;
+        if self.negative && !is_zero {
+            !self.size()
+        } else {
+            self.size()
+        }
+    }
+
+    /// The hash without the sign. A whole number hashes as its digits, so that a phrase can name it.
+    fn size(&self) -> u64 {
         if !self.is_whole() || self.value > 9_999_999_999 {
             return word::finish(self.state);
         }
@@ -87,7 +105,7 @@ impl Digits {
     }
 
     pub(crate) fn small(&self) -> u16 {
-        if self.is_whole() {
+        if self.is_whole() && !self.negative {
             u16::try_from(self.value).unwrap_or(u16::MAX)
         } else {
             0
@@ -96,6 +114,7 @@ impl Digits {
 
     pub(crate) fn marks(&self) -> u32 {
         let year = self.is_whole()
+            && !self.negative
             && !self.point
             && !self.comma
             && self.count == 4

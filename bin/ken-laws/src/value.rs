@@ -354,12 +354,34 @@ fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
         return None;
     }
     let counted = next.is(lex::UNIT) || next.kind == Kind::Symbol || next.is_content();
-    Some(if counted {
-        (next.stem, number + 1)
-    } else {
-        (0, number)
-    })
+    if !counted {
+        return Some((0, number));
+    }
+    let last = end_of_unit(tokens, number + 1);
+    let parts = tokens.get(number + 2..=last).unwrap_or_default();
+    let unit = parts.iter().fold(next.stem, |unit, part| join(unit, part.stem));
+    Some((unit, last))
 }
+
+/// The last word of the unit that opens here: "km/h", "°C" and "degrees Celsius" have more than one.
+pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
+    let (unit, next) = (at(tokens, first), at(tokens, first + 1));
+    if next.is_mark('/') && at(tokens, first + 2).kind == Kind::Word {
+        first + 2
+    } else {
+        first + usize::from(DEGREES.contains(&unit.hash) && SCALES.contains(&next.hash))
+    }
+}
+
+const DEGREES: [u64; 3] = [hash("°".as_bytes()), hash(b"degree"), hash(b"degrees")];
+const SCALES: [u64; 6] = [
+    hash(b"c"),
+    hash(b"f"),
+    hash(b"k"),
+    hash(b"celsius"),
+    hash(b"fahrenheit"),
+    hash(b"kelvin"),
+];
 
 /// "per axle", "at the north gauge": the case that the value is given for, and the last word of it.
 fn qualifier_after(tokens: &[Token], last: usize) -> (u64, usize) {

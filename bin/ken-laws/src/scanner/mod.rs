@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
                 Class::Blank => self.at += 1,
                 Class::Line => self.line(),
                 Class::Letter => self.long_word(self.at),
-                Class::Digit => self.number(),
+                Class::Digit => self.number(self.at),
                 Class::Mark => self.mark(byte as char),
                 Class::High => self.high(),
             }
@@ -140,9 +140,20 @@ impl<'a> Scanner<'a> {
 
     // Numbers
 
-    fn number(&mut self) {
-        let start = self.at;
-        let mut digits = Digits::default();
+    /// Whether the dash at `start` is the sign of a number: after a blank, right before a digit, and no range ("5 -7").
+    fn is_sign(&self, start: usize) -> bool {
+        let before = start
+            .checked_sub(1)
+            .map_or(Class::Line, |at| class(self.byte(at)));
+        let tokens = self.scan.tokens.get(self.first_token..).unwrap_or_default();
+        matches!(before, Class::Blank | Class::Line)
+            && self.byte(self.at).is_ascii_digit()
+            && tokens.last().is_none_or(|last| last.kind != Kind::Number)
+    }
+
+    /// A number whose digits begin here; what is from `start` up to here is its sign.
+    fn number(&mut self, start: usize) {
+        let mut digits = Digits::after_sign(start < self.at);
         loop {
             let byte = self.byte(self.at);
             match byte {
@@ -174,6 +185,7 @@ impl<'a> Scanner<'a> {
         self.at += char.len_utf8();
         match char {
             '-' if start > 0 && self.letter_follows(self.at) && self.last_end() == start => {}
+            '-' | '−' if self.is_sign(start) => self.number(start),
             '%' | '$' | '°' | '€' | '£' | '¥' => self.symbol(start, char),
             '"' | '`' => self.quotation(start, char),
             '“' | '«' | '„' => self.open_quotation(start, char),

@@ -487,6 +487,16 @@ fn kinds(answer: &Value) -> Vec<&str> {
     evidence.map(|item| item["kind"].as_str().unwrap()).collect()
 }
 
+/// The texts of the evidence of one kind.
+fn texts_of(text: &str, kind: &str) -> Vec<String> {
+    let answer = judge(text);
+    let evidence = answer["evidence"].as_array().unwrap().iter();
+    let found = evidence.filter(|item| item["kind"] == kind);
+    found
+        .map(|item| item["text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
 #[test]
 fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
     let absolute = |text: &str| defects(&judge(text)).contains(&"absolute_claim".to_owned());
@@ -537,4 +547,45 @@ fn a_fence_that_nothing_closes_skips_its_own_line_alone() {
         "The build runs.\n```\nTrust me on this.\n```\nIt ends at noon."
     ));
     assert!(!trusts("The build runs.\n``` Trust me on this."));
+}
+
+#[test]
+fn a_sign_is_part_of_the_value_and_a_slash_or_a_scale_of_the_unit() {
+    for (text, first, second) in [
+        (
+            "The mass is 5 kg. The mass is -5 kg.",
+            "mass is 5 kg",
+            "mass is -5 kg",
+        ),
+        (
+            "The temperature is −5 °C. The temperature is 5 °C.",
+            "temperature is −5 °C",
+            "temperature is 5 °C",
+        ),
+        (
+            "The speed is 18 km/h. The speed is 20 km/h.",
+            "speed is 18 km/h",
+            "speed is 20 km/h",
+        ),
+        (
+            "The heat is 5 degrees Celsius. The heat is 6 degrees Celsius.",
+            "heat is 5 degrees Celsius",
+            "heat is 6 degrees Celsius",
+        ),
+    ] {
+        assert_eq!(texts_of(text, "conflicting_value"), [first, second]);
+        assert_eq!(texts_of(text, "repetition"), [""; 0]);
+    }
+    for text in [
+        "The speed is 18 km/h. The speed is 5 km/s.",
+        "The dose is 5 mg/kg. The dose is 50 mg/L.",
+        "The temperature is 20 °C. The temperature is 68 °F.",
+        "The heat is 20 degrees Celsius. The heat is 68 degrees Fahrenheit.",
+        "The offset is -0 mm. The offset is 0 mm.",
+        "The speed is 5 -7 m/s. The speed is 6 m/s.",
+    ] {
+        assert_eq!(texts_of(text, "conflicting_value"), [""; 0], "{text}");
+    }
+    assert_eq!(texts_of("The train made 18 km/h at noon.", "exact"), ["18 km/h"]);
+    assert_eq!(texts_of("The hall was at -5 °C at noon.", "exact"), ["-5 °C"]);
 }
