@@ -39,6 +39,7 @@ impl Acronyms {
             .tokens
             .iter()
             .enumerate()
+            .skip(dateline(view.tokens))
             .filter(|(_, token)| is_acronym(token))
         {
             if is_explained(view.tokens, index) {
@@ -65,6 +66,16 @@ impl Acronyms {
             place.find(ACRONYM, findings);
         }
     }
+}
+
+/// The capitals of "NEW YORK, 3 May - …", which name a place.
+fn dateline(tokens: &[Token]) -> usize {
+    let place = tokens.iter().take_while(|token| token.has(CAPITALS)).count();
+    let (mark, first, second) = (at(tokens, place), at(tokens, place + 1), at(tokens, place + 2));
+    let is_month = |token: &Token| token.is(lex::CALENDAR) || token.has(lex::MONTH);
+    let is_day = |token: &Token| token.kind == Kind::Number;
+    let dated = is_day(first) && is_month(second) || is_month(first) && is_day(second);
+    if mark.is_mark(',') && dated { place } else { 0 }
 }
 
 pub(crate) fn is_acronym(token: &Token) -> bool {

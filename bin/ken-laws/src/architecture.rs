@@ -228,27 +228,42 @@ fn examine_opening(scan: &Scan, findings: &mut Findings) {
     let Some(sentence) = scan.sentences.get(index) else {
         return;
     };
-    let first = at(scan.tokens_of(sentence), 0);
+    let tokens = scan.tokens_of(sentence);
+    let first = at(tokens, 0);
     let alone = index == 0
         || scan
             .sentences
             .iter()
             .take(index)
             .all(|sentence| sentence.ending == Ending::None);
-    if alone && first.is(lex::CONNECTIVE) && !first.has(QUOTED) {
+    if alone && first.is(lex::CONNECTIVE) && !first.has(QUOTED) && !concedes(tokens) {
         findings.add(LOOSE, index, first.start as usize, first.end as usize);
     }
 }
 
+/// "However hard he tried, …" is tied to its own clause, and not to a sentence before.
+fn concedes(tokens: &[Token]) -> bool {
+    let (first, degree, subject) = (at(tokens, 0), at(tokens, 1), at(tokens, 2));
+    let degrees = degree.is_content() && subject.is(lex::PRONOUN | lex::DETERMINER);
+    first.hash == HOWEVER
+        && (degrees || matches!(degree.hash, MANY | MUCH | FEW))
+        && tokens.iter().any(|token| token.is_mark(','))
+}
+
+const HOWEVER: u64 = hash(b"however");
+const MANY: u64 = hash(b"many");
+const MUCH: u64 = hash(b"much");
+const FEW: u64 = hash(b"few");
+
 /// Numbered items and "Step N": each number follows the one before it; 1 opens a new list.
 fn examine_steps(scan: &Scan, findings: &mut Findings) {
-    let mut expected = Sequence::default();
+    let mut lists = Lists::default();
     let mut words = Sequence::default();
     for (index, sentence) in scan.sentences.iter().enumerate() {
         let tokens = scan.tokens_of(sentence);
         let (first, number) = (at(tokens, 0), at(tokens, 1));
         let broken = match sentence.item {
-            Some(item) => expected.breaks(item),
+            Some(item) => lists.breaks(item, sentence.indent),
             None if first.hash == STEP && number.kind == Kind::Number && at(tokens, 2).kind == Kind::Mark => {
                 words.breaks(number.value)
             }
@@ -261,6 +276,24 @@ fn examine_steps(scan: &Scan, findings: &mut Findings) {
 }
 
 const STEP: u64 = hash(b"step");
+
+/// The list of the last item, after those that it stands in.
+#[derive(Default)]
+struct Lists(Vec<(u8, Sequence)>);
+
+impl Lists {
+    /// An item that is indented more begins a list of its own with 1; one that is indented less goes on with a list around it.
+    fn breaks(&mut self, item: u16, indent: u8) -> bool {
+        let Lists(lists) = self;
+        while lists.len() > 1 && lists.last().is_some_and(|&(inner, _)| inner > indent) {
+            lists.pop();
+        }
+        if lists.last().is_none_or(|&(outer, _)| outer < indent && item <= 1) {
+            lists.push((indent, Sequence::default()));
+        }
+        lists.last_mut().is_some_and(|(_, list)| list.breaks(item))
+    }
+}
 
 /// Numbers that should count up.
 #[derive(Default)]

@@ -16,8 +16,11 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
         return false;
     }
     let before = before(tokens, index);
+    let next = at(tokens, index + 1);
+    // "Children under 12 take 5 mg": what follows is its object.
+    let takes = token.is(lex::VERB_BASE) && (next.kind == Kind::Number || next.is(lex::DETERMINER));
     let labels = before.kind == Kind::Number
-        && (token.is(lex::VERB_PAST) || index > 1 && at(tokens, index - 2).is_content());
+        && (token.is(lex::VERB_PAST) || takes || index > 1 && at(tokens, index - 2).is_content());
     let label = before.hash == A && before.has(CAPITAL) && index > 1; // "farm A weighed"
     let after_noun_mark = !label && before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN)
         || before.kind == Kind::Number && !labels;
@@ -169,7 +172,7 @@ pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
     match token.hash {
         ALWAYS | NEVER => {
             let after_present = matches!(before.hash, IS | ARE | WILL | CAN | DOES | DO);
-            let subject = before.is_content() || before.is(lex::PRONOUN);
+            let subject = before.is_content() && !before.is(lex::POLITE) || before.is(lex::PRONOUN);
             after_present || subject && (present || matches!(next.hash, IS | ARE | WILL | CAN))
         }
         _ => {

@@ -4,7 +4,7 @@
 /// Regular verbs, base form; a `+` doubles the last letter (stop, stopped).
 pub(crate) const REGULAR: &str = "\
     abandon absorb accelerate accept access accompany account accumulate accuse ache achieve acknowledge acquire acquit+ \
-    act activate adapt add address adjust administer admire admit+ adopt adore advance advise affect afford age agree aim \
+    act activate adapt add address adjourn adjust administer admire admit+ adopt adore advance advise affect afford age agree aim \
     alert align alleviate allocate allow alter amend amount amplify analyse analyze annotate announce annoy answer \
     anticipate apologize appeal appear appease applaud apply appoint appraise apprehend approach approve archive argue \
     arrange arrive ascertain ask aspire assemble assert assess assign assist assume assure astonish attach attack attain \
@@ -14,7 +14,7 @@ pub(crate) const REGULAR: &str = "\
     buffer bulge bump bundle burgle burn bury buzz cache cajole calculate calibrate call cancel cap+ care carry carve cash \
     cast cater cause cease centre certify chair challenge change chant charge chart chase chat chatter check cherish chew \
     chill chop+ circle cite claim clamp clarify classify clean clear click climb clone close clutch coach coat coax code \
-    coincide collapse collect comb combine command commence commend comment commit+ communicate commute compare compel+ \
+    coincide collapse collect collide comb combine command commence commend comment commit+ communicate commute compare compel+ \
     compensate compete compile complain complement complete compliment comply compose compound comprehend compress \
     comprise compute conceal concede concentrate concern conclude concoct condemn condense conduct confess configure \
     confine confirm confiscate conflict confuse congratulate connect conquer consent conserve consider consist console \
@@ -39,7 +39,7 @@ pub(crate) const REGULAR: &str = "\
     expire explain explode exploit explore export expose express extend extinguish extract fabricate facilitate fade fail \
     faint falsify falter fascinate fasten favor favour fear feature fetch file fill filter finance finish fire fit+ fix \
     flag+ flash flatten flatter flicker flinch float flock flood flourish flow fluctuate flush focus fold follow footnote \
-    force forecast forfeit forge form format+ formulate fortify forward foster found frame free frighten frown fry fuel \
+    force forecast forfeit forge fork form format+ formulate fortify forward foster found frame free frighten frown fry fuel \
     fulfil+ fumble fumigate function fund gain gallop garnish gather gaze generate germinate giggle glance glare glaze \
     glean glow gnaw gossip govern grab+ grade grant grasp graze greet grill grind grip+ groom grumble guarantee guard \
     guess guide gulp haggle halt hammer hamper hand handle hang happen harm harvest hasten hatch hate haul haunt head heal \
@@ -265,7 +265,7 @@ pub(crate) const ACRONYM: &str = "ok usa uk eu un us uae nato nasa esa who unesc
     utc gmt cet est pst edt pdt bst iso ieee ietf rfc din ansi ascii utf posix unix linux ac dc rpm hvac pvc ph ngo mba phd msc bsc ba ma md rn \
     ci sd se sem df hz khz mhz ghz kb mb gb tb pb kib mib gib kw mw gw kwh db dba psi mph kmh usd eur gbp jpy chf ii iii iv vi vii viii ix xi xii xiii xiv xv xx xxi \
     a b readme todo fixme ide sdk cli gui jpeg jpg png gif svg mp mpeg zip lp ep uv ir aka rip vip suv phev rest crud cors oauth gdpr hipaa acid nosql vm kpi roi b2b \
-    nyse nasdaq imf ecb opec mph nba nfl fifa ioc ymca uefa tbd tba na n/a cc bcc re fw eof crc sha md5 aes rsa sigterm sigkill null true false get put post delete patch head and or not";
+    nyse nasdaq imf ecb opec mph nba nfl fifa ioc ymca uefa tbd tba na n/a cc bcc re fw eof crc path isbn issn bom sha md5 aes rsa sigterm sigkill null true false get put post delete patch head and or not";
 /// Pairs of opposites; the second of a pair is the negation of the first.
 pub(crate) const OPPOSITE: &[(&str, &str)] = &[
     ("open", "closed"),

@@ -32,6 +32,8 @@ pub(crate) struct Sentence {
     pub(crate) ending: Ending,
     /// The number of the list item that this sentence opens: `3.` or `3)` at the start of a line.
     pub(crate) item: Option<u16>,
+    /// Blanks before the item's marker, as far as [`crate::line`] counts them.
+    pub(crate) indent: u8,
     /// Opens an item of a list without numbers.
     pub(crate) bullet: bool,
     /// A heading or a row of a table.

@@ -251,7 +251,12 @@ impl Builder {
         let words = tokens.get(clause.clone())?;
         let subject = words.first()?;
         let stands_in = STAND_INS.contains(&subject.hash) && at(words, 1).is(lex::AUXILIARY | lex::VERB);
-        if words.len() < 2 || stands_in || opens_with_verb(subject) || !words.iter().any(is_verb) {
+        if words.len() < 2
+            || stands_in
+            || quantifies(subject)
+            || opens_with_verb(subject)
+            || !words.iter().any(is_verb)
+        {
             return None;
         }
         Builder::default().build(tokens, clause)
@@ -338,6 +343,21 @@ impl Builder {
         }
     }
 }
+
+/// Whether the subject stands for some of many: "some are" and "some are not" both hold.
+fn quantifies(subject: &Token) -> bool {
+    subject.kind == Kind::Number || subject.is(lex::NUMERAL) || QUANTIFIERS.contains(&subject.hash)
+}
+
+const QUANTIFIERS: [u64; 7] = [
+    hash(b"some"),
+    hash(b"many"),
+    hash(b"most"),
+    hash(b"few"),
+    hash(b"several"),
+    hash(b"another"),
+    hash(b"others"),
+];
 
 fn is_verb(token: &Token) -> bool {
     token.is(lex::AUXILIARY | lex::VERB)

@@ -177,7 +177,12 @@ fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     } else {
         token.hash
     };
-    let (qualifier, last) = qualifier_after(tokens, last);
+    let (after, last) = case_at(tokens, last + 1).unwrap_or((0, last));
+    let qualifier = if after == 0 {
+        opening_case(tokens, first)
+    } else {
+        after
+    };
     Some(Value {
         key: join(subject.key, unit),
         value,
@@ -383,20 +388,38 @@ const SCALES: [u64; 6] = [
     hash(b"kelvin"),
 ];
 
-/// "per axle", "at the north gauge": the case that the value is given for, and the last word of it.
-fn qualifier_after(tokens: &[Token], last: usize) -> (u64, usize) {
-    let preposition = at(tokens, last + 1);
-    if !preposition.is(lex::PREPOSITION) {
-        return (0, last);
+/// "per axle", "at the north gauge", "outside": the case that a value is given for, and the last word of it.
+fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
+    let opening = at(tokens, index);
+    if PLACES.contains(&opening.hash) {
+        return Some((opening.hash, index));
     }
-    let mut words = (last + 2..last + 5).take_while(|&index| !at(tokens, index).ends_clause());
-    let object: Vec<usize> = words
-        .by_ref()
+    if !opening.is(lex::PREPOSITION) {
+        return None;
+    }
+    let words = (index + 1..index + 4).take_while(|&index| !at(tokens, index).ends_clause());
+    let object = words
         .filter(|&index| at(tokens, index).is_content() || at(tokens, index).kind == Kind::Number)
-        .take(2)
-        .collect();
-    let key = object
-        .iter()
-        .fold(preposition.hash, |key, &index| join(key, at(tokens, index).stem));
-    object.last().map_or((0, last), |&end| (key, end))
+        .take(2);
+    Some(object.fold((opening.hash, index), |(key, _), index| {
+        (join(key, at(tokens, index).stem), index)
+    }))
 }
+
+/// "In Berlin, …", "Outside, …": the case that the clause at `first` is opened with; 0 without one.
+fn opening_case(tokens: &[Token], first: usize) -> u64 {
+    match case_at(tokens, 0) {
+        Some((key, last)) if before(tokens, first).is_mark(',') && last + 2 == first => key,
+        _ => 0,
+    }
+}
+
+/// Adverbs that say where; those that are prepositions too are known as such.
+const PLACES: [u64; 6] = [
+    hash(b"indoors"),
+    hash(b"outdoors"),
+    hash(b"upstairs"),
+    hash(b"downstairs"),
+    hash(b"here"),
+    hash(b"abroad"),
+];

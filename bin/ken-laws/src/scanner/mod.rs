@@ -21,6 +21,7 @@ pub(crate) struct Scanner<'a> {
     line_start: usize,
     item: Option<u16>,
     item_start: Option<usize>,
+    indent: u8,
     bullet: bool,
     heading: bool,
     /// The token after an opening quotation mark, and the mark that closes it.
@@ -82,6 +83,7 @@ impl<'a> Scanner<'a> {
             line_start: 0,
             item: None,
             item_start: None,
+            indent: 0,
             bullet: false,
             heading: false,
             quote: None,
@@ -365,6 +367,7 @@ impl<'a> Scanner<'a> {
                     ending
                 },
                 item: self.item,
+                indent: self.indent,
                 bullet: self.bullet,
                 heading: self.heading,
             });
@@ -419,6 +422,7 @@ impl<'a> Scanner<'a> {
             self.bullet = line.number.is_none();
             self.heading = line.is_heading;
             self.item_start = Some(self.at + line.indent);
+            self.indent = line.indent as u8;
             self.at += line.indent + line.marker;
         }
     }

@@ -589,3 +589,65 @@ fn a_sign_is_part_of_the_value_and_a_slash_or_a_scale_of_the_unit() {
     assert_eq!(texts_of("The train made 18 km/h at noon.", "exact"), ["18 km/h"]);
     assert_eq!(texts_of("The hall was at -5 °C at noon.", "exact"), ["-5 °C"]);
 }
+
+#[test]
+fn clean_text_raises_no_alarm() {
+    for text in [
+        "Some members are in favour. Some members are not in favour.",
+        "Many members are in favour. Many members are not in favour.",
+        "One of the members is in favour. One of the members is not in favour.",
+        "Another member is in favour. Another member is not in favour.",
+        "Most members are in favour. Most members are not in favour.",
+        "Python 3.9 or later is required.",
+        "The temperature is 20 °C inside. The temperature is 5 °C outside.",
+        "Outside, the temperature is 5 °C. Inside, the temperature is 20 °C.",
+        "In Berlin, the price is 5 euros. In Paris, the price is 6 euros.",
+        "Please never share your password.",
+        "However hard he tried, he failed.",
+        "However many of them came, the hall was not full.",
+        "Add the folder to PATH. Print the ISBN on the cover. List the screws in the BOM.",
+        "BERLIN, 3 May - The ministers met for talks on trade.",
+        "NEW YORK, May 3 - The ministers met for talks on trade.",
+        "1. Open the lid.\n   1. Turn the key.\n   2. Lift the lid.\n2. Close the lid.",
+        "The council adjourned. The two ships collided near the port. The road forks at the old mill.",
+        "Children under 12 take 5 mg twice a day.",
+    ] {
+        assert_eq!(defects(&judge(text)), [""; 0], "{text}");
+    }
+}
+
+/// What stands next to the clean texts above.
+#[test]
+fn a_defect_beside_what_is_excused_is_found() {
+    for (text, kind) in [
+        (
+            "All members are in favour. All members are not in favour.",
+            "contradiction",
+        ),
+        ("Do it now or later.", "coin_toss"),
+        (
+            "Outside, the temperature is 5 °C. Outside, the temperature is 20 °C.",
+            "conflicting_value",
+        ),
+        (
+            "In Berlin, the price is 5 euros. The price is 6 euros in Berlin.",
+            "conflicting_value",
+        ),
+        ("The friends never share a password.", "absolute_claim"),
+        ("However, he failed.", "loose_connective"),
+        ("However the result shows, the plan failed.", "loose_connective"),
+        ("The ZQXB, 3 May and the ministers met.", "undefined_acronym"),
+        (
+            "1. Open the lid.\n   1. Turn the key.\n   3. Lift the lid.\n2. Close the lid.",
+            "step_order",
+        ),
+        (
+            "1. Open the lid.\n   1. Turn the key.\n   2. Lift the lid.\n3. Close the lid.",
+            "step_order",
+        ),
+        ("Children under 12 without tablets of 5 mg.", "fragment"),
+    ] {
+        let found = defects(&judge(text));
+        assert!(found.contains(&kind.to_owned()), "{text}: {found:?}");
+    }
+}
