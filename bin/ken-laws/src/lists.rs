@@ -332,6 +332,10 @@ pub(crate) const OPPOSITE: &[(&str, &str)] = &[
     ("affected", "unaffected"),
     ("changed", "unchanged"),
     ("guilty", "acquitted"),
+    ("permitted", "prohibited"),
+    ("includes", "excludes"),
+    ("includes", "exclude"),
+    ("include", "exclude"),
 ];
 
 /// The bytes of the longest word of a list.

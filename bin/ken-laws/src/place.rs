@@ -13,6 +13,16 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// Whether it is in the sentence that follows the other's.
+    pub(crate) fn is_next_to(self, earlier: Place) -> bool {
+        match (earlier, self) {
+            (Place::Text { sentence: first, .. }, Place::Text { sentence: second, .. }) => {
+                first + 1 == second
+            }
+            _ => false,
+        }
+    }
+
     /// Adds a finding at this place of the text.
     pub(crate) fn find(self, feature: usize, findings: &mut Findings) {
         if let Place::Text { sentence, start, end } = self {

@@ -24,6 +24,10 @@ pub(crate) struct Clause {
     /// The clause without its last attributes, for each preposition that begins one.
     prefixes: [u64; 4],
     prefix_count: usize,
+    /// The clause as "never" denies it: without the time that opens with after or before.
+    at_any_time: Option<u64>,
+    /// Whether its subject is a pronoun, which another may have with the next sentence only.
+    stands_in: bool,
     /// The traces of the stems that stand in it: what contradicts it has them all.
     needs: u64,
     first: usize,
@@ -82,7 +86,7 @@ impl Stances {
         }
         each_stance(view.tokens, view.sentence, view.claim, |clause| {
             let place = view.place(clause.first, clause.last);
-            if let Some(earlier) = self.against(&clause) {
+            if let Some(earlier) = self.against(&clause, place) {
                 report(earlier, place, CONTRADICTION, findings);
             }
             self.enter(&clause, place);
@@ -120,32 +124,39 @@ impl Stances {
     }
 
     /// Where the opposite was said. What is denied is denied with any attribute; what is said with an attribute is said.
-    fn against(&self, clause: &Clause) -> Option<Place> {
-        let stance = |key: &u64| self.places.get(*key).unwrap_or_default();
-        if clause.negative {
-            return stance(&clause.key).said;
-        }
-        let prefixes = clause.prefixes.iter().take(clause.prefix_count);
-        prefixes.chain([&clause.key]).find_map(|key| stance(key).denied)
+    fn against(&self, clause: &Clause, place: Place) -> Option<Place> {
+        clause.keys().find_map(|key| {
+            let stance = self.places.get(key).unwrap_or_default();
+            let opposite = if clause.negative {
+                stance.said
+            } else {
+                stance.denied
+            };
+            opposite.filter(|earlier| !clause.stands_in || place.is_next_to(*earlier))
+        })
     }
 
     fn enter(&mut self, clause: &Clause, place: Place) {
-        if clause.negative {
-            if let Some(stance) = self.places.entry(clause.key) {
-                stance.denied.get_or_insert(place);
-            }
-            return;
-        }
-        for &key in clause
-            .prefixes
-            .iter()
-            .take(clause.prefix_count)
-            .chain([&clause.key])
-        {
+        for key in clause.keys() {
             if let Some(stance) = self.places.entry(key) {
-                stance.said.get_or_insert(place);
+                let here = if clause.negative {
+                    &mut stance.denied
+                } else {
+                    &mut stance.said
+                };
+                let first = here.filter(|_| !clause.stands_in);
+                *here = first.or(Some(place));
             }
         }
+    }
+}
+
+impl Clause {
+    /// The normal forms that it is said or denied in.
+    fn keys(&self) -> impl Iterator<Item = u64> {
+        let shorter = if self.negative { 0 } else { self.prefix_count };
+        let prefixes = self.prefixes.into_iter().take(shorter);
+        prefixes.chain([self.key]).chain(self.at_any_time)
     }
 }
 
@@ -208,16 +219,14 @@ const WHEREAS: u64 = hash(b"whereas");
 
 /// The words that turn a clause into its denial; "nothing" and "without" do more than that.
 const DENIALS: [u64; 4] = [hash(b"not"), hash(b"never"), hash(b"no"), hash(b"cannot")];
-/// Subjects that stand for something said before.
-const STAND_INS: [u64; 12] = [
-    hash(b"it"),
-    hash(b"they"),
+/// Subjects that stand for something said before; two sentences in a row that open with the same mean the same.
+const PERSONAL: [u64; 4] = [hash(b"it"), hash(b"they"), hash(b"he"), hash(b"she")];
+/// Those that may stand for something else each time.
+const STAND_INS: [u64; 8] = [
     hash(b"this"),
     hash(b"that"),
     hash(b"these"),
     hash(b"those"),
-    hash(b"he"),
-    hash(b"she"),
     hash(b"there"),
     hash(b"which"),
     hash(b"who"),
@@ -242,6 +251,11 @@ struct Builder {
     past: bool,
     prefixes: [u64; 4],
     prefix_count: usize,
+    /// The key before "after" or "before".
+    timeless: Option<u64>,
+    /// Whether it is "never" that denies.
+    never: bool,
+    stands_in: bool,
     needs: u64,
 }
 
@@ -259,7 +273,11 @@ impl Builder {
         {
             return None;
         }
-        Builder::default().build(tokens, clause)
+        let builder = Builder {
+            stands_in: PERSONAL.contains(&subject.hash),
+            ..Builder::default()
+        };
+        builder.build(tokens, clause)
     }
 
     /// A command: what is to be done, or never.
@@ -290,6 +308,7 @@ impl Builder {
         let token = at(words, index);
         if token.is(lex::NEGATION) {
             self.negative ^= DENIALS.contains(&token.hash);
+            self.never |= token.hash == NEVER;
             if token.hash == CANNOT {
                 self.add(CAN);
             }
@@ -307,6 +326,9 @@ impl Builder {
         self.past |= token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && !after_auxiliary;
         if token.is(lex::PREPOSITION) && self.items >= 2 {
             self.cut();
+        }
+        if matches!(token.hash, AFTER | BEFORE) && !self.command {
+            self.timeless.get_or_insert(self.key);
         }
         let opposes = token.is(lex::OPPOSITE) && !self.command;
         self.negative ^= opposes && token.is(lex::FLIPPED);
@@ -332,11 +354,18 @@ impl Builder {
     /// The tense belongs to what is said: "was open" does not deny "is closed".
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
+        let timeless = if self.negative {
+            Some(self.key).filter(|_| self.never && !self.command)
+        } else {
+            self.timeless
+        };
         Clause {
             key: join(self.key, tense),
             negative: self.negative,
             prefixes: self.prefixes.map(|prefix| join(prefix, tense)),
             prefix_count: self.prefix_count,
+            at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
+            stands_in: self.stands_in,
             needs: self.needs,
             first,
             last,
@@ -382,5 +411,9 @@ fn normal(token: &Token) -> u64 {
 const BE: u64 = hash(b"be");
 const COMMAND: u64 = hash(b"!");
 const ALWAYS: u64 = hash(b"always");
+const NEVER: u64 = hash(b"never");
+const EVER: u64 = hash(b"ever");
+const AFTER: u64 = hash(b"after");
+const BEFORE: u64 = hash(b"before");
 const THEN: u64 = hash(b"then");
 const PLEASE: u64 = hash(b"please");

@@ -9,7 +9,7 @@ use crate::row::Within;
 use crate::rubric::index_of;
 use crate::scan::{Scan, Sentence};
 use crate::table::Table;
-use crate::token::{Kind, QUOTED, Token, YEAR, at, before};
+use crate::token::{Kind, NOTHING, QUOTED, Token, YEAR, at, before};
 use crate::word::join;
 
 const CONFLICT: usize = index_of("conflicting_value");
@@ -150,18 +150,37 @@ fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     let (token, last) = (at(tokens, number), before(tokens, number));
     let is_value =
         token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
+    if is_founding(tokens, number) {
+        return unit_of(tokens, number).map(|_| (YEAR_OF, number));
+    }
     if !is_value || token.has(QUOTED) || !(last.is_content() || links(last)) {
         return None;
     }
     unit_of(tokens, number)
 }
 
+/// "Was founded in 1990": a year that there is one of.
+fn is_founding(tokens: &[Token], number: usize) -> bool {
+    let verb = number.checked_sub(2).map_or(&NOTHING, |verb| at(tokens, verb));
+    let token = at(tokens, number);
+    token.has(YEAR) && !token.has(QUOTED) && before(tokens, number).hash == IN && FOUNDED.contains(&verb.hash)
+}
+
+const IN: u64 = hash(b"in");
+const FOUNDED: [u64; 3] = [hash(b"founded"), hash(b"established"), hash(b"incorporated")];
+/// The unit of such a year.
+const YEAR_OF: u64 = hash(b"year");
+
 fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     let token = at(tokens, number);
     let (unit, last) = measures(tokens, number)?;
     let farthest = number.saturating_sub(LONGEST_SUBJECT);
     let first = skip_back(tokens, farthest, number, |token| !parts(token));
-    let subject = Subject::before(tokens, first, number)?;
+    let subject = if is_founding(tokens, number) {
+        Subject::before(tokens, first, number - 1).filter(|subject| subject.is_the_only(tokens, first))?
+    } else {
+        Subject::before(tokens, first, number)?
+    };
     let clause_tokens = tokens.get(first..number)?;
     let shifts =
         |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION) || token.has(lex::MODAL);
@@ -225,6 +244,11 @@ struct Subject {
 }
 
 impl Subject {
+    /// Opens the clause, or has "the": "the school of music" is known by more than its last word, "his firm" by whose it is.
+    fn is_the_only(&self, tokens: &[Token], first: usize) -> bool {
+        self.first == first || self.first == first + 1 && before(tokens, self.first).has(lex::THE)
+    }
+
     /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the subject of the one before "and". Its
     /// key is that of "the hut sleeps".
     fn shared(tokens: &[Token], first: usize, linked: usize, has_be: bool) -> Option<Subject> {

@@ -651,3 +651,50 @@ fn a_defect_beside_what_is_excused_is_found() {
         assert!(found.contains(&kind.to_owned()), "{text}: {found:?}");
     }
 }
+
+#[test]
+fn what_contradicts_in_a_row_for_ever_or_by_its_opposite() {
+    for text in [
+        "It is open. It is not open.",
+        "She is not ill. She is ill.",
+        "The file is never deleted. The file is deleted after 30 days.",
+        "The file is deleted after 30 days. The file is never deleted.",
+        "Smoking is permitted. Smoking is prohibited.",
+        "The price includes tax. The price excludes tax.",
+        "The price includes tax. The price does not include tax.",
+        "The price excludes tax. The price does not exclude tax.",
+    ] {
+        assert_eq!(texts_of(text, "contradiction").len(), 2, "{text}");
+    }
+    for text in [
+        "It is open. The lamp is red. It is not open.",
+        "It never fails. The lamp is red. It fails.",
+        "He is open. She is not open.",
+        "The file is not deleted. The file is deleted after 30 days.",
+        "The file is never deleted before noon. The file is deleted after noon.",
+        "Never open the lid. Open the lid after the fan stops.",
+        "The price includes tax. The price excludes the tip.",
+    ] {
+        assert_eq!(texts_of(text, "contradiction"), [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_firm_is_founded_once() {
+    let conflicts = |text: &str| texts_of(text, "conflicting_value");
+    assert_eq!(
+        conflicts("The firm was founded in 1990. The firm was founded in 1995."),
+        ["firm was founded in 1990", "firm was founded in 1995"]
+    );
+    for text in [
+        "The firm was founded in 1990. The bank was founded in 1995.",
+        "A firm was founded in 1990. A firm was founded in 1995.",
+        "His firm was founded in 1990. Her firm was founded in 1995.",
+        "The school of music was founded in 1990. The faculty of music was founded in 1995.",
+        "The firm was founded in 1990 or 1991. The firm was founded in 1990.",
+        "The firm was searched in 1990. The firm was searched in 1995.",
+        "The first firm was founded in 1990. The second firm was founded in 1995.",
+    ] {
+        assert_eq!(conflicts(text), [""; 0], "{text}");
+    }
+}

@@ -402,14 +402,20 @@ impl Draft {
         let mut pair = 0;
         while pair < lists::OPPOSITE.len() {
             let (left, right) = lists::OPPOSITE[pair];
-            self.add_opposite(left, OPPOSITE, pair);
+            let known = self.add(right.as_bytes(), 0);
+            let number = if known.flags & OPPOSITE != 0 {
+                known.value as usize
+            } else {
+                pair
+            };
+            self.add_opposite(left, OPPOSITE, number);
             let number = self.add(left.as_bytes(), 0).value;
             self.add_opposite(right, OPPOSITE | FLIPPED, number as usize);
             pair += 1;
         }
     }
 
-    /// The first pair that a word stands in numbers it.
+    /// The first pair that a word stands in numbers it, and the words of later pairs that it is in.
     const fn add_opposite(&mut self, word: &str, flags: u64, number: usize) {
         let entry = self.add(word.as_bytes(), 0);
         if entry.flags & OPPOSITE == 0 {
