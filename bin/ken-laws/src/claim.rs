@@ -102,7 +102,12 @@ impl Claim {
 
     /// Whether a reader can check it: a date, a number, a source or a quotation.
     pub(crate) fn is_supported(&self) -> bool {
-        self.numbers > 0 || self.dated || self.cited || self.quoted > 2
+        self.numbers > 0 || self.is_attributed()
+    }
+
+    /// The same but for numbers, of which not every one measures something.
+    pub(crate) fn is_attributed(&self) -> bool {
+        self.dated || self.cited || self.quoted > 2
     }
 
     /// Whether words of approval are so many in it that they say nothing.

@@ -61,8 +61,7 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     if !(view.claim.numbers > 0 && says && sound) {
         return;
     }
-    let mut numbers = view.rows.each(|row| row.exact);
-    if let Some(number) = numbers.find(|&number| says_how_much(view.tokens, number)) {
+    if let Some(number) = first_value(view) {
         let unit = at(view.tokens, number + 1);
         let last = if unit.is(lex::UNIT) || unit.kind == Kind::Symbol {
             end_of_unit(view.tokens, number + 1)
@@ -72,6 +71,24 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
         view.find(findings, EXACT, number, last);
     }
 }
+
+/// The first number that says how much, and of what.
+pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
+    let mut numbers = view.rows.each(|row| row.exact);
+    numbers.find(|&number| says_how_much(view.tokens, number) && is_value(view.tokens, number))
+}
+
+/// A number with its unit, a price, a count of things; a year, a time of day and a fraction need no unit.
+fn is_value(tokens: &[Token], number: usize) -> bool {
+    let token = at(tokens, number);
+    let is_fraction = token.kind == Kind::Number && token.value == 0 && token.hash != ZERO; // or below zero
+    token.has(CLOCK | YEAR)
+        || is_fraction
+        || before(tokens, number).kind == Kind::Symbol
+        || has_unit(tokens, number)
+}
+
+const ZERO: u64 = hash(b"0");
 
 // Vague quantities
 

@@ -1,6 +1,7 @@
 //! Law 3: claims carry evidence and do not contradict each other or the context.
 
-use crate::claim::{says_how_much, supports};
+use crate::claim::supports;
+use crate::determinism::first_value;
 use crate::grammar::is_absolute;
 use crate::judge::{Findings, View};
 use crate::lexicon::{self as lex, list};
@@ -52,7 +53,8 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
         .features
         .get(view.index)
         .is_some_and(|features| features & (1 << REASONED) != 0);
-    let supported = view.claim.is_supported() || has_reason && view.claim.content > 3;
+    let supported =
+        view.claim.is_attributed() || first_value(view).is_some() || has_reason && view.claim.content > 3;
     if supported
         && view.claim.is_claim()
         && !view.claim.is_marker_row()
@@ -68,6 +70,5 @@ fn first_support(view: &View<'_>) -> Option<usize> {
     if view.claim.any(lex::CALENDAR) || view.claim.has(ADDRESS | QUOTED) {
         return view.tokens.iter().position(supports);
     }
-    let mut numbers = view.rows.each(|row| row.exact);
-    numbers.find(|&number| says_how_much(view.tokens, number))
+    first_value(view)
 }

@@ -698,3 +698,34 @@ fn a_firm_is_founded_once() {
         assert_eq!(conflicts(text), [""; 0], "{text}");
     }
 }
+
+#[test]
+fn a_bare_number_is_no_strength() {
+    for text in [
+        "It always works 1.",
+        "Page 5: it works.",
+        "See No. 5 and know why it works.",
+    ] {
+        let answer = judge(text);
+        let kinds = kinds(&answer);
+        assert!(
+            !kinds.contains(&"supported") && !kinds.contains(&"exact"),
+            "{text}: {kinds:?}"
+        );
+    }
+    for text in [
+        "It works for 5 h.",
+        "It costs €5.",
+        "The ratio was 2.1.",
+        "We have two options.",
+        "It starts at 10:30.",
+        "It holds 3 of 4 times.",
+    ] {
+        let answer = judge(text);
+        let kinds = kinds(&answer);
+        assert!(
+            kinds.contains(&"supported") && kinds.contains(&"exact"),
+            "{text}: {kinds:?}"
+        );
+    }
+}
