@@ -279,8 +279,11 @@ impl<'a> Scanner<'a> {
         }
         let is_unit = flags_of(abbreviation) & lexicon::UNIT != 0
             && before.is_some_and(|before| before.kind == Kind::Number);
-        let next = self.rest().trim_start().chars().next();
-        !ken_text::opens_sentence(self.rest()) && !(is_unit && next.is_some_and(|char| char.is_ascii_digit()))
+        let opens_with_digit = self
+            .rest()
+            .trim_start()
+            .starts_with(|char: char| char.is_ascii_digit());
+        !(ken_text::opens_sentence(self.rest()) || is_unit && opens_with_digit)
     }
 
     fn rest(&self) -> &str {
