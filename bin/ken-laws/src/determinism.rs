@@ -78,14 +78,12 @@ pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
     numbers.find(|&number| says_how_much(view.tokens, number) && is_value(view.tokens, number))
 }
 
-/// A number with its unit, a price, a count of things; a year, a time of day and a fraction need no unit.
+/// A number with its unit, a price, a count of things; a year, a day, a time of day and a fraction need no unit.
 fn is_value(tokens: &[Token], number: usize) -> bool {
-    let token = at(tokens, number);
+    let (token, last, next) = (at(tokens, number), before(tokens, number), at(tokens, number + 1));
+    let is_day = last.is(lex::CALENDAR) || last.has(lex::MONTH) || next.has(lex::MONTH);
     let is_fraction = token.kind == Kind::Number && token.value == 0 && token.hash != ZERO; // or below zero
-    token.has(CLOCK | YEAR)
-        || is_fraction
-        || before(tokens, number).kind == Kind::Symbol
-        || has_unit(tokens, number)
+    token.has(CLOCK | YEAR) || is_day || is_fraction || last.kind == Kind::Symbol || has_unit(tokens, number)
 }
 
 const ZERO: u64 = hash(b"0");

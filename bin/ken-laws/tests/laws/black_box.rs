@@ -720,6 +720,8 @@ fn a_bare_number_is_no_strength() {
         "We have two options.",
         "It starts at 10:30.",
         "It holds 3 of 4 times.",
+        "It opened on Jan. 5, and then closed.",
+        "It opened on 5 May, and then closed.",
     ] {
         let answer = judge(text);
         let kinds = kinds(&answer);
