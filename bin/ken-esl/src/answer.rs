@@ -135,9 +135,19 @@ impl fmt::Display for Explanation<'_> {
 fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> fmt::Result {
     for (number, span) in spans.iter().enumerate() {
         to.write_str(if number == 0 { lead } else { ", " })?;
-        write!(to, "\"{}\"", cited(text, *span))?;
+        quote(to, cited(text, *span))?;
     }
     Ok(())
+}
+
+/// The longest quotation, in characters: longer words and runs of emoji are cut.
+const MAX_QUOTED: usize = 40;
+
+fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
+    match words.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => write!(to, "\"{}\u{2026}\"", words.get(..end).unwrap_or_default()),
+        None => write!(to, "\"{words}\""),
+    }
 }
 
 impl Answer for State<'_> {
@@ -155,7 +165,8 @@ impl Answer for State<'_> {
         for feeling in reading.feelings.iter().take(if verbose { usize::MAX } else { 3 }) {
             write!(to, "  {} {:.2}", name(feeling.emotion), feeling.intensity)?;
             for span in &feeling.evidence {
-                write!(to, " \"{}\"", cited(self.text, *span))?;
+                to.write_char(' ')?;
+                quote(to, cited(self.text, *span))?;
             }
             writeln!(to)?;
         }

@@ -27,11 +27,23 @@ const MOST_CONFIDENT: f32 = 0.98;
 /// Within this a valence score is neutral.
 const NEUTRAL_SCORE: f32 = 0.05;
 
+/// The least score of a text that is not neutral.
+const LEAST_SCORE: f32 = 0.06;
+
 /// From this score on a text is not neutral, though no label with a polarity is near: opinions need no emotion.
 const OUTSPOKEN: f32 = 0.45;
 
 /// How far an emotion that the model does not know is above its threshold where it is named.
 const NAMED: f32 = 0.5;
+
+/// How far what must stand before another emotion is above it.
+const AHEAD: f32 = 0.01;
+
+/// Within this of the strongest emotion, the one that has the valence of the text is the state.
+const HARDLY_WEAKER: f32 = 0.5;
+
+/// From this on a score that contradicts the state is heard beside it.
+const LOUD: f32 = 0.2;
 
 /// One emotion that was found.
 #[derive(Debug)]
@@ -42,6 +54,18 @@ pub(crate) struct Feeling {
     pub(crate) intensity: f32,
     pub(crate) confidence: f32,
     pub(crate) evidence: Vec<Span>,
+}
+
+impl Feeling {
+    fn valence(&self) -> Valence {
+        EMOTIONS[self.emotion].valence
+    }
+
+    /// Whether a text of that valence cannot be said to feel this above all. Emotions like surprise suit any.
+    fn opposes(&self, valence: Valence) -> bool {
+        let is_signless = self.emotion != NEUTRAL && self.valence() == Valence::Neutral;
+        !is_signless && ![self.valence(), Valence::Mixed].contains(&valence)
+    }
 }
 
 #[derive(Debug)]
@@ -248,10 +272,14 @@ impl Reader {
         let mut feelings = if self.tokens == 0 {
             Vec::new()
         } else {
-            self.feelings(table, clarity)
+            self.feelings(table)
         };
+        self.rank(&mut feelings, clarity);
         let (valence, valence_score) = self.valence(table, &feelings, clarity);
-        agree(&mut feelings, valence);
+        if agree(&mut feelings, valence) {
+            self.rank(&mut feelings, clarity);
+        }
+        let (valence, valence_score) = follow(&feelings, valence, valence_score);
         let neutral = sigmoid(self.scores[NEUTRAL] - table.threshold(NEUTRAL));
         let strongest = feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = strongest.map(|feeling| feeling.intensity).fold(0.0, f32::max);
@@ -298,7 +326,7 @@ impl Reader {
         ("en", ((known - 0.25) / 0.5).min(1.0))
     }
 
-    fn feelings(&mut self, table: &Table, clarity: f32) -> Vec<Feeling> {
+    fn feelings(&self, table: &Table) -> Vec<Feeling> {
         let found = detected(&self.scores, |label| table.threshold(label));
         let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
         let margin = |label: usize| self.scores[label] - table.threshold(label);
@@ -309,34 +337,48 @@ impl Reader {
                 best.0 < LABELS && best.2.iter().any(|span| spans.contains(span))
             };
             let margins = self.evidence.iter().filter(alike).map(|best| margin(best.0));
-            margins.map(|margin| margin + 0.01).fold(NAMED, f32::max)
+            margins.map(|margin| margin + AHEAD).fold(NAMED, f32::max)
         };
         let named = self.evidence.iter().filter(|best| best.0 >= LABELS);
         let named = named.map(|best| (best.0, outright(&best.2)));
-        let mut feelings: Vec<Feeling> = margins
-            .chain(named)
-            .map(|(emotion, margin)| {
-                let evidence = self.evidence.iter().find(|best| best.0 == emotion);
-                Feeling {
-                    emotion,
-                    margin,
-                    intensity: self.intensity(emotion, margin),
-                    confidence: (sigmoid(margin + 0.2) * clarity).min(MOST_CONFIDENT),
-                    evidence: evidence.map(|best| best.2.clone()).unwrap_or_default(),
-                }
-            })
-            .collect();
-        feelings.sort_by(|a, b| b.margin.total_cmp(&a.margin).then(a.emotion.cmp(&b.emotion)));
-        feelings
+        let feelings = margins.chain(named).map(|(emotion, margin)| {
+            let evidence = self.evidence.iter().find(|best| best.0 == emotion);
+            Feeling {
+                emotion,
+                margin,
+                intensity: 0.0,
+                confidence: 0.0,
+                evidence: evidence.map(|best| best.2.clone()).unwrap_or_default(),
+            }
+        });
+        feelings.collect()
     }
 
-    /// How strongly an emotion is felt: the model's margin, raised by emphasis, lowered by words like "slightly".
-    fn intensity(&self, emotion: usize, margin: f32) -> f32 {
+    /// Strongest first, and how strong that is. Emphasis speaks against neutral, "slightly" does not speak for it: it is
+    /// never stronger than what stands before it.
+    fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
+        let strength = |feeling: &Feeling| self.intensity(feeling.emotion, feeling.margin, 1.0);
+        feelings.sort_by(|a, b| {
+            let stronger = strength(b).total_cmp(&strength(a));
+            let kind = (a.emotion == NEUTRAL).cmp(&(b.emotion == NEUTRAL));
+            let margin = b.margin.total_cmp(&a.margin);
+            stronger.then(kind).then(margin).then(a.emotion.cmp(&b.emotion))
+        });
+        let weakened = if self.is_weakened { 0.6 } else { 1.0 };
+        let mut before = 1.0f32;
+        for feeling in feelings {
+            before = before.min(self.intensity(feeling.emotion, feeling.margin, weakened));
+            feeling.intensity = before;
+            feeling.confidence = (sigmoid(feeling.margin + 0.2) * clarity).min(MOST_CONFIDENT);
+        }
+    }
+
+    /// How strongly an emotion is felt: the model's margin, lowered by words like "slightly", raised by emphasis.
+    fn intensity(&self, emotion: usize, margin: f32, weakened: f32) -> f32 {
         let base = sigmoid(0.5 * margin - 0.2);
         if emotion == NEUTRAL {
             return base;
         }
-        let weakened = if self.is_weakened { 0.6 } else { 1.0 };
         1.0 - (1.0 - base * weakened) * (1.0 - self.emphasis)
     }
 
@@ -361,18 +403,46 @@ impl Reader {
             }
             (false, false) if score > 0.0 => (Valence::Positive, score),
             (false, false) => (Valence::Negative, score),
-            _ if positive >= negative => (Valence::Positive, score.max(0.06)),
-            _ => (Valence::Negative, score.min(-0.06)),
+            _ if positive >= negative => (Valence::Positive, score.max(LEAST_SCORE)),
+            _ => (Valence::Negative, score.min(-LEAST_SCORE)),
         }
     }
 }
 
-/// A text with a valence is not neutral if it has an emotion of that valence.
-fn agree(feelings: &mut [Feeling], valence: Valence) {
-    let agreeing = |feeling: &Feeling| EMOTIONS[feeling.emotion].valence == valence;
-    let is_neutral = feelings.first().is_some_and(|first| first.emotion == NEUTRAL);
-    if is_neutral && valence != Valence::Neutral && feelings.iter().any(agreeing) {
-        feelings.sort_by_key(|feeling| !agreeing(feeling)); // stable: else in the order of strength
+/// Where the state has another valence than the text, and an emotion of the text's is hardly weaker, that one is made the
+/// strongest; neutral gives way to any. Whether there was one.
+fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
+    let Some(first) = feelings.first().filter(|first| first.opposes(valence)) else {
+        return false;
+    };
+    let margin = first.margin;
+    let least = if first.emotion == NEUTRAL {
+        f32::MIN
+    } else {
+        margin - HARDLY_WEAKER
+    };
+    let agreeing = |feeling: &&mut Feeling| feeling.valence() == valence && feeling.margin >= least;
+    let Some(feeling) = feelings.iter_mut().find(agreeing) else {
+        return false;
+    };
+    feeling.margin = margin + AHEAD;
+    true
+}
+
+/// Where the state has a sign the valence has it, too. Words that say the opposite loudly are one side of what is mixed.
+fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) {
+    let opposed = |first: &&Feeling| first.emotion != NEUTRAL && first.opposes(valence);
+    let Some(first) = feelings.first().filter(opposed) else {
+        return (valence, score);
+    };
+    if score.abs() >= LOUD {
+        return (Valence::Mixed, score);
+    }
+    let felt = first.intensity * EMOTIONS[first.emotion].polarity / 4.0;
+    let score = 0.5 * (score + felt);
+    match first.valence() {
+        Valence::Positive => (Valence::Positive, score.max(LEAST_SCORE)),
+        _ => (Valence::Negative, score.min(-LEAST_SCORE)),
     }
 }
 

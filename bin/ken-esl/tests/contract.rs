@@ -168,7 +168,23 @@ fn a_long_text_is_read_to_its_end() {
     assert!(check(&one_word, &answer).is_ok());
 }
 
-/// Every figure in its range, every span inside of the text and on character boundaries.
+#[test]
+fn what_is_quoted_is_cut() {
+    let run_of_emoji = "\u{1F600}".repeat(100_000);
+    let answer = run(&["--format", "compact"], run_of_emoji.as_bytes()).stdout;
+    assert!(answer.len() < 1000, "{} bytes", answer.len());
+    let cut = format!("joy from \\\"{}\u{2026}\\\"", "\u{1F600}".repeat(40));
+    assert!(answer.contains(&cut), "{answer}");
+    let summary = run(&["--format", "summary", "-v"], run_of_emoji.as_bytes()).stdout;
+    assert!(summary.len() < 1000, "{} bytes", summary.len());
+    assert_eq!(
+        feel("I am happyyyyyyyyyyyy")["explanation"],
+        "joy from \"happyyyyyyyyyyyy\""
+    );
+}
+
+/// Every figure in its range, the state the first of emotions that are in the order of their strength, no valence against
+/// its sign, every span inside of the text and on character boundaries.
 fn check(text: &str, answer: &Value) -> Result<(), String> {
     let unit = |value: &Value| value.as_f64().is_some_and(|value| (0.0..=1.0).contains(&value));
     let score = answer["valence_score"].as_f64().unwrap_or(9.0);
@@ -180,7 +196,16 @@ fn check(text: &str, answer: &Value) -> Result<(), String> {
         Some("neutral") => score.abs() <= 0.05,
         valence => valence == Some("mixed"),
     };
-    for emotion in answer["detected_emotions"].as_array().into_iter().flatten() {
+    let emotions = answer["detected_emotions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    fine &= emotions.is_sorted_by(|a, b| a["intensity"].as_f64() >= b["intensity"].as_f64());
+    if let Some(first) = emotions.first() {
+        let is_signless = first["valence"] == "neutral";
+        fine &= first["emotion"] == answer["emotional_state"];
+        fine &= is_signless || answer["valence"] == "mixed" || answer["valence"] == first["valence"];
+    }
+    for emotion in emotions {
         fine &= unit(&emotion["intensity"]) && unit(&emotion["confidence"]);
         for span in emotion["evidence"].as_array().into_iter().flatten() {
             let place = |end: &str| span[end].as_u64().map(|place| place as usize);

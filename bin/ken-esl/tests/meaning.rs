@@ -232,6 +232,30 @@ fn the_state_is_what_the_words_say() {
 }
 
 #[test]
+fn the_strongest_emotion_is_the_state() {
+    for (text, order) in [
+        ("WHERE ARE YOU", ["curiosity", "neutral"]),
+        ("My grandmother died yesterday", ["sadness", "neutral"]),
+    ] {
+        let answer = feel(text);
+        assert_eq!(emotions(&answer), order, "{answer}");
+        let strengths = [0, 1].map(|place| answer["detected_emotions"][place]["intensity"].as_f64());
+        assert!(strengths[0] >= strengths[1], "{answer}");
+    }
+}
+
+#[test]
+fn the_valence_is_that_of_the_state() {
+    check(&[
+        ("I'm anxious to meet you", &["fear"], "negative"),
+        ("I am unhappy", &["sadness"], "negative"),
+        ("I am very unhappy with this", &["sadness"], "negative"),
+        ("I am so mad at you right now", &["anger"], "negative"),
+        ("I'm furious with the airline", &["anger"], "negative"),
+    ]);
+}
+
+#[test]
 fn emoji_and_emoticons_speak() {
     check(&[
         ("\u{1F389}\u{1F389}\u{1F389}", &["joy", "excitement"], "positive"),
