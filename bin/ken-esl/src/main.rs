@@ -4,6 +4,7 @@ mod answer;
 mod cli;
 mod emotion;
 mod feature;
+mod idiom;
 mod lexicon;
 mod math;
 mod reading;

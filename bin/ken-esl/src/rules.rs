@@ -1,8 +1,8 @@
 //! What plain rules add to the model: what is negated, meant ironically, said with emphasis.
 
 use crate::emotion::{
-    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT, FEAR, Family,
-    JOY, LABELS, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
+    ADMIRATION, ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
+    FEAR, Family, GRATITUDE, JOY, LABELS, LOVE, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
 };
 use crate::lexicon::Class;
 use crate::scope::Note;
@@ -13,6 +13,8 @@ use crate::token::Token;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Findings {
     pub(crate) has_negation: bool,
+    /// Something is denied: a negation may only strengthen, "never been so happy".
+    has_denial: bool,
     /// The place of the last "but".
     contrast: Option<usize>,
     pub(crate) is_ironic: bool,
@@ -76,7 +78,10 @@ impl Findings {
 
     fn take_note(&mut self, note: &Note, is_after_contrast: Option<bool>) {
         match note.class() {
-            Some(Class::Negator) => self.has_negation = true,
+            Some(Class::Negator) => {
+                self.has_negation = true;
+                self.has_denial |= !note.is_lifted;
+            }
             Some(Class::Myself) => self.is_own = true,
             _ => {}
         }
@@ -84,6 +89,7 @@ impl Findings {
             return;
         };
         let mut strength = entry.valence * (1.0 + note.boost);
+        self.has_denial |= note.is_negated;
         if note.is_negated {
             self.negated_good |= entry.valence > 0.5;
             self.negated_bad |= entry.valence < -0.5;
@@ -116,6 +122,7 @@ impl Findings {
             .last()
             .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
         let tells = marked || rolls || tag || takes_back(tokens) || complains(tokens);
+        let tells = tells || (0..notes.len()).any(|at| praises_harm(tokens, notes, at));
         self.is_ironic = opens || tells && notes.iter().any(praise);
     }
 
@@ -149,6 +156,78 @@ fn takes_back(tokens: &[Token]) -> bool {
 /// "Great. Another delay." Praise alone, and what it is for is one more of its kind.
 fn complains(tokens: &[Token]) -> bool {
     matches!(tokens, [_, mark, another, ..] if is_mark(mark) && another.is("another"))
+}
+
+/// "Thanks for ruining my day", "I love being lied to", "Great, now it's broken": what is praised is plainly bad.
+fn praises_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
+    let Some(note) = notes.get(at).filter(|note| note.is_feeling() && !note.is_negated) else {
+        return false;
+    };
+    let is = |at: usize, words: &[&str]| {
+        let token = tokens.get(at);
+        token.is_some_and(|token| words.iter().any(|word| token.is(word)))
+    };
+    let harms = |at: usize, end: &[u8]| {
+        let token = tokens.get(at);
+        token.is_some_and(|token| token.form().ends_with(end)) && notes.get(at).is_some_and(is_plainly_bad)
+    };
+    let next = at + note.width;
+    match note.class() {
+        Some(Class::Emotion(GRATITUDE)) => is(next, &["for"]) && harms(next + 1, b"ing"),
+        Some(Class::Emotion(LOVE | JOY)) if is(next, &["being", "getting"]) => harms(next + 1, b"ed"),
+        Some(Class::Good | Class::Emotion(ADMIRATION)) => {
+            opens(tokens, at) && announces_harm(tokens, notes, at)
+        }
+        _ => false,
+    }
+}
+
+fn is_plainly_bad(note: &Note) -> bool {
+    let entry = note
+        .entry
+        .filter(|entry| entry.class == Class::Bad && !note.is_negated);
+    entry.is_some_and(|entry| entry.valence <= -1.5)
+}
+
+/// Whether a sentence begins here.
+fn opens(tokens: &[Token], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+    before.is_none_or(|before| matches!(before.form().first(), Some(b'.' | b'!' | b'?')))
+}
+
+/// "Nice going, you broke it": a mark soon after the praise, and then a sentence of nothing good in which something is
+/// bad or has gone so.
+fn announces_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
+    const DEEDS: [&str; 7] = [
+        "broke", "ruined", "crashed", "stole", "wasted", "damaged", "failed",
+    ];
+    let Some(mark) = (at + 1..=at + 2).find(|place| tokens.get(*place).is_some_and(is_mark)) else {
+        return false;
+    };
+    let told = || tokens.iter().zip(notes).enumerate().skip(mark + 1);
+    let ends = |token: &Token| matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
+    let end = told()
+        .find(|(_, (token, _))| ends(token))
+        .map_or(tokens.len(), |(end, _)| end);
+    let asks = tokens
+        .get(end)
+        .is_some_and(|token| token.form().first() == Some(&b'?'));
+    let soothes = |note: &Note| {
+        let is_good = note.is_feeling() && note.entry.is_some_and(|entry| entry.valence > 0.5);
+        is_good || note.is(Class::Contrast)
+    };
+    let is_said = |place: usize| {
+        let before = place.checked_sub(1);
+        let is = before
+            .and_then(|before| notes.get(before))
+            .is_some_and(|note| note.is(Class::Is));
+        let before = before.and_then(|before| tokens.get(before));
+        is || before.is_some_and(|before| before.form().ends_with(b"'s"))
+    };
+    let harms = told().take(end - mark).any(|(place, (token, note))| {
+        is_plainly_bad(note) && (DEEDS.iter().any(|deed| token.is(deed)) || is_said(place))
+    });
+    harms && !asks && !told().take(end - mark).any(|(_, (_, note))| soothes(note))
 }
 
 /// Each sign of emphasis takes a part of what is left to 1.
@@ -196,7 +275,7 @@ pub(crate) fn apply(
     take_at_word(table, tokens, notes, scores);
     if findings.is_ironic {
         turn(table, scores);
-    } else if !findings.has_negation {
+    } else if !findings.has_denial {
         be_of_one_mind(table, notes, scores);
     }
     if findings.is_own {
@@ -241,6 +320,9 @@ fn take_at_word(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f
         if entry.valence > 0.5 && (note.width > 1 || note.is_lifted) {
             affirm(table, scores, entry.valence);
         }
+        if entry.valence < -0.5 && note.is_lifted {
+            deplore(table, scores, entry.valence);
+        }
         match entry.class {
             Class::Emotion(emotion) if is_taken_at_word(token, note, emotion) => {
                 raise(table, scores, emotion, 0.3)
@@ -274,6 +356,14 @@ fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     scores[NEGATIVE] -= STRONG;
     scores[POSITIVE] = scores[POSITIVE].max(table.threshold(LABELS) + 0.3);
     scores[POLARITY] = scores[POLARITY].max(valence * 0.2);
+}
+
+/// The same for what is bad: "couldn't be worse".
+fn deplore(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
+    scores[NEUTRAL] -= WEAK;
+    scores[POSITIVE] -= STRONG;
+    scores[NEGATIVE] = scores[NEGATIVE].max(table.threshold(LABELS + 1) + 0.3);
+    scores[POLARITY] = scores[POLARITY].min(valence * 0.2);
 }
 
 /// "I am neither happy nor sad": nothing of it is felt.

@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::token::Token;
 
 /// How many words a negator reaches; clauses are rarely longer, and a mark or a contrast ends it before.
-const REACH: usize = 5;
+pub(crate) const REACH: usize = 5;
 
 /// The longest phrase of the lexicon, in words.
 const MAX_PHRASE: usize = 4;
@@ -23,7 +23,7 @@ pub(crate) struct Note {
     pub(crate) is_negated: bool,
     /// It is denied by its object, which the model does not see: [`mark_empty_objects`].
     pub(crate) is_empty: bool,
-    /// It looked negated and is the opposite: see [`lift_comparatives`].
+    /// It looked like the opposite of what it is, or is a negator that denies nothing: see [`crate::idiom`].
     pub(crate) is_lifted: bool,
     /// Part of a name, as the adjective of "the great wall".
     pub(crate) is_name: bool,
@@ -227,7 +227,7 @@ const TRANSITIVE: [&str; 12] = [
 ];
 
 /// "He fears no one": the object, and so the feeling, is denied after it is named. The model has seen it as plain, so this
-/// is for the rules alone, as [`lift_comparatives`] is.
+/// is for the rules alone.
 pub(crate) fn mark_empty_objects(tokens: &[Token], notes: &mut [Note]) {
     let is_no_one = |at: usize| {
         let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is(word));
@@ -237,29 +237,5 @@ pub(crate) fn mark_empty_objects(tokens: &[Token], notes: &mut [Note]) {
         let needs_object = || TRANSITIVE.iter().any(|word| token.is(word));
         note.is_empty = note.is_feeling() && is_no_one(at + 1) && needs_object();
         note.is_negated |= note.is_empty;
-    }
-}
-
-/// Negators that make a comparative the most: what could not be better is best.
-const EXCEEDING: [&str; 5] = ["never", "couldn't", "couldnt", "cannot", "can't"];
-const COMPARATIVES: [&str; 8] = [
-    "happier", "better", "prouder", "nicer", "easier", "worse", "sadder", "funnier",
-];
-
-/// Lifts the negation from "couldn't be happier", "never felt better" and "couldn't agree more". The model has seen them as
-/// negated, so this is for the rules alone.
-pub(crate) fn lift_comparatives(tokens: &[Token], notes: &mut [Note]) {
-    let mut exceeds = false;
-    for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
-        if note.is(Class::Negator) {
-            exceeds = EXCEEDING.iter().any(|negator| token.is(negator));
-        }
-        let is_agreement = || token.is("agree") && tokens.get(at + 1).is_some_and(|next| next.is("more"));
-        let is_most = || COMPARATIVES.iter().any(|word| token.is(word)) || is_agreement();
-        if note.is_negated && exceeds && is_most() {
-            note.is_negated = false;
-            note.is_lifted = true;
-            note.boost += 0.3;
-        }
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
+use crate::idiom;
 use crate::reading::{Span, detected};
 use crate::rules;
-use crate::scope::{Note, annotate, lift_comparatives, mark_empty_objects, settle};
+use crate::scope::{Note, annotate, mark_empty_objects, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
@@ -44,8 +45,8 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
+        idiom::correct(table, &tokens, &mut notes);
         let (sums, total) = add_up(table, words, &tokens, &notes);
-        lift_comparatives(&tokens, &mut notes);
         mark_empty_objects(&tokens, &mut notes);
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);

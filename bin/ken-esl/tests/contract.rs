@@ -253,6 +253,17 @@ fn texts() -> impl Strategy<Value = String> {
         "soooo",
         "{",
         "\u{200D}",
+        "never",
+        "been",
+        "so",
+        "enough",
+        "more",
+        "stop",
+        "used to",
+        "un\u{E9}",
+        "less",
+        "hope you",
+        "for ruining",
     ]);
     let any = "[^\\n\\r]{0,6}";
     prop::collection::vec(prop_oneof![3 => known.prop_map(str::to_owned), 1 => any], 1..30)

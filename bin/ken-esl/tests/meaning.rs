@@ -118,6 +118,115 @@ fn negation_turns_or_mutes_a_feeling() {
     }
 }
 
+/// A negation before a comparative, "so" or "enough", or of a stop, denies nothing and says that nothing is felt more.
+#[test]
+fn a_negation_may_strengthen() {
+    check(&[
+        ("I have never been so happy", &["joy"], "positive"),
+        ("Nothing could make me happier", &["joy"], "positive"),
+        ("No one is happier than me", &["joy"], "positive"),
+        ("I can't thank you enough", &["gratitude"], "positive"),
+        ("I can't get enough of this", &["joy"], "positive"),
+        ("I couldn't be more proud", &["pride"], "positive"),
+        ("I couldn't be more excited", &["excitement"], "positive"),
+        ("I could not be happier", &["joy"], "positive"),
+        ("It doesn't get any better than this", &["joy"], "positive"),
+        ("I can't stop laughing", &["amusement"], "positive"),
+        ("I can't stop smiling", &["joy"], "positive"),
+        ("I can't help smiling", &["joy"], "positive"),
+        ("I won't stop crying", &["sadness"], "negative"),
+        (
+            "I've never seen anything so beautiful",
+            &["admiration"],
+            "positive",
+        ),
+        (
+            "I couldn't be more disappointed",
+            &["sadness", "disappointment"],
+            "negative",
+        ),
+        ("I've never been so scared", &["fear"], "negative"),
+    ]);
+    let others = [
+        "It never gets better",
+        "This is no better than the old one",
+        "I'm not happier than before",
+        "I didn't get any better grades than last year",
+        "I can't trust him enough to lend him money",
+    ];
+    for answer in feel_lines(&others.map(str::to_owned)) {
+        assert_ne!(answer["valence"], "positive", "{answer}");
+    }
+}
+
+#[test]
+fn what_is_rare_or_past_is_denied() {
+    check(&[
+        ("I rarely feel happy", &["sadness"], "negative"),
+        ("I used to be happy", &["sadness"], "negative"),
+        ("I used to be sad", &["neutral"], "neutral|positive"),
+        ("I'm used to being happy", &["joy"], "positive"),
+    ]);
+}
+
+#[test]
+fn a_negated_question_denies_nothing() {
+    check(&[
+        ("Aren't you happy?", &["joy", "curiosity"], "positive"),
+        ("Isn't this beautiful?", &["admiration"], "positive"),
+        ("Why aren't you happy?", &["curiosity"], "negative"),
+    ]);
+}
+
+#[test]
+fn an_affix_denies_its_stem() {
+    for (text, stem) in [
+        ("I am unimpressed", "admiration"),
+        ("I am uninterested", "excitement"),
+        ("I am disinterested in this", "excitement"),
+        ("You are ungrateful", "gratitude"),
+        ("She is unafraid", "fear"),
+        ("I feel helpless", "caring"),
+        ("a joyless place", "joy"),
+    ] {
+        let answer = feel(text);
+        assert!(!emotions(&answer).contains(&stem), "{text}: {answer}");
+        assert_ne!(answer["valence"], "positive", "{text}: {answer}");
+    }
+    check(&[
+        ("Unlike you, I work", &["neutral"], "neutral|positive"),
+        ("He is fearless", &["neutral", "admiration"], "neutral|positive"),
+    ]);
+}
+
+#[test]
+fn a_wish_of_harm_is_anger() {
+    check(&[
+        ("I hope you die", &["anger"], "negative"),
+        ("I hope you rot in hell", &["anger"], "negative"),
+        ("I hope you don't die", &["hope"], "positive"),
+    ]);
+    assert!(!emotions(&feel("I hope you die")).contains(&"hope"));
+}
+
+#[test]
+fn praise_of_harm_is_irony() {
+    const BAD: &[&str] = &["anger", "annoyance", "disappointment"];
+    check(&[
+        ("Thanks for ruining my day", BAD, "negative"),
+        ("Thank you for wasting my time", BAD, "negative"),
+        ("Great, my car broke down again", BAD, "negative"),
+        ("Great, now it's broken", BAD, "negative"),
+        ("I love being lied to", BAD, "negative"),
+        ("Nice going, you broke it", BAD, "negative"),
+        ("Thanks for fixing the broken door", &["gratitude"], "positive"),
+        ("Thanks for worrying about me", &["gratitude"], "positive"),
+        ("Great, I fixed the broken door", &["admiration"], "positive"),
+        ("Awesome, I lost 10 pounds", &["admiration"], "positive"),
+        ("I love being spoiled", &["love"], "positive"),
+    ]);
+}
+
 #[test]
 fn plain_feelings_are_named() {
     check(&[

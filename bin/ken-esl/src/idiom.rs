@@ -1,0 +1,298 @@
+//! Turns of speech in which a negation denies nothing, and what denies a feeling without one. The table was trained without
+//! them, but with words that are denied and words that are not, so the model reads the notes as they are after this.
+
+use crate::emotion::ANGER;
+use crate::lexicon::{self, Class, Entry};
+use crate::scope::{Note, REACH};
+use crate::table::Table;
+use crate::token::Token;
+
+/// Corrects the notes on all tokens.
+pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
+    if notes.iter().any(|note| note.is_negated) {
+        for at in 0..notes.len() {
+            lift_negation(tokens, notes, at);
+        }
+    }
+    for at in 0..tokens.len() {
+        deny(tokens, notes, at);
+        read_affixes(table, tokens, notes, at);
+        turn_wish(tokens, notes, at);
+    }
+}
+
+fn is(token: Option<&Token>, words: &[&str]) -> bool {
+    token.is_some_and(|token| words.iter().any(|word| token.is(word)))
+}
+
+/// Where the clause that goes on at a place ends: at a mark, a contrast or another negator, and soon.
+fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
+    const LONGEST: usize = 8;
+    let rest = tokens.iter().zip(notes).skip(from).take(LONGEST);
+    let goes_on = |(token, note): &(&Token, &Note)| {
+        token.is_word() && !note.is(Class::Negator) && !note.is(Class::Contrast)
+    };
+    from + rest.take_while(goes_on).count()
+}
+
+/// "couldn't be happier", "never been so sad", "can't thank you enough", "can't stop laughing", "Isn't this nice?": what
+/// looks negated is felt, and all but the last say that nothing is felt more.
+fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
+    if !notes.get(at).is_some_and(|note| note.is(Class::Negator)) {
+        return;
+    }
+    let end = clause_end(tokens, notes, at + 1);
+    let lifted = Clause {
+        tokens,
+        notes,
+        at,
+        end,
+    }
+    .exceeded();
+    let asks = is_asked_back(tokens, at);
+    for (place, note) in notes.iter_mut().enumerate().take(end).skip(at + 1) {
+        if asks {
+            note.is_negated = false;
+        } else if lifted & 1 << (place - at) != 0 && note.is_negated {
+            note.is_negated = false;
+            note.is_lifted = true;
+            note.boost += 0.3;
+        }
+    }
+    if let Some(negator) = notes.get_mut(at) {
+        negator.is_lifted = asks || lifted != 0;
+    }
+}
+
+/// A negator at a place, and the words up to an end that it could deny.
+struct Clause<'a> {
+    tokens: &'a [Token],
+    notes: &'a [Note],
+    at: usize,
+    end: usize,
+}
+
+/// Some words of a clause, a bit each by the distance from the negator.
+type Words = u32;
+
+impl Clause<'_> {
+    /// The words that nothing exceeds.
+    fn exceeded(&self) -> Words {
+        let turn = self.after_stop().or_else(|| self.before_enough());
+        turn.or_else(|| self.never_so())
+            .unwrap_or_else(|| self.comparatives())
+    }
+
+    /// "can't stop laughing", "couldn't help smiling"
+    fn after_stop(&self) -> Option<Words> {
+        let helps = |help: &usize| {
+            let next = help + 1;
+            self.could_not() && (self.feels(next) || is(self.word(next), &["but", "feeling"]))
+        };
+        let stop = self.find(&["stop", "stopped", "stopping"]);
+        let stop = stop.or_else(|| self.find(&["help"]).filter(helps));
+        stop.filter(|stop| *stop <= self.at + 2)
+            .map(|stop| self.words(stop + 1, self.end))
+    }
+
+    /// "can't thank you enough", but not "can't trust him enough to" or "isn't good enough"
+    fn before_enough(&self) -> Option<Words> {
+        let enough = self.find(&["enough"]).filter(|_| self.could_not())?;
+        let is_measure = is(self.word(enough + 1), &["to"]) || self.feels(enough - 1) && enough > self.at + 2;
+        let is_got = is(self.word(enough - 1), &["get"]) && is(self.word(enough + 1), &["of"]);
+        let end = enough + usize::from(is_got);
+        Some(if is_measure {
+            0
+        } else {
+            self.words(self.at + 1, end)
+        })
+    }
+
+    /// "never been so happy", "never laughed so hard", "haven't been this happy"
+    fn never_so(&self) -> Option<Words> {
+        const DONE: [&str; 11] = [
+            "been", "felt", "seen", "had", "heard", "met", "known", "read", "laughed", "loved", "wanted",
+        ];
+        let degrees: &[&str] = if self.is_never() {
+            &["so", "such", "this"]
+        } else {
+            &["this"]
+        };
+        let so = self.find(degrees)?;
+        self.find(&DONE).filter(|done| *done < so)?;
+        Some(if is(self.word(so + 1), &["much", "hard", "badly"]) {
+            self.words(self.at + 1, so)
+        } else {
+            self.words(so + 1, so + 4)
+        })
+    }
+
+    /// "couldn't be happier", "nothing is more beautiful than this", "doesn't get better than this"
+    fn comparatives(&self) -> Words {
+        let places = (self.at + 1..self.end).filter(|place| self.is_most(*place));
+        places.fold(0, |words, place| words | self.words(place, place + 1))
+    }
+
+    fn is_most(&self, place: usize) -> bool {
+        const COMPARATIVES: [&str; 6] = ["better", "prouder", "nicer", "worse", "sadder", "kinder"];
+        let word = self.word(place);
+        let is_more = || is(self.word(place - 1), &["more"]) && self.feels(place);
+        let agrees = || is(word, &["agree"]) && is(self.word(place + 1), &["more"]);
+        let ends = || word.is_some_and(|word| word.form().ends_with(b"ier"));
+        (is(word, &COMPARATIVES) || ends() || is_more() || agrees()) && self.exceeds(place)
+    }
+
+    /// Whether this negator makes the comparative at a place the most.
+    fn exceeds(&self, place: usize) -> bool {
+        const ASSERTING: [&str; 7] = ["can", "could", "will", "would", "make", "makes", "made"];
+        let has_than = is(self.word(place + 1), &["than"]);
+        let gets = self.find(&["get", "gets", "got"]).is_some();
+        if self.is_never() || self.could_not() {
+            !gets || has_than || is(self.word(place - 1), &["any"])
+        } else if self.is_nobody() {
+            has_than || self.find(&ASSERTING).is_some()
+        } else {
+            gets && has_than
+        }
+    }
+
+    fn is_never(&self) -> bool {
+        is(self.word(self.at), &["never"])
+    }
+
+    fn is_nobody(&self) -> bool {
+        let is_no_one = is(self.word(self.at), &["no"]) && is(self.word(self.at + 1), &["one"]);
+        is_no_one || is(self.word(self.at), &["nothing", "nobody"])
+    }
+
+    fn could_not(&self) -> bool {
+        const CANNOT: [&str; 5] = ["can't", "cant", "cannot", "couldn't", "couldnt"];
+        let before = self.at.checked_sub(1).and_then(|before| self.tokens.get(before));
+        let is_could = || is(before, &["can", "could"]) && is(self.word(self.at), &["not", "never"]);
+        is(self.word(self.at), &CANNOT) || is_could()
+    }
+
+    fn word(&self, place: usize) -> Option<&Token> {
+        self.tokens.get(place).filter(|_| place < self.end)
+    }
+
+    fn find(&self, words: &[&str]) -> Option<usize> {
+        (self.at + 1..self.end).find(|place| is(self.word(*place), words))
+    }
+
+    fn feels(&self, place: usize) -> bool {
+        place < self.end && self.notes.get(place).is_some_and(Note::is_feeling)
+    }
+
+    fn words(&self, from: usize, to: usize) -> Words {
+        (from..to.min(self.end)).fold(0, |words, place| words | 1 << (place - self.at))
+    }
+}
+
+/// "Aren't you happy?" is asked by who thinks that you are.
+fn is_asked_back(tokens: &[Token], at: usize) -> bool {
+    const ASKING: [&str; 7] = [
+        "isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't",
+    ];
+    const SUBJECTS: [&str; 13] = [
+        "i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "the", "there",
+    ];
+    let mark = |token: &&Token| matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
+    let opens = at
+        .checked_sub(1)
+        .and_then(|before| tokens.get(before))
+        .is_none_or(|before| mark(&before));
+    opens
+        && is(tokens.get(at), &ASKING)
+        && is(tokens.get(at + 1), &SUBJECTS)
+        && tokens
+            .iter()
+            .skip(at)
+            .find(mark)
+            .is_some_and(|mark| mark.form().first() == Some(&b'?'))
+}
+
+/// "rarely feel happy", "used to be happy": what is not felt now. "I'm used to" is another word.
+fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
+    let token = tokens.get(at);
+    let is_past = is(token, &["used"]) && is(tokens.get(at + 1), &["to"]) && {
+        let before = at.checked_sub(1);
+        let is_habit = |at: usize| {
+            let ends = |end: &[u8]| tokens.get(at).is_some_and(|token| token.form().ends_with(end));
+            notes.get(at).is_some_and(|note| note.is(Class::Is)) || ends(b"'m") || ends(b"'re") || ends(b"'s")
+        };
+        !before.is_some_and(is_habit)
+    };
+    if is_past || is(token, &["rarely", "seldom"]) {
+        let end = clause_end(tokens, notes, at + 1).min(at + 1 + REACH);
+        let scope = notes.iter_mut().take(end).skip(at + 1);
+        scope.for_each(|note| note.is_negated = true);
+    }
+}
+
+/// "unimpressed", "ungrateful", "joyless": the lexicon knows only what they deny.
+fn read_affixes(table: &Table, tokens: &[Token], notes: &mut [Note], at: usize) {
+    let (Some(token), Some(note)) = (tokens.get(at), notes.get_mut(at)) else {
+        return;
+    };
+    if note.entry.is_some() || note.width != 1 || !token.is_word() {
+        return;
+    }
+    let known = |stem: Token| table.entry(lexicon::key(&stem)).filter(Entry::is_feeling);
+    if let Some(entry) = denied_stems(token).into_iter().flatten().find_map(known) {
+        note.entry = Some(Entry {
+            class: entry.class,
+            valence: if entry.valence > 0.0 {
+                entry.valence.max(1.0)
+            } else {
+                entry.valence
+            },
+            starts_phrase: false,
+        });
+        note.is_negated = !note.is_negated;
+    }
+}
+
+/// The words that a word with a negative affix may deny: "joy" of "joyless", "helpful" of "helpless".
+fn denied_stems(token: &Token) -> [Option<Token>; 2] {
+    const LONG: usize = 5; // "unlike" is no dislike, "dismiss" misses nothing
+    match token.form() {
+        [b'u', b'n', stem @ ..] if stem.len() >= LONG => [Some(token.part(2, stem.len(), "")), None],
+        [b'd', b'i', b's', stem @ ..] if stem.len() >= LONG => [Some(token.part(3, stem.len(), "")), None],
+        [stem @ .., b'l', b'e', b's', b's'] if stem.len() > 2 => {
+            ["", "ful"].map(|ending| Some(token.part(0, stem.len(), ending)))
+        }
+        _ => [None, None],
+    }
+}
+
+/// "I hope you rot in hell" hopes for nothing good: it is anger.
+fn turn_wish(tokens: &[Token], notes: &mut [Note], at: usize) {
+    const WISHES: [&str; 4] = ["hope", "hopes", "hoping", "wish"];
+    const PERSONS: [&str; 6] = ["you", "he", "she", "they", "u", "[n]"];
+    const HARMS: [&str; 13] = [
+        "die", "dies", "rot", "rots", "suffer", "suffers", "burn", "burns", "choke", "chokes", "bleed",
+        "drown", "perish",
+    ];
+    if !is(tokens.get(at), &WISHES) {
+        return;
+    }
+    let end = clause_end(tokens, notes, at + 1).min(at + 6);
+    let person = tokens
+        .get(at + 1..end)
+        .is_some_and(|clause| is(clause.first(), &PERSONS));
+    let harms = tokens
+        .get(at + 1..end)
+        .is_some_and(|clause| clause.iter().any(|token| is(Some(token), &HARMS)));
+    if let Some(note) = notes
+        .get_mut(at)
+        .filter(|note| person && harms && !note.is_negated)
+    {
+        note.entry = Some(Entry {
+            class: Class::Emotion(ANGER),
+            valence: -2.8,
+            starts_phrase: false,
+        });
+        note.is_lifted = true;
+    }
+}
