@@ -69,6 +69,7 @@ pub(crate) const APPROVAL: usize = 4;
 pub(crate) const DISAPPOINTMENT: usize = 9;
 pub(crate) const NEUTRAL: usize = 27;
 pub(crate) const EMPATHY: usize = 28;
+pub(crate) const HOPE: usize = 31;
 
 const fn row(
     name: &'static str,
@@ -170,6 +171,7 @@ mod tests {
             (SADNESS, "sadness"),
             (NEUTRAL, "neutral"),
             (EMPATHY, "empathy"),
+            (HOPE, "hope"),
         ] {
             assert_eq!(by_name(name), Some(number));
         }

@@ -1,7 +1,7 @@
 //! Turns of speech in which a negation denies nothing, and what denies a feeling without one. The table was trained without
 //! them, but with words that are denied and words that are not, so the model reads the notes as they are after this.
 
-use crate::emotion::ANGER;
+use crate::emotion::{ANGER, HOPE};
 use crate::lexicon::{self, Class, Entry};
 use crate::scope::{Note, REACH};
 use crate::table::Table;
@@ -14,10 +14,19 @@ pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
             lift_negation(tokens, notes, at);
         }
     }
-    for at in 0..tokens.len() {
-        deny(tokens, notes, at);
-        read_affixes(table, tokens, notes, at);
-        turn_wish(tokens, notes, at);
+    for at in 0..tokens.len().min(notes.len()) {
+        let (token, note) = (&tokens[at], &notes[at]);
+        if note.is(Class::Emotion(HOPE)) {
+            turn_wish(tokens, notes, at);
+        } else if note.entry.is_none() && note.width == 1 && token.is_word() {
+            match token.form() {
+                b"used" | b"rarely" | b"seldom" => deny(tokens, notes, at),
+                [b'u', b'n', ..] | [b'd', b'i', b's', ..] | [.., b'e', b's', b's'] => {
+                    read_affixes(table, tokens, notes, at)
+                }
+                _ => {}
+            }
+        }
     }
 }
 
@@ -223,7 +232,7 @@ fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
         };
         !before.is_some_and(is_habit)
     };
-    if is_past || is(token, &["rarely", "seldom"]) {
+    if is_past || !is(token, &["used"]) {
         let end = clause_end(tokens, notes, at + 1).min(at + 1 + REACH);
         let scope = notes.iter_mut().take(end).skip(at + 1);
         scope.for_each(|note| note.is_negated = true);
@@ -235,9 +244,6 @@ fn read_affixes(table: &Table, tokens: &[Token], notes: &mut [Note], at: usize) 
     let (Some(token), Some(note)) = (tokens.get(at), notes.get_mut(at)) else {
         return;
     };
-    if note.entry.is_some() || note.width != 1 || !token.is_word() {
-        return;
-    }
     let known = |stem: Token| table.entry(lexicon::key(&stem)).filter(Entry::is_feeling);
     if let Some(entry) = denied_stems(token).into_iter().flatten().find_map(known) {
         note.entry = Some(Entry {

@@ -357,26 +357,29 @@ impl Reader {
     /// Strongest first, and how strong that is. Emphasis speaks against neutral, "slightly" does not speak for it: it is
     /// never stronger than what stands before it.
     fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
-        let strength = |feeling: &Feeling| self.intensity(feeling.emotion, feeling.margin, 1.0);
+        for feeling in &mut *feelings {
+            feeling.intensity = self.intensity(feeling, 1.0);
+            feeling.confidence = (sigmoid(feeling.margin + 0.2) * clarity).min(MOST_CONFIDENT);
+        }
         feelings.sort_by(|a, b| {
-            let stronger = strength(b).total_cmp(&strength(a));
+            let stronger = b.intensity.total_cmp(&a.intensity);
             let kind = (a.emotion == NEUTRAL).cmp(&(b.emotion == NEUTRAL));
             let margin = b.margin.total_cmp(&a.margin);
             stronger.then(kind).then(margin).then(a.emotion.cmp(&b.emotion))
         });
-        let weakened = if self.is_weakened { 0.6 } else { 1.0 };
-        let mut before = 1.0f32;
-        for feeling in feelings {
-            before = before.min(self.intensity(feeling.emotion, feeling.margin, weakened));
-            feeling.intensity = before;
-            feeling.confidence = (sigmoid(feeling.margin + 0.2) * clarity).min(MOST_CONFIDENT);
+        if self.is_weakened {
+            let mut before = 1.0f32;
+            for feeling in feelings {
+                before = before.min(self.intensity(feeling, 0.6));
+                feeling.intensity = before;
+            }
         }
     }
 
     /// How strongly an emotion is felt: the model's margin, lowered by words like "slightly", raised by emphasis.
-    fn intensity(&self, emotion: usize, margin: f32, weakened: f32) -> f32 {
-        let base = sigmoid(0.5 * margin - 0.2);
-        if emotion == NEUTRAL {
+    fn intensity(&self, feeling: &Feeling, weakened: f32) -> f32 {
+        let base = sigmoid(0.5 * feeling.margin - 0.2);
+        if feeling.emotion == NEUTRAL {
             return base;
         }
         1.0 - (1.0 - base * weakened) * (1.0 - self.emphasis)

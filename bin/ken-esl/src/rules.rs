@@ -121,9 +121,11 @@ impl Findings {
             .windows(2)
             .last()
             .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
-        let tells = marked || rolls || tag || takes_back(tokens) || complains(tokens);
-        let tells = tells || (0..notes.len()).any(|at| praises_harm(tokens, notes, at));
-        self.is_ironic = opens || tells && notes.iter().any(praise);
+        let tells = || {
+            let praises_harm = || (0..notes.len()).any(|at| praises_harm(tokens, notes, at));
+            marked || rolls || tag || takes_back(tokens) || complains(tokens) || praises_harm()
+        };
+        self.is_ironic = opens || notes.iter().any(praise) && tells();
     }
 
     fn find_question(&mut self, tokens: &[Token]) {
