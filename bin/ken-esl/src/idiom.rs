@@ -221,22 +221,25 @@ fn is_asked_back(tokens: &[Token], at: usize) -> bool {
             .is_some_and(|mark| mark.form().first() == Some(&b'?'))
 }
 
-/// "rarely feel happy", "used to be happy": what is not felt now. "I'm used to" is another word.
+/// "rarely feel happy", "used to be happy": what is not felt now.
 fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
-    let token = tokens.get(at);
-    let is_past = is(token, &["used"]) && is(tokens.get(at + 1), &["to"]) && {
-        let before = at.checked_sub(1);
-        let is_habit = |at: usize| {
-            let ends = |end: &[u8]| tokens.get(at).is_some_and(|token| token.form().ends_with(end));
-            notes.get(at).is_some_and(|note| note.is(Class::Is)) || ends(b"'m") || ends(b"'re") || ends(b"'s")
-        };
-        !before.is_some_and(is_habit)
-    };
-    if is_past || !is(token, &["used"]) {
-        let end = clause_end(tokens, notes, at + 1).min(at + 1 + REACH);
-        let scope = notes.iter_mut().take(end).skip(at + 1);
-        scope.for_each(|note| note.is_negated = true);
+    if is(tokens.get(at), &["used"]) && !is_past(tokens, notes, at) {
+        return;
     }
+    let end = clause_end(tokens, notes, at + 1).min(at + 1 + REACH);
+    let scope = notes.iter_mut().take(end).skip(at + 1);
+    scope.for_each(|note| note.is_negated = true);
+}
+
+/// Whether the "used" at a place tells what was once: "I'm used to it" does not.
+fn is_past(tokens: &[Token], notes: &[Note], at: usize) -> bool {
+    let Some(before) = at.checked_sub(1) else {
+        return false;
+    };
+    let is_being = notes.get(before).is_some_and(|note| note.is(Class::Is));
+    let form = tokens.get(before).map(Token::form).unwrap_or_default();
+    let is_short_being = [&b"'m"[..], b"'re", b"'s"].iter().any(|end| form.ends_with(end));
+    is(tokens.get(at + 1), &["to"]) && !is_being && !is_short_being
 }
 
 /// "unimpressed", "ungrateful", "joyless": the lexicon knows only what they deny.

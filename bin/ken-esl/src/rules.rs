@@ -107,7 +107,8 @@ impl Findings {
         self.sides[usize::from(is_after_contrast == Some(true))] += strength;
     }
 
-    /// An ironic turn ("oh great"), a mark of irony, or praise in plain words before eyes that roll.
+    /// An ironic turn ("oh great"), a mark of irony, or praise in plain words before eyes that roll or
+    /// of what is plainly bad.
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
