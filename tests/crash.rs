@@ -368,3 +368,19 @@ fn two_homes_live_side_by_side() {
     );
     assert_eq!(exchanges(&one, &session).len(), 1);
 }
+
+#[test]
+fn a_configuration_that_comes_or_goes_and_says_nothing_restarts_no_part() {
+    let system = System::start();
+    let file = system.home().join("ken.toml");
+    let reload = || String::from_utf8(system.ken(&["reload"]).stdout).unwrap();
+    let unchanged = reload();
+    assert!(
+        unchanged.starts_with("unchanged: ") && unchanged.contains("store"),
+        "{unchanged}"
+    );
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(reload(), unchanged);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(reload(), unchanged);
+}

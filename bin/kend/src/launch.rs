@@ -95,7 +95,7 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
             set(name, &value);
         }
     }
-    for (name, value) in given(part, loaded, places) {
+    for (name, value) in given(part, places) {
         set(name, &value);
     }
     pairs
@@ -115,10 +115,12 @@ fn allowed(name: &OsStr) -> bool {
 }
 
 /// What kend itself tells each part.
-fn given(part: &Part, loaded: &Loaded, places: &Places) -> Vec<(&'static str, OsString)> {
+fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     let path = |path: &Path| path.as_os_str().to_owned();
     let names: Vec<&str> = part.sockets.keys().map(String::as_str).collect();
     let mut given = vec![
+        // Also while it is not there: that a file comes or goes changes nothing by itself.
+        ("KEN_CONFIG", path(&places.config)),
         ("KEN_RUN_DIR", path(&places.run)),
         ("KEN_STATE_DIR", path(&places.state)),
         ("NOTIFY_SOCKET", path(&places.socket("notify"))),
@@ -127,7 +129,6 @@ fn given(part: &Part, loaded: &Loaded, places: &Places) -> Vec<(&'static str, Os
         ("KEN_GUARD_FD", guard_fd(part).to_string().into()),
     ];
     given.extend(places.home.as_deref().map(|home| ("KEN_HOME", path(home))));
-    given.extend(loaded.source.path().map(|file| ("KEN_CONFIG", path(file))));
     if part.watchdog_ms > 0 {
         let us = part.watchdog_ms.saturating_mul(1000);
         given.push(("WATCHDOG_USEC", us.to_string().into()));
