@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ken_types::Error;
 use ken_types::ops::model::ModelState;
+use ken_types::{Engine, Error};
 
 use crate::local::Local;
 use crate::provider::Provider;
@@ -29,9 +29,9 @@ impl Choice {
 
     /// Reads a list like `rules` or `script,rules`. `script` names the file of that engine.
     pub(crate) fn read(list: &str, script: Option<&str>) -> Result<Choice, Error> {
-        let names: Vec<&str> = list.split(',').map(str::trim).collect();
-        let alone = names.iter().all(|name| split(name).0 == "rules");
-        let providers = names.iter().map(|name| provider(name, script, alone));
+        let engines = Engine::list(list).map_err(|error| error.at("KEN_MODEL"))?;
+        let alone = engines.iter().all(|engine| *engine == Engine::Rules);
+        let providers = engines.iter().map(|engine| provider(engine, script, alone));
         Ok(Choice {
             providers: providers.collect::<Result<_, _>>()?,
         })
@@ -81,35 +81,23 @@ pub(crate) fn full_name(provider: &dyn Provider) -> String {
     format!("{}/{}", name.provider, name.id)
 }
 
-fn split(name: &str) -> (&str, Option<&str>) {
-    match name.split_once('/') {
-        Some((provider, model)) => (provider, Some(model)),
-        None => (name, None),
-    }
-}
-
 /// One entry of the list. `alone`: no entry is a language model.
-fn provider(entry: &str, script: Option<&str>, alone: bool) -> Result<Box<dyn Provider>, Error> {
-    let wrong = |message: String| Error::invalid("KEN_MODEL", message);
-    match split(entry) {
-        ("rules", None | Some("rules-1")) => Ok(Box::new(Rules::new(alone))),
-        ("rules", Some(model)) => Err(wrong(format!("`rules` has no model `{model}`, only rules-1"))),
-        ("local", Some("")) => Err(wrong(
-            "`local/` names no model; `local` alone takes the active one".into(),
-        )),
-        ("local", alias) => Ok(Box::new(Local::new(alias))),
-        ("script", model) => {
+fn provider(engine: &Engine, script: Option<&str>, alone: bool) -> Result<Box<dyn Provider>, Error> {
+    match engine {
+        Engine::Rules => Ok(Box::new(Rules::new(alone))),
+        Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref()))),
+        Engine::Script(model) => {
             let file = script.map(PathBuf::from).ok_or_else(|| {
-                wrong("the engine `script` needs KEN_SCRIPT, the file that it replays".into())
+                let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";
+                Error::invalid("KEN_MODEL", message)
             })?;
-            Ok(Box::new(Script::open(model.unwrap_or("script-1"), file)?))
+            Ok(Box::new(Script::open(
+                model.as_deref().unwrap_or("script-1"),
+                file,
+            )?))
         }
-        ("", _) => Err(wrong("an entry of the list of models is empty".into()).hint(KNOWN)),
-        (unknown, _) => Err(wrong(format!("there is no model provider `{unknown}`")).hint(KNOWN)),
     }
 }
-
-const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: local, rules, script";
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ken_types::config::{Config, Part, Socket};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
+use ken_types::{Engine, Error, Rate};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::{Loaded, Problem, nearest};
@@ -21,9 +22,7 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     let mut found = Vec::new();
     let config = &loaded.config;
     let mut say = |keys: &[&str], message: String| found.push(loaded.source.problem(keys, message));
-    if config.chat.wait_ms > MAX_WAIT_MS {
-        say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
-    }
+    check_values(config, &mut say);
     for (name, part) in &config.part {
         check_part(config, name, part, places, &mut |key, message| {
             say(&["part", name, key], message);
@@ -36,6 +35,27 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
         say(&["part", first, "requires"], message);
     }
     found
+}
+
+/// What the parts that read these sections would not start with.
+fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
+    if config.chat.wait_ms > MAX_WAIT_MS {
+        say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
+    }
+    if let Err(error) = Engine::list(&config.model.choice) {
+        say(&["model", "use"], in_words(error));
+    }
+    let limits = &config.limits;
+    for (key, rate) in [("rate_chat", &limits.rate_chat), ("rate_api", &limits.rate_api)] {
+        if let Err(error) = rate.parse::<Rate>() {
+            say(&["limits", key], in_words(error));
+        }
+    }
+}
+
+/// The place is the key, whatever the parser calls it.
+fn in_words(error: Error) -> String {
+    Error { at: None, ..error }.to_string()
 }
 
 fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &mut dyn FnMut(&str, String)) {
@@ -245,6 +265,24 @@ mod tests {
             );
         }
         assert_eq!(found.len(), 8, "{found:#?}");
+    }
+
+    #[test]
+    fn a_value_that_a_part_would_refuse_is_named() {
+        let text =
+            "[model]\nuse = \"rules,nope\"\n[limits]\nrate_chat = \"x/minute\"\nrate_api = \"0/day\"\n";
+        let found = problems(text);
+        for (start, found) in [
+            "4: model.use: there is no model provider `nope`; a list like",
+            "6: limits.rate_chat: \"x/minute\" is not a rate",
+            "7: limits.rate_api: \"0/day\" is not a rate",
+        ]
+        .iter()
+        .zip(&found)
+        {
+            assert!(found.starts_with(start), "{start}: {found}");
+        }
+        assert_eq!(found.len(), 3, "{found:#?}");
     }
 
     #[test]

@@ -52,6 +52,8 @@ fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
         "[part.kept]\nnonsense = 1\n",
         "[part.kept",
         "[part.kept]\ncommand = [\"no-such\"]\n",
+        &with("[limits]\nrate_chat = \"x/minute\"\n"),
+        &with("[model]\nuse = \"nope\"\n"),
     ] {
         home.configure(bad);
         let error = kend.call("kend.reload", json!({})).unwrap_err();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::header::HeaderValue;
-use ken_types::{Error, Timestamp, id};
+use ken_types::{Error, Rate, Timestamp, id};
 use nix::sys::socket::{Backlog, listen};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::connection;
 use crate::failure::Envelope;
 use crate::limits::Limits;
-use crate::rate::{Limiter, Rate};
+use crate::rate::Limiter;
 use crate::routes::Routes;
 use crate::shutdown::{Phase, Shutdown};
 

@@ -2,6 +2,7 @@
 //! parts call on each other. Nothing here does I/O; a type that parses has been checked.
 
 pub mod config;
+pub mod engine;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -11,10 +12,13 @@ pub mod octets;
 pub mod offset;
 pub mod ops;
 pub mod places;
+pub mod rate;
 pub mod time;
 pub mod uri;
 
+pub use engine::Engine;
 pub use error::{Code, Error};
 pub use octets::Octets;
 pub use offset::Offset;
+pub use rate::Rate;
 pub use time::Timestamp;

@@ -1,0 +1,84 @@
+//! The engines that ken-model answers with, as `[model] use` and `KEN_MODEL` name them.
+
+use std::str::FromStr;
+
+use crate::Error;
+
+/// One entry of the list. Which engines there are is known here; whether one finds its model or its file, ken-model says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Engine {
+    /// `rules`, or `rules/rules-1`.
+    Rules,
+    /// `local`, the active model, or `local/ALIAS`.
+    Local(Option<String>),
+    /// `script`, or `script/NAME`.
+    Script(Option<String>),
+}
+
+const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: local, rules, script";
+
+impl Engine {
+    /// A list like `rules` or `script,rules`, first choice first; at least one.
+    pub fn list(text: &str) -> Result<Vec<Engine>, Error> {
+        text.split(',').map(|entry| entry.trim().parse()).collect()
+    }
+}
+
+impl FromStr for Engine {
+    type Err = Error;
+
+    fn from_str(entry: &str) -> Result<Engine, Error> {
+        let wrong = |message: String| Err(Error::invalid("", message));
+        let (provider, model) = match entry.split_once('/') {
+            Some((provider, model)) => (provider, Some(model)),
+            None => (entry, None),
+        };
+        match (provider, model) {
+            ("rules", None | Some("rules-1")) => Ok(Engine::Rules),
+            ("rules", Some(model)) => wrong(format!("`rules` has no model `{model}`, only rules-1")),
+            ("local", Some("")) => {
+                wrong("`local/` names no model; `local` alone takes the active one".into())
+            }
+            ("local", alias) => Ok(Engine::Local(alias.map(str::to_owned))),
+            ("script", name) => Ok(Engine::Script(name.map(str::to_owned))),
+            ("", _) => wrong("an entry of the list of models is empty".into()),
+            (unknown, _) => wrong(format!("there is no model provider `{unknown}`")),
+        }
+        .map_err(|error| error.hint(KNOWN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_in_order() {
+        let own = |text: &str| Some(text.to_owned());
+        let list = Engine::list("script/a, local/small,local ,rules/rules-1,rules").unwrap();
+        assert_eq!(
+            list,
+            [
+                Engine::Script(own("a")),
+                Engine::Local(own("small")),
+                Engine::Local(None),
+                Engine::Rules,
+                Engine::Rules
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (list, part) in [
+            ("opnai/x", "opnai"),
+            ("rules/rules-9", "rules-9"),
+            ("", "empty"),
+            ("rules,,rules", "empty"),
+            ("local/", "names no model"),
+        ] {
+            let error = Engine::list(list).unwrap_err();
+            assert!(error.message.contains(part), "{list}: {error}");
+        }
+    }
+}
