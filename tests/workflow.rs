@@ -293,11 +293,14 @@ fn exit_status_and_errors() {
         "step ESL: missing field `user_input`"
     );
     assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(1), true));
+    let renamed = folder.path().join("renamed.json");
+    fs::copy(root().join("share/workflows/analyze_only.json"), &renamed).unwrap();
     let output = command(
         &[
             "check",
             bad,
             root().join("share/workflows/analyze_only.json").to_str().unwrap(),
+            renamed.to_str().unwrap(),
         ],
         "",
     );
@@ -306,6 +309,12 @@ fn exit_status_and_errors() {
     assert_eq!(
         (&checked["files"][0]["ok"], &checked["files"][1]["ok"]),
         (&json!(false), &json!(true))
+    );
+    let wrong = &checked["files"][2]["error"];
+    assert_eq!(
+        (&wrong["code"], &wrong["at"]),
+        (&json!("invalid"), &json!("/name")),
+        "{checked}"
     );
     let output = command(&["list", "--format", "summary"], "");
     assert!(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ken_flow::{Protocols, load};
+use ken_flow::{Protocols, load_named};
 use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ struct Checked {
 
 impl Checked {
     fn of(file: &Path, protocols: &Protocols) -> Checked {
-        let read = load(file, protocols);
+        let read = load_named(file, protocols);
         Checked {
             file: file.display().to_string(),
             ok: read.is_ok(),

@@ -61,5 +61,5 @@ pub use pool::{ENVIRONMENT, ToolState};
 pub use process::MAX_ANSWER;
 pub use protocol::{Kind, Protocol, Protocols};
 pub use settings::{Governance, Settings};
-pub use shelf::{Shelf, load};
+pub use shelf::{Shelf, load, load_named};
 pub use tool::Tool;

@@ -128,9 +128,7 @@ impl Shelf {
         if let Some(workflow) = self.kept(path, &version) {
             return Some(workflow);
         }
-        let workflow = load(path, &self.protocols)
-            .and_then(|workflow| named_as_its_file(workflow, path))
-            .map(Arc::new);
+        let workflow = load_named(path, &self.protocols).map(Arc::new);
         let kept = Kept {
             version,
             workflow: workflow.clone(),
@@ -179,8 +177,10 @@ pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     Definition::parse(&text, path, protocols)
 }
 
-/// A name leads to its file without a look into all of them.
-fn named_as_its_file(workflow: Definition, path: &Path) -> Result<Definition, Error> {
+/// Reads one file of a shelf. It has to be called as its workflow is, so that a name leads to its file without a look into
+/// all of them.
+pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
+    let workflow = load(path, protocols)?;
     if path.file_stem().is_some_and(|stem| stem == workflow.name()) {
         return Ok(workflow);
     }
