@@ -123,6 +123,8 @@ fn forms(system: &System) {
     assert!(done(system, &["read", "numbers"], "").ends_with("5\n"));
     done(system, &["rm", "copies/numbers"], "");
     refused(system, &["read", "copies/numbers"], "", 2, "not_found");
+    done(system, &["fork", "--offset", "-1", "numbers", "copies/none"], "");
+    assert_eq!(done(system, &["read", "copies/none"], ""), "");
     done(system, &["create", "--ttl", "3600", "short"], "");
 }
 

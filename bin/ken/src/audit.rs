@@ -17,8 +17,8 @@ pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Veri
         [] => all(&places()?.state.join("cognitive"))?,
         files => files.to_vec(),
     };
-    let wanted = options.holds.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let found = verify(&files, &wanted)?;
+    let wanted = options.holds.as_deref().unwrap_or_default();
+    let found = verify(&files, wanted)?;
     let (line, is_good) = match &found {
         Ok(verified) if verified.holds => (good(verified), true),
         Ok(verified) => (

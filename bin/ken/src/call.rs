@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::places::Places;
-use ken_types::{Error, json};
-use serde_json::{Map, Value};
+use ken_types::{Code, Error, json};
+use serde_json::{Map, Value, json};
 
 use crate::cli::Call;
 use crate::client::Client;
@@ -17,10 +17,25 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
         return Err(Error::invalid("PART", "the name of a part, without slashes"));
     }
     let args = read_args(&call.args)?;
-    let mut part = Client::connect(&places.socket(&call.part), &call.part)?;
+    let mut part = connect(places, call)?;
     let answer = part.call(&call.op, &args, Some(call.timeout), |item| say_json(&item))?;
     say_json(&answer)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A part that is not reached may be back in a moment; one that kend does not know is a wrong name.
+fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
+    Client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
+        Err(unknown) if unknown.code == Code::NotFound => unknown,
+        _ => lost,
+    })
+}
+
+fn known(places: &Places, call: &Call) -> Result<(), Error> {
+    let mut kend = Client::connect(&places.socket("kend"), "kend")?;
+    let named = json!({"name": call.part});
+    kend.call("parts.status", &named, Some(call.timeout), |_| Ok(()))
+        .map(drop)
 }
 
 fn read_args(words: &[String]) -> Result<Value, Error> {
@@ -66,8 +81,6 @@ fn read_input() -> Result<Value, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn args(words: &[&str]) -> Result<Value, Error> {

@@ -155,7 +155,7 @@ pub(crate) struct Verify {
     /// Files of one log, in any order; without any, those of this system
     pub(crate) files: Vec<PathBuf>,
     /// A record with this hash, noted earlier, has to be among them
-    #[arg(long, value_name = "HASH")]
+    #[arg(long, value_name = "HASH", value_parser = hash)]
     pub(crate) holds: Option<String>,
 }
 
@@ -214,6 +214,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     match ms {
         Some(ms) if ms <= 600_000 => Ok(Duration::from_millis(ms)),
         _ => Err(String::from("a number with ms, s or m, at most 10m")),
+    }
+}
+
+/// SHA-256 in hexadecimal, as it is compared: in lower case.
+fn hash(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(String::from("a hash has 64 digits, 0-9 and a-f")),
     }
 }
 

@@ -25,10 +25,9 @@ use cli::{Audit, AuditCommand, Cli, Command};
 use output::Outcome;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli) {
-        Ok(code) => code,
-        Err(error) => output::fail(&error),
+    match Cli::try_parse() {
+        Ok(cli) => run(&cli).unwrap_or_else(|error| output::fail(&error)),
+        Err(shown) => output::show(&shown),
     }
 }
 

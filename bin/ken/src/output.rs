@@ -1,9 +1,10 @@
 //! Standard output for results, standard error for what went wrong, the exit status for both.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use ken_types::Error;
+use clap::error::ErrorKind;
+use ken_types::{Code, Error};
 use serde::Serialize;
 
 /// What a command comes to.
@@ -34,7 +35,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
 /// A reader that has seen enough is no error, and nothing more is to be said.
 fn closed(error: io::Error) -> Error {
     match error.kind() {
-        ErrorKind::BrokenPipe => Error::cancelled(String::new()),
+        io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
         _ => Error::internal(format!("cannot write: {error}")),
     }
 }
@@ -51,6 +52,20 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
         stderr.write_all(ken_tool::error_line(error).as_bytes())
     };
     ExitCode::from(error.code.exit_status())
+}
+
+/// What clap has to say instead of a command line: its own text for a person, and for whoever asked for it; one line of JSON
+/// for a program.
+pub(crate) fn show(shown: &clap::Error) -> ExitCode {
+    if !shown.use_stderr() || io::stderr().is_terminal() {
+        _ = shown.print();
+        return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Code::Invalid.exit_status()));
+    }
+    let error = match shown.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Error::invalid("", "a command is needed"),
+        _ => ken_tool::usage_error(shown),
+    };
+    fail(&error.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"))
 }
 
 /// A remark for a person.

@@ -281,7 +281,12 @@ fn call_prints_items_then_the_answer_and_errors_apart() {
         (&["call", "kend", "no.such"][..], 2, "not_found"),
         (&["call", "kend", "service.ping", "x=1"], 2, "/args/x"),
         (&["call", "kend", "parts.wait_ready", "surplus"], 2, "key=value"),
-        (&["call", "nobody", "service.ping"], 75, "nobody listens on"),
+        (
+            &["call", "nobody", "service.ping"],
+            2,
+            "there is no part named `nobody`",
+        ),
+        (&["call", "a", "service.ping"], 75, "nobody listens on"),
         (&["call", "../kend", "service.ping"], 2, "without slashes"),
     ] {
         let (out, err, found) = home.ken(args);
@@ -334,4 +339,58 @@ fn a_reader_that_stops_early_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(output.stderr, b"");
+}
+
+#[test]
+fn a_mistake_on_the_command_line_is_one_line_of_json() {
+    let home = Home::new("");
+    for (args, at, word) in [
+        (&["sessions", "-n", "0"][..], "--limit", "0 is not in 1..=100"),
+        (&["stop", "a", "--timeout", "11m"], "--timeout", "at most 10m"),
+        (&["stream", "frob"], "", "frob"),
+        (&["stream"], "", "a command is needed"),
+        (&[], "", "a command is needed"),
+        (&["audit", "verify", "--holds", "", "x"], "--holds", "64 digits"),
+        (
+            &["audit", "verify", "--holds", "9a41", "x"],
+            "--holds",
+            "64 digits",
+        ),
+        (
+            &["audit", "verify", "--holds", &"g".repeat(64), "x"],
+            "--holds",
+            "64 digits",
+        ),
+    ] {
+        let (out, err, code) = home.ken(args);
+        assert_eq!(
+            (out.as_str(), code, err.lines().count()),
+            ("", 2, 1),
+            "{args:?}: {err}"
+        );
+        let error = &serde_json::from_str::<serde_json::Value>(&err).unwrap()["error"];
+        assert_eq!(
+            (&error["code"], &error["at"]),
+            (&"invalid".into(), &at.into()),
+            "{args:?}: {err}"
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains(word),
+            "{args:?}: {err}"
+        );
+    }
+    for args in [&["--help"][..], &["stream", "--help"], &["--version"]] {
+        let (out, err, code) = home.ken(args);
+        assert!(
+            !out.is_empty() && (err.as_str(), code) == ("", 0),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_directory_is_no_audit_log() {
+    let home = Home::new("");
+    let (_, err, code) = home.ken(&["audit", "verify", home.path("").to_str().unwrap()]);
+    assert!(code == 2 && err.contains("is a directory"), "{err}");
 }

@@ -176,6 +176,7 @@ fn first_number(path: &Path) -> io::Result<u64> {
 fn unreadable(path: &Path, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::not_found(format!("there is no file {}", path.display())),
+        io::ErrorKind::IsADirectory => Error::invalid("FILE", format!("{} is a directory", path.display())),
         _ => Error::unavailable(format!("{}: {error}", path.display())),
     }
 }

@@ -114,7 +114,7 @@ struct Read {
     /// Begin after this place: -1 for the start, now for the end, or what --offsets has told
     #[arg(long, value_name = "OFFSET", default_value = "-1", allow_hyphen_values = true)]
     offset: String,
-    /// Begin at most so many entries before the end
+    /// Begin at most so many entries before the end: messages of JSON, else appends, whatever their lines
     #[arg(long, value_name = "N", conflicts_with = "offset", value_parser = clap::value_parser!(u64).range(1..))]
     tail: Option<u64>,
     /// Tell on standard error where to read on, after each page
@@ -129,7 +129,7 @@ struct Fork {
     /// The name of the new one
     name: Name,
     /// Take the source up to this place; without it, all of it
-    #[arg(long, value_name = "OFFSET")]
+    #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
     offset: Option<String>,
     /// And so much of the append that follows: bytes, or messages of JSON
     #[arg(long, value_name = "N", requires = "offset")]
