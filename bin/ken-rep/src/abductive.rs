@@ -26,7 +26,7 @@ const MOST_TOLD: usize = 100;
 /// The weight of an explanation that nobody thought of, against 1 for a complete one of cost 1.
 const UNKNOWN: f64 = 0.25;
 
-/// A minimal set of hypotheses: none can go without losing an observation.
+/// A minimal set of hypotheses: no part of it explains as much.
 #[derive(Serialize, Clone)]
 struct Explanation {
     hypotheses: Vec<String>,
@@ -238,8 +238,12 @@ impl<'a> Search<'a> {
                 let inside = |(other, _): &&(Vec<usize>, BTreeSet<usize>)| {
                     other.iter().all(|member| set.contains(member))
                 };
-                let is_minimal =
-                    !covered.is_empty() && !tried.iter().filter(inside).any(|(_, other)| *other == covered);
+                // A subset may explain more: what it derives is no explanation once it is assumed.
+                let is_needless = tried
+                    .iter()
+                    .filter(inside)
+                    .any(|(_, other)| other.is_superset(&covered));
+                let is_minimal = !covered.is_empty() && !is_needless;
                 if is_minimal {
                     tried.push((set.clone(), covered));
                 }

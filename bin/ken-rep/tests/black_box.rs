@@ -286,6 +286,27 @@ fn abduction_finds_minimal_sets_by_coverage_then_cost() {
 }
 
 #[test]
+fn a_set_of_which_a_part_explains_more_is_not_minimal() {
+    let ranked = |hypotheses: Value| {
+        answer(
+            &json!({"reasoning_type": "abductive", "observations": ["a", "b", "z"],
+            "hypotheses": hypotheses, "rules": [[["x"], "a"], [["a"], "b"]]}),
+        )["ranked_hypotheses"]
+            .clone()
+    };
+    let found = ranked(json!(["x", "a", "b"]));
+    let sets: Vec<&Value> = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|set| &set["hypotheses"])
+        .collect();
+    assert_eq!(sets, [&json!(["x"]), &json!(["a"])]);
+    // What explains nothing of its own takes no share of the confidence.
+    assert_eq!(found[0]["confidence"], ranked(json!(["x", "a"]))[0]["confidence"]);
+}
+
+#[test]
 fn abduction_looks_for_hypotheses_and_leaves_out_what_contradicts() {
     let rules = json!([
         [["?x is outside", "it rains"], "?x is wet"],
