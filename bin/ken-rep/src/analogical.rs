@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::answer::{Found, Step};
 use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
-use crate::structure::{Case, Mapping, Relation, map};
+use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
 /// More alike than not, or nothing is transferred.
 const LEAST_SIMILARITY: f64 = 0.5;
@@ -86,14 +86,12 @@ impl Comparison {
         let both = source
             .attributes
             .iter()
-            .filter_map(|(path, value)| Some((path, value, target.attributes.get(path)?)));
-        let (agree, differ): (Vec<_>, Vec<_>) = both.partition(|(_, value, other)| value == other);
-        let mut shared: Vec<String> = agree.iter().map(|(path, value, _)| said(path, value)).collect();
+            .filter_map(|(path, attribute)| Some((attribute, target.attributes.get(path)?)));
+        let (agree, differ): (Vec<_>, Vec<_>) = both.partition(|(attribute, other)| attribute.agrees(other));
+        let mut shared: Vec<String> = agree.iter().map(|(attribute, _)| attribute.said()).collect();
         let differences: Vec<String> = differ
             .iter()
-            .map(|(path, value, other)| {
-                format!("{path}: {value} in {}, {other} in {}", source.name, target.name)
-            })
+            .map(|(attribute, other)| attribute.difference(&source.name, other, &target.name))
             .collect();
         let relations = || {
             matched
@@ -102,7 +100,7 @@ impl Comparison {
         };
         shared.extend(relations().map(Relation::shown));
         let agreeing = agree.len() + relations().map(Relation::size).sum::<usize>();
-        let differing = differences.len() + unmatched(&source, &target, &matched);
+        let differing = differences.len() + unmatched(&source, &target, &mapping, &matched);
         Comparison {
             source,
             target,
@@ -136,7 +134,7 @@ impl Comparison {
             .iter()
             .filter(|(path, _)| !self.target.attributes.contains_key(*path));
         let mut transfers: Vec<Transfer> = attributes
-            .map(|(path, value)| self.attribute(path, value, ties.get(path.as_str()).copied().unwrap_or(0)))
+            .map(|(path, attribute)| self.attribute(attribute, ties.get(path.as_str()).copied().unwrap_or(0)))
             .collect();
         let unmatched = without(&self.source.relations, self.matched.iter().map(|pair| pair.0));
         transfers.extend(unmatched.filter_map(|relation| self.relation(relation)));
@@ -157,21 +155,21 @@ impl Comparison {
         ties
     }
 
-    fn attribute(&self, path: &str, value: &str, ties: usize) -> Transfer {
+    fn attribute(&self, attribute: &Attribute, ties: usize) -> Transfer {
         Transfer {
-            property: path.to_owned(),
-            value: value.to_owned(),
+            property: attribute.name.clone(),
+            value: attribute.value.clone(),
             confidence: self.confidence(ties),
-            conclusion: format!("{}: {}", self.target.name, said(path, value)),
-            premise: format!("{}: {}", self.source.name, said(path, value)),
+            conclusion: format!("{}: {}", self.target.name, attribute.said()),
+            premise: format!("{}: {}", self.source.name, attribute.said()),
         }
     }
 
     fn relation(&self, relation: &Relation) -> Option<Transfer> {
         let carried = self.mapping.carry(relation)?;
-        let is_known = self.target.relations.contains(&carried);
-        (!is_known).then(|| Transfer {
-            property: carried.name.clone(),
+        let is_settled = self.target.relations.iter().any(|known| known.settles(&carried));
+        (!is_settled).then(|| Transfer {
+            property: carried.name.shown.clone(),
             value: carried.shown(),
             confidence: self.confidence(relation.size()),
             conclusion: format!("{}: {}", self.target.name, carried.shown()),
@@ -188,8 +186,8 @@ impl Comparison {
         let of = |case: &Case| {
             let attributes = case
                 .attributes
-                .iter()
-                .map(|(path, value)| format!("{}: {}", case.name, said(path, value)));
+                .values()
+                .map(|attribute| format!("{}: {}", case.name, attribute.said()));
             let relations = case
                 .relations
                 .iter()
@@ -266,8 +264,8 @@ impl Comparison {
             similarity: rounded(self.similarity()),
             mapping: pairs
                 .map(|(source, target)| Pair {
-                    source: source.clone(),
-                    target: target.clone(),
+                    source: source.shown.clone(),
+                    target: target.shown.clone(),
                 })
                 .collect(),
             shared: self.shared,
@@ -286,21 +284,13 @@ fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl
         .map(|(_, relation)| relation)
 }
 
-/// Relations of the source that the target has by name, but not between the things that correspond.
-fn unmatched(source: &Case, target: &Case, matched: &[(usize, usize)]) -> usize {
-    let free: BTreeSet<&str> = without(&target.relations, matched.iter().map(|pair| pair.1))
-        .map(|relation| relation.name.as_str())
+/// Relations of the source that the target denies, or has by name, but not between the things that correspond.
+fn unmatched(source: &Case, target: &Case, mapping: &Mapping, matched: &[(usize, usize)]) -> usize {
+    let free: BTreeSet<(&str, bool)> = without(&target.relations, matched.iter().map(|pair| pair.1))
+        .map(Relation::label)
         .collect();
+    let is_denied = |carried: Relation| target.relations.iter().any(|known| known.contradicts(&carried));
     without(&source.relations, matched.iter().map(|pair| pair.0))
-        .filter(|relation| free.contains(relation.name.as_str()))
+        .filter(|relation| free.contains(&relation.label()) || mapping.carry(relation).is_some_and(is_denied))
         .count()
-}
-
-/// An attribute as a statement. One that is only true is said as it is.
-fn said(path: &str, value: &str) -> String {
-    match value {
-        "true" => path.replace('/', " "),
-        "false" => format!("not {}", path.replace('/', " ")),
-        _ => format!("{} is {value}", path.replace('/', " ")),
-    }
 }

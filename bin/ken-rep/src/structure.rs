@@ -1,31 +1,53 @@
 //! A case as a structure: attributes with values, and relations over them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 
+use ken_logic::normalise;
 use ken_tool::Error;
 use ken_types::json::kind_of;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::rules::{list, text};
 
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Path to value, in the order of paths: `limbs/legs` is what an object `limbs` says of `legs`.
-    pub(crate) attributes: BTreeMap<String, String>,
+    /// By path in normal form, in the order of paths: `limbs/legs` is what an object `limbs` says of `legs`.
+    pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) relations: Vec<Relation>,
+}
+
+/// What a case says under a path.
+pub(crate) struct Attribute {
+    /// The path and the value in the words of the document.
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Whether the name itself denies what the path says, as "not red" does.
+    is_denial: bool,
+    /// The value in normal form, of the path as it is affirmed.
+    normal: String,
 }
 
 /// A relation between attributes, things or relations: `["causes", "gravity", "orbit"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relation {
-    pub(crate) name: String,
-    pub(crate) parts: Vec<Part>,
+    /// In normal form what is said, not whether it is denied.
+    pub(crate) name: Name,
+    is_denied: bool,
+    parts: Vec<Part>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
-    Thing(String),
+enum Part {
+    Thing(Name),
     Relation(Relation),
+}
+
+/// A name in the words of the document, which is compared in the normal form of statements.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Name {
+    pub(crate) shown: String,
+    normal: String,
 }
 
 /// What the fields of a case that are not attributes are called.
@@ -79,12 +101,12 @@ impl Case {
                         .collect::<Result<_, _>>()?;
                 }
                 (container, Value::Object(inner)) if CONTAINERS.contains(&container) => {
-                    self.flatten("", inner)
+                    self.flatten(&Name::default(), inner)
                 }
                 (container, Value::Array(items)) if CONTAINERS.contains(&container) => {
                     self.take_statements(items, &format!("{at}/{container}"))?;
                 }
-                _ => self.attribute(&ken_text::fold(key), value),
+                _ => self.attribute(&Name::default(), key, value),
             }
         }
         Ok(())
@@ -92,48 +114,152 @@ impl Case {
 
     fn take_statements(&mut self, items: &[Value], at: &str) -> Result<(), Error> {
         for (number, item) in items.iter().enumerate() {
-            let statement = text(item, &format!("{at}/{number}"))?;
-            let statement = ken_logic::normalise(&statement);
-            self.attributes
-                .insert(statement.atom.into_owned(), (!statement.negated).to_string());
+            self.holds(&Name::default(), &text(item, &format!("{at}/{number}"))?, true);
         }
         Ok(())
     }
 
-    fn flatten(&mut self, path: &str, fields: &Map<String, Value>) {
+    fn flatten(&mut self, path: &Name, fields: &Map<String, Value>) {
         for (key, value) in fields {
-            let key = ken_text::fold(key);
-            let path = if path.is_empty() {
-                key.into_owned()
-            } else {
-                format!("{path}/{key}")
-            };
-            self.attribute(&path, value);
+            self.attribute(path, key, value);
         }
     }
 
     /// A list says several things at once, in any order.
-    fn attribute(&mut self, path: &str, value: &Value) {
+    fn attribute(&mut self, path: &Name, key: &str, value: &Value) {
         match value {
-            Value::Object(fields) => self.flatten(path, fields),
+            Value::Object(fields) => self.flatten(&path.join(&Name::of(key)), fields),
             Value::Array(items) => {
+                let path = path.join(&Name::of(key));
                 for item in items {
-                    self.attributes
-                        .insert(format!("{path}/{}", shown(item)), "true".to_owned());
+                    self.holds(&path, &Name::of_value(item).shown, true);
                 }
             }
-            other => {
-                self.attributes.insert(path.to_owned(), shown(other));
+            other => self.is(path, key, Name::of_value(other)),
+        }
+    }
+
+    fn is(&mut self, path: &Name, key: &str, value: Name) {
+        match value.normal.as_str() {
+            "true" => self.holds(path, key, true),
+            "false" => self.holds(path, key, false),
+            _ => {
+                let path = path.join(&Name::of(key));
+                let attribute = Attribute {
+                    name: path.shown,
+                    value: value.shown,
+                    is_denial: false,
+                    normal: value.normal,
+                };
+                self.attributes.insert(path.normal, attribute);
             }
+        }
+    }
+
+    /// To say that the denial of something holds is to say that it does not.
+    fn holds(&mut self, path: &Name, key: &str, holds: bool) {
+        let statement = normalise(key);
+        let attribute = Attribute {
+            name: joined(&path.shown, key.trim()),
+            value: holds.to_string(),
+            is_denial: statement.negated,
+            normal: (holds != statement.negated).to_string(),
+        };
+        self.attributes
+            .insert(joined(&path.normal, &statement.atom), attribute);
+    }
+}
+
+impl Attribute {
+    pub(crate) fn agrees(&self, other: &Attribute) -> bool {
+        self.normal == other.normal
+    }
+
+    /// The attribute as a statement. One that is only true is said as it is.
+    pub(crate) fn said(&self) -> String {
+        let name = self.name.replace('/', " ");
+        match self.value.as_str() {
+            "true" => name,
+            "false" => format!("not {name}"),
+            value => format!("{name} is {value}"),
+        }
+    }
+
+    /// How the cases of these names differ in it.
+    pub(crate) fn difference(&self, name: &str, other: &Attribute, other_name: &str) -> String {
+        if self.is_denial == other.is_denial {
+            let Attribute {
+                name: path, value, ..
+            } = self;
+            format!("{path}: {value} in {name}, {} in {other_name}", other.value)
+        } else {
+            format!("{} in {name}, {} in {other_name}", self.said(), other.said())
         }
     }
 }
 
-/// A value for comparing and for showing: "Fur " and "fur" are one.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => ken_text::fold(text).into_owned(),
-        other => other.to_string(),
+impl Name {
+    fn of(words: &str) -> Name {
+        let statement = normalise(words);
+        let normal = match statement.negated {
+            true => format!("not {}", statement.atom),
+            false => statement.atom.into_owned(),
+        };
+        Name {
+            shown: words.trim().to_owned(),
+            normal,
+        }
+    }
+
+    /// A value: "Fur ." and "fur" are one, and so are 1 and 1.0.
+    fn of_value(value: &Value) -> Name {
+        match value {
+            Value::String(text) => Name::of(text),
+            Value::Number(number) => Name {
+                shown: number.to_string(),
+                normal: shortest(number),
+            },
+            other => Name::of(&other.to_string()),
+        }
+    }
+
+    fn join(&self, name: &Name) -> Name {
+        Name {
+            shown: joined(&self.shown, &name.shown),
+            normal: joined(&self.normal, &name.normal),
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
+        self.normal == other.normal
+    }
+}
+
+impl Eq for Name {}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.normal.hash(state);
+    }
+}
+
+fn joined(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_owned(),
+        path => format!("{path}/{name}"),
+    }
+}
+
+/// A number without the fraction that it does not have. Beyond these bounds not every whole number is one.
+fn shortest(number: &Number) -> String {
+    const WHOLE: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        Some(value) if number.is_f64() && value.fract() == 0.0 && value.abs() < WHOLE => {
+            (value as i64).to_string()
+        }
+        _ => number.to_string(),
     }
 }
 
@@ -146,24 +272,29 @@ impl Relation {
         else {
             return Err(Error::invalid(at, "a relation is a list: [name, part, ...]"));
         };
-        let name = ken_text::fold(&text(name, &format!("{at}/0"))?).into_owned();
+        let name = text(name, &format!("{at}/0"))?;
+        let statement = normalise(&name);
         let part = |(number, item): (usize, &Value)| {
             let at = format!("{at}/{}", number + 1);
             match item {
                 Value::Array(_) => Relation::of(item, &at).map(Part::Relation),
-                other => text(other, &at).map(|text| Part::Thing(ken_text::fold(&text).into_owned())),
+                other => text(other, &at).map(|text| Part::Thing(Name::of(&text))),
             }
         };
         Ok(Relation {
-            name,
+            is_denied: statement.negated,
+            name: Name {
+                shown: name.trim().to_owned(),
+                normal: statement.atom.into_owned(),
+            },
             parts: parts.iter().enumerate().map(part).collect::<Result<_, _>>()?,
         })
     }
 
     /// Puts the things of both side by side; false when the relations have not the same form.
-    fn align<'r>(&'r self, other: &'r Relation, pairs: &mut Vec<(&'r str, &'r str)>) -> bool {
+    fn align<'r>(&'r self, other: &'r Relation, pairs: &mut Vec<(&'r Name, &'r Name)>) -> bool {
         let parts = || self.parts.iter().zip(&other.parts);
-        self.name == other.name
+        self.label() == other.label()
             && self.parts.len() == other.parts.len()
             && parts().all(|parts| match parts {
                 (Part::Thing(one), Part::Thing(two)) => {
@@ -173,6 +304,20 @@ impl Relation {
                 (Part::Relation(one), Part::Relation(two)) => one.align(two, pairs),
                 _ => false,
             })
+    }
+
+    /// What it says of its parts, whatever they are: its name, and whether it is denied.
+    pub(crate) fn label(&self) -> (&str, bool) {
+        (&self.name.normal, self.is_denied)
+    }
+
+    /// Whether it says or denies what the other says.
+    pub(crate) fn settles(&self, other: &Relation) -> bool {
+        self.name == other.name && self.parts == other.parts
+    }
+
+    pub(crate) fn contradicts(&self, other: &Relation) -> bool {
+        self.is_denied != other.is_denied && self.settles(other)
     }
 
     /// How many relations it is made of: a relation between relations says more than one between things.
@@ -187,27 +332,27 @@ impl Relation {
     /// The names and things that it is about, at any depth.
     pub(crate) fn terms(&self) -> Vec<&str> {
         let inner = self.parts.iter().flat_map(|part| match part {
-            Part::Thing(thing) => vec![thing.as_str()],
+            Part::Thing(thing) => vec![thing.normal.as_str()],
             Part::Relation(relation) => relation.terms(),
         });
-        std::iter::once(self.name.as_str()).chain(inner).collect()
+        std::iter::once(self.name.normal.as_str()).chain(inner).collect()
     }
 
     pub(crate) fn shown(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Thing(thing) => thing.clone(),
+            Part::Thing(thing) => thing.shown.clone(),
             Part::Relation(relation) => relation.shown(),
         });
-        format!("{}({})", self.name, parts.collect::<Vec<_>>().join(", "))
+        format!("{}({})", self.name.shown, parts.collect::<Vec<_>>().join(", "))
     }
 }
 
 /// Things of the source and what they are in the target, one to one.
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
-    pub(crate) pairs: Vec<(String, String)>,
-    targets: HashMap<String, String>,
-    sources: HashMap<String, String>,
+    pub(crate) pairs: Vec<(Name, Name)>,
+    targets: HashMap<Name, Name>,
+    sources: HashMap<Name, Name>,
 }
 
 impl Mapping {
@@ -229,13 +374,13 @@ impl Mapping {
     }
 
     /// Whether the two can be one; adds the pair if it is new.
-    fn add(&mut self, source: &str, target: &str) -> bool {
+    fn add(&mut self, source: &Name, target: &Name) -> bool {
         match (self.targets.get(source), self.sources.get(target)) {
             (Some(known), Some(_)) => known == target,
             (None, None) => {
-                self.targets.insert(source.to_owned(), target.to_owned());
-                self.sources.insert(target.to_owned(), source.to_owned());
-                self.pairs.push((source.to_owned(), target.to_owned()));
+                self.targets.insert(source.clone(), target.clone());
+                self.sources.insert(target.clone(), source.clone());
+                self.pairs.push((source.clone(), target.clone()));
                 true
             }
             _ => false,
@@ -251,6 +396,7 @@ impl Mapping {
         let parts = relation.parts.iter().map(part).collect::<Option<_>>()?;
         Some(Relation {
             name: relation.name.clone(),
+            is_denied: relation.is_denied,
             parts,
         })
     }

@@ -351,6 +351,65 @@ fn analogy_maps_relations_one_to_one() {
     assert_eq!(conclusions(&found), ["atom: heavier(nucleus, electron)"]);
 }
 
+fn analogy(source: Value, target: Value) -> Value {
+    answer(&json!({"reasoning_type": "analogical", "source_case": source, "target_case": target}))
+}
+
+#[test]
+fn an_analogy_carries_nothing_over_that_the_target_denies() {
+    let found = analogy(
+        json!({"name": "a", "relations": [["r", "a", "b"], ["s", "a", "b"], ["not t", "a", "b"]]}),
+        json!({"name": "p", "relations": [["r", "p", "q"], ["s", "p", "q"], ["t", "p", "q"]]}),
+    );
+    assert_eq!(conclusions(&found), [""; 0]);
+    assert!(found["explanation"].as_str().unwrap().contains("2 of 3 points"));
+    let found = analogy(
+        json!({"big": true, "round": true, "not red": true}),
+        json!({"big": true, "round": true, "red": true}),
+    );
+    assert_eq!(conclusions(&found), [""; 0]);
+    assert_eq!(found["differences"], json!(["not red in source, red in target"]));
+    // The same said in other words agrees.
+    let found = analogy(
+        json!({"isn't red": true, "skin": {"not wet": false}, "likes": ["not milk"]}),
+        json!({"is red": false, "skin": {"wet": true}, "likes": ["it is not the case that milk"]}),
+    );
+    assert_eq!(found["similarity"], 1.0);
+    assert_eq!(found["shared"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn equal_values_agree_however_they_are_written() {
+    let found = analogy(
+        json!({"a": 1, "b": 1e2, "c": "z", "d": 2.5, "e": ["X", 3]}),
+        json!({"a": 1.0, "b": 100, "c": "Z.", "d": 2.5, "e": ["x", 3.0]}),
+    );
+    assert_eq!(
+        (&found["similarity"], &found["differences"]),
+        (&json!(1.0), &json!([]))
+    );
+    let found = analogy(
+        json!({"a": 1, "b": 9007199254740993u64}),
+        json!({"a": 1.5, "b": 9007199254740992u64}),
+    );
+    assert_eq!(found["differences"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_analogy_keeps_the_words_of_the_document() {
+    let found = analogy(
+        json!({"name": "Ann", "Age": 4, "Home": "Old Town", "relations": [["Likes", "Ann", "Tea"], ["Serves", "Ann", "Tea"]]}),
+        json!({"name": "Bob", "age": 4, "relations": [["likes", "Bob", "Milk"]]}),
+    );
+    assert_eq!(
+        conclusions(&found),
+        ["Bob: Home is Old Town", "Bob: Serves(Bob, Milk)"]
+    );
+    assert_eq!(found["mapping"][0], json!({"source": "Ann", "target": "Bob"}));
+    let found = analogy(json!(["Bob is kind", "Bob is not tall"]), json!(["bob is kind"]));
+    assert_eq!(conclusions(&found), ["target: Bob is not tall"]);
+}
+
 #[test]
 fn wrong_answer_equal_events_do_not_cause_each_other() {
     let event = json!({"time": 5, "description": "the alarm rang"});
