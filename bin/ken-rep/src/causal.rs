@@ -329,25 +329,44 @@ impl<'e> History<'e> {
             .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// What always followed what, often enough to mean something, and has no rule and no common cause to explain it.
+    /// What always followed what, often enough to mean something, and has no rule and no common cause to explain it. What
+    /// always comes before both is a common cause, be it by a rule or by repetition: whether the one then brings about the
+    /// other cannot be told from times.
     fn by_repetition(&self, known: &[Link]) -> Vec<Link> {
+        let mut causes: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for link in known {
+            causes.entry(link.effect).or_default().extend(&link.causes);
+        }
+        let pairs = self.repeated();
+        let is_linked =
+            |(cause, effect): &(usize, usize)| causes.get(effect).is_some_and(|of| of.contains(cause));
+        let new: Vec<(usize, usize)> = pairs.into_iter().filter(|pair| !is_linked(pair)).collect();
+        for &(cause, effect) in &new {
+            causes.entry(effect).or_default().insert(cause);
+        }
+        let shares_a_cause = |one: usize, other: usize| match (causes.get(&one), causes.get(&other)) {
+            (Some(one), Some(other)) => !one.is_disjoint(other),
+            _ => false,
+        };
+        new.into_iter()
+            .filter(|&(cause, effect)| !shares_a_cause(cause, effect))
+            .filter_map(|(cause, effect)| self.link(vec![cause], effect, None))
+            .collect()
+    }
+
+    /// Pairs of which the second always followed the first.
+    fn repeated(&self) -> Vec<(usize, usize)> {
         let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
         let kinds: Vec<usize> = (0..self.kinds.len())
             .filter(is_frequent)
             .take(MOST_COMPARED)
             .collect();
-        let mut found = Vec::new();
-        for &cause in &kinds {
-            for &effect in kinds.iter().filter(|&&effect| effect != cause) {
-                let is_linked = known
-                    .iter()
-                    .any(|link| link.effect == effect && link.causes.contains(&cause));
-                if !is_linked && !share_a_cause(known, cause, effect) && self.always_follows(cause, effect) {
-                    found.extend(self.link(vec![cause], effect, None));
-                }
-            }
-        }
-        found
+        let pairs = kinds
+            .iter()
+            .flat_map(|&cause| kinds.iter().map(move |&effect| (cause, effect)));
+        pairs
+            .filter(|&(cause, effect)| cause != effect && self.always_follows(cause, effect))
+            .collect()
     }
 
     /// Whether after each cause an effect comes before the next cause.
@@ -433,16 +452,6 @@ fn agreement(cause: &Event, effect: &Event) -> f64 {
         0 => 1.0,
         all => equal.len() as f64 / all as f64,
     }
-}
-
-fn share_a_cause(links: &[Link], one: usize, other: usize) -> bool {
-    let causes = |effect: usize| {
-        links
-            .iter()
-            .filter(move |link| link.effect == effect)
-            .flat_map(|link| &link.causes)
-    };
-    causes(one).any(|cause| causes(other).any(|shared| shared == cause))
 }
 
 /// Keeps the links, the surest first, that close no circle; each that would is named.

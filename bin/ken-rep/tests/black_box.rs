@@ -451,6 +451,43 @@ fn causes_come_before_effects_in_chains_without_circles() {
 }
 
 #[test]
+fn what_comes_before_both_is_a_common_cause() {
+    let events: Vec<Value> = (0..3)
+        .flat_map(|round| {
+            ["h", "a", "b"]
+                .iter()
+                .zip(1..)
+                .map(move |(name, place)| json!({"description": name, "time": 10 * round + place}))
+        })
+        .collect();
+    let found = |events: &[Value], rules: Value| {
+        answer(&json!({"reasoning_type": "causal", "events": events, "rules": rules}))
+    };
+    let links = ["\"h\" caused \"a\"", "\"h\" caused \"b\""];
+    for rules in [
+        json!([]),
+        json!([[["h"], "a"]]),
+        json!([[["h"], "a"], [["h"], "b"]]),
+    ] {
+        let found = found(&events, rules);
+        assert_eq!(conclusions(&found), links);
+        assert_eq!(found["causal_chains"], json!([]));
+        assert_eq!(
+            found["confounders"],
+            json!([{"cause": "h", "effects": ["a", "b"]}])
+        );
+    }
+    // A rule says what times cannot, and what nothing comes before may be a cause.
+    let chain = found(&events, json!([[["h"], "a"], [["a"], "b"]]));
+    assert_eq!(chain["causal_chains"][0]["events"], json!(["h", "a", "b"]));
+    let without_h: Vec<Value> = events
+        .into_iter()
+        .filter(|event| event["description"] != "h")
+        .collect();
+    assert_eq!(conclusions(&found(&without_h, json!([]))), ["\"a\" caused \"b\""]);
+}
+
+#[test]
 fn flags_work_in_a_script_as_on_a_terminal() {
     let expected = run(
         &["--json", r#"{"facts":["a","b"],"rules":[[["a","b"],"c"]]}"#],
