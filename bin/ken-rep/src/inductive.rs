@@ -14,7 +14,7 @@ use crate::trend::{self, Trend};
 /// Terms that are looked at for going together, the best supported first: pairs grow with the square.
 const MOST_PAIRED_TERMS: usize = 24;
 
-/// Bytes of observations that all generalisations together cite: many long observations of the same words would else fill
+/// Bytes of observations that all generalisations together cite, and all trends: many long observations of the same words would else fill
 /// the memory.
 const MOST_CITED: usize = 32 * 1024 * 1024;
 
@@ -50,8 +50,8 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     }
     let texts: Vec<&str> = observations.iter().map(AsRef::as_ref).collect();
     let mut generalisations = generalise(&texts);
-    let issues = cut(&mut generalisations, &texts);
-    let trends = trend::find(&texts);
+    let mut trends = trend::find(&texts);
+    let issues = [cut(&mut generalisations, &texts), cut_trends(&mut trends, &texts)];
     let mut chain: Vec<Step> = generalisations.iter().map(|found| found.step(&texts)).collect();
     chain.extend(trends.iter().map(|trend| trend.step(&texts)));
     let conclusions: Vec<String> = chain.iter().map(|step| step.conclusion.clone()).collect();
@@ -60,7 +60,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         explanation: explanation(texts.len(), &generalisations, &trends),
         conclusions: &conclusions,
         chain: &chain,
-        issues,
+        issues: issues.into_iter().flatten().collect(),
         more: More {
             generalisations,
             trends,
@@ -70,27 +70,47 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
 }
 
 /// Leaves out what would be cited beyond [`MOST_CITED`], the least supported, and says so.
-fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Vec<Issue> {
-    let mut cited = 0;
-    let size = |place: &usize| texts.get(*place).map_or(0, |text| text.len());
-    let fits = generalisations.iter().take_while(|found| {
+fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<Issue> {
+    let sizes = generalisations.iter().map(|found| {
         let exceptions = found.exceptions.iter().map(|text| 2 * text.len());
-        cited += found.supporters.iter().map(size).chain(exceptions).sum::<usize>();
-        cited <= MOST_CITED
+        cited(&found.supporters, texts) + exceptions.sum::<usize>()
     });
-    let fits = fits.count();
-    if fits == generalisations.len() {
-        return Vec::new();
-    }
-    let message = format!("{fits} of {} generalisations are told", generalisations.len());
+    let fits = fitting(sizes);
+    let issue = search_cut(fits, generalisations.len(), "generalisations");
     generalisations.truncate(fits);
-    vec![Issue {
+    issue
+}
+
+/// The same for trends, those of the first numbers first.
+fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
+    let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
+    let issue = search_cut(fits, trends.len(), "trends");
+    trends.truncate(fits);
+    issue
+}
+
+fn cited(places: &[usize], texts: &[&str]) -> usize {
+    let size = |place: &usize| texts.get(*place).map_or(0, |text| text.len());
+    places.iter().map(size).sum()
+}
+
+fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut cited = 0;
+    let fits = |size: &usize| {
+        cited += size;
+        cited <= MOST_CITED
+    };
+    sizes.take_while(fits).count()
+}
+
+fn search_cut(told: usize, found: usize, what: &str) -> Option<Issue> {
+    (told < found).then(|| Issue {
         kind: "search_cut",
         severity: "warning",
         at: "/observations".to_owned(),
-        message,
+        message: format!("{told} of {found} {what} are told"),
         proofs: Vec::new(),
-    }]
+    })
 }
 
 fn explanation(observations: usize, generalisations: &[Generalisation<'_>], trends: &[Trend]) -> String {

@@ -11,6 +11,7 @@ mod document;
 mod inductive;
 mod moment;
 mod numbers;
+mod reading;
 mod rules;
 mod scan;
 mod structure;

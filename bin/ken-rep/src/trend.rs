@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ken_text::words;
 use serde::Serialize;
 
 use crate::answer::Step;
 use crate::numbers::{rounded, wilson};
+use crate::reading::{Condition, Reading};
 
 /// Points that a trend needs: two always lie on a line.
 const FEWEST_POINTS: usize = 3;
@@ -34,116 +34,117 @@ pub(crate) struct Trend {
     places: Vec<usize>,
 }
 
-/// A number in an observation.
-struct Number {
-    value: f64,
-    /// What it is a number of: the word before it; for a condition its unit.
-    name: String,
-    /// Whether a word like "at" introduces it: then it is what the others are measured against.
-    is_condition: bool,
-}
-
-/// The trends of all observations that are worded alike.
+/// The trends of all observations that are worded alike, and of those others that say the same numbers of something else.
 pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
-    let mut series: BTreeMap<Vec<String>, Vec<(usize, Vec<Number>)>> = BTreeMap::new();
-    for (place, text) in texts.iter().enumerate() {
-        let (template, numbers) = take_apart(text);
-        if !numbers.is_empty() {
-            series.entry(template).or_default().push((place, numbers));
-        }
-    }
-    let mut trends: Vec<Trend> = series
-        .into_values()
-        .flat_map(|points| of_series(&points))
+    let readings: Vec<Reading> = texts
+        .iter()
+        .enumerate()
+        .map(|(place, text)| Reading::of(place, text))
+        .filter(|reading| !reading.numbers.is_empty())
         .collect();
+    let (alike, others) = grouped(readings.iter(), Reading::wording);
+    let (framed, _) = grouped(others.into_iter(), Reading::frame);
+    let of_alike = alike.iter().flat_map(|points| of_series(points, true));
+    // The order of different things says nothing of any of them.
+    let of_framed = framed.iter().flat_map(|points| of_series(points, false));
+    let mut trends: Vec<Trend> = of_alike.chain(of_framed).collect();
     trends.sort_by_key(|trend| trend.places.first().copied());
     trends
 }
 
-const CONDITIONS: [&str; 12] = [
-    "at", "after", "in", "on", "with", "when", "for", "by", "over", "year", "day", "month",
-];
-
-/// The words of an observation with its numbers blanked, and the numbers.
-fn take_apart(text: &str) -> (Vec<String>, Vec<Number>) {
-    let mut template: Vec<String> = Vec::new();
-    let mut numbers: Vec<Number> = Vec::new();
-    let mut wants_unit = false; // whether the last number is a condition still without a name
-    for word in words(text) {
-        let Some((value, unit)) = number(word.text) else {
-            let folded = ken_text::fold(word.text).into_owned();
-            if let Some(last) = numbers.last_mut().filter(|_| std::mem::take(&mut wants_unit)) {
-                last.name.clone_from(&folded);
-            }
-            template.push(folded);
-            continue;
-        };
-        let before = text.get(..word.span.start).unwrap_or_default();
-        let is_negative = before.ends_with('-') || before.ends_with('\u{2212}');
-        let is_condition = template
-            .last()
-            .is_some_and(|last| CONDITIONS.contains(&last.as_str()));
-        let name = template
-            .iter()
-            .rev()
-            .find(|word| !word.starts_with('#') && !ken_text::is_stop_word(word));
-        wants_unit = is_condition && unit.is_empty();
-        numbers.push(Number {
-            value: if is_negative { -value } else { value },
-            name: if is_condition && !unit.is_empty() {
-                unit.clone()
-            } else {
-                name.unwrap_or(&unit).clone()
-            },
-            is_condition,
-        });
-        template.push(format!("#{unit}"));
+/// Readings of one form, as many as a trend needs, and all the others, in their order.
+fn grouped<'r>(
+    readings: impl Iterator<Item = &'r Reading>,
+    form: impl Fn(&'r Reading) -> Vec<&'r str>,
+) -> (Vec<Vec<&'r Reading>>, Vec<&'r Reading>) {
+    let mut groups: BTreeMap<Vec<&str>, Vec<&Reading>> = BTreeMap::new();
+    for reading in readings {
+        groups.entry(form(reading)).or_default().push(reading);
     }
-    (template, numbers)
+    let (series, few): (Vec<_>, Vec<_>) = groups
+        .into_values()
+        .partition(|group| group.len() >= FEWEST_POINTS);
+    let mut others: Vec<&Reading> = few.into_iter().flatten().collect();
+    others.sort_by_key(|reading| reading.place);
+    (series, others)
 }
 
-/// A number and the unit written onto it: "10C" is 10 and "c".
-fn number(word: &str) -> Option<(f64, String)> {
-    let end = word
-        .find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',')
-        .unwrap_or(word.len());
-    let digits = word.get(..end)?.replace(',', "");
-    let value: f64 = digits.parse().ok().filter(|value: &f64| value.is_finite())?;
-    Some((value, ken_text::fold(word.get(end..)?).into_owned()))
-}
-
-/// Each number of equally worded observations against the one that they state as the condition; against the order where
-/// there is but one.
-fn of_series(points: &[(usize, Vec<Number>)]) -> Vec<Trend> {
-    let Some((_, first)) = points.first().filter(|_| points.len() >= FEWEST_POINTS) else {
+/// Each number that varies against the one that the observations state as the condition; against their order where there is
+/// but one, if that means anything.
+fn of_series(points: &[&Reading], by_order: bool) -> Vec<Trend> {
+    let Some(first) = points.first() else {
         return Vec::new();
     };
-    let places: Vec<usize> = points.iter().map(|(place, _)| *place).collect();
+    let places: Vec<usize> = points.iter().map(|reading| reading.place).collect();
     let column = |slot: usize| -> Vec<f64> {
-        points
-            .iter()
-            .filter_map(|(_, numbers)| numbers.get(slot))
-            .map(|number| number.value)
-            .collect()
+        let numbers = points.iter().filter_map(|reading| reading.numbers.get(slot));
+        numbers.map(|number| number.value).collect()
     };
-    let condition = match first.len() {
-        1 => None,
-        _ => Some(first.iter().position(|number| number.is_condition).unwrap_or(0)),
-    };
+    let varying: Vec<usize> = (0..first.numbers.len())
+        .filter(|&slot| varies(points, slot))
+        .collect();
+    let condition = condition(first, &varying);
     let against: Vec<f64> = match condition {
         Some(slot) => column(slot),
-        None => (0..points.len()).map(|place| place as f64).collect(),
+        None if by_order => (0..points.len()).map(|place| place as f64).collect(),
+        None => return Vec::new(),
     };
     let with = condition
-        .and_then(|slot| first.get(slot))
+        .and_then(|slot| first.numbers.get(slot))
         .map_or("order", |number| number.name.as_str());
-    let others = first
-        .iter()
-        .enumerate()
-        .filter(|&(slot, _)| Some(slot) != condition);
+    let others = varying.iter().filter(|&&slot| Some(slot) != condition);
     others
-        .filter_map(|(slot, number)| fit(&against, &column(slot), &number.name, with, &places))
+        .filter_map(|&slot| {
+            fit(
+                &against,
+                &column(slot),
+                &name(first, slot, &varying),
+                with,
+                &places,
+            )
+        })
         .collect()
+}
+
+fn varies(points: &[&Reading], slot: usize) -> bool {
+    let mut values = points
+        .iter()
+        .filter_map(|reading| reading.numbers.get(slot))
+        .map(|number| number.value);
+    let first = values.next();
+    values.any(|value| Some(value) != first)
+}
+
+/// The number, of those that vary, that the others are measured against.
+fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
+    let stated = |condition: Condition| {
+        let is_stated = |slot: &&usize| {
+            let number = reading.numbers.get(**slot);
+            number.is_some_and(|number| number.condition == condition)
+        };
+        varying.iter().find(is_stated)
+    };
+    let stated = || stated(Condition::Plain).or_else(|| stated(Condition::Named));
+    match varying {
+        [] | [_] => None,
+        [first, ..] => Some(*stated().unwrap_or(first)),
+    }
+}
+
+/// A number that never changes is a part of the name of the next.
+fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
+    let constant = slot
+        .checked_sub(1)
+        .filter(|before| varying.binary_search(before).is_err());
+    let own = || {
+        reading
+            .numbers
+            .get(slot)
+            .map_or_else(String::new, |number| number.name.clone())
+    };
+    constant
+        .and_then(|constant| reading.name_after(constant, slot))
+        .unwrap_or_else(own)
 }
 
 fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<Trend> {
@@ -246,6 +247,11 @@ fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
 }
 
 impl Trend {
+    /// The observations that it is drawn from.
+    pub(crate) fn places(&self) -> &[usize] {
+        &self.places
+    }
+
     pub(crate) fn step(&self, texts: &[&str]) -> Step {
         let Trend {
             of,

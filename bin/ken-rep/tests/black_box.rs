@@ -255,6 +255,71 @@ fn wrong_answer_rates_that_double_are_a_trend() {
     assert!(conclusions(&found).contains(&"\"rate\" is rising with \"c\": doubles every 10".to_owned()));
 }
 
+fn trends(observations: &[&str]) -> Vec<String> {
+    let found = answer(&json!({"reasoning_type": "inductive", "observations": observations}));
+    let trends = found["trends"].as_array().unwrap().iter();
+    trends
+        .map(|trend| {
+            let word = |field: &str| trend[field].as_str().unwrap().to_owned();
+            format!("{} {} with {}", word("of"), word("direction"), word("with"))
+        })
+        .collect()
+}
+
+#[test]
+fn a_trend_is_of_one_thing_with_another() {
+    for (observations, expected) in [
+        (
+            [
+                "in 2001 sales were 5",
+                "in 2002 sales were 6",
+                "in 2003 sales were 7",
+            ],
+            "sales rising with year",
+        ),
+        (
+            ["day 1: 20 degrees", "day 2: 18 degrees", "day 3: 16 degrees"],
+            "degrees falling with day",
+        ),
+        (
+            ["80 kg in week 1", "79 kg in week 2", "78 kg in week 3"],
+            "kg falling with week",
+        ),
+        (["5% of x", "6% of x", "7% of x"], "% rising with order"),
+        (
+            ["sensor 1 reads 5", "sensor 1 reads 6", "sensor 1 reads 7"],
+            "sensor 1 reads rising with order",
+        ),
+        (
+            [
+                "Ann bought 3 apples for 6 dollars",
+                "Bob bought 5 apples for 10 dollars",
+                "Cy bought 7 apples for 14 dollars",
+            ],
+            "apples rising with dollars",
+        ),
+    ] {
+        assert_eq!(trends(&observations), [expected]);
+    }
+}
+
+#[test]
+fn different_things_in_a_row_are_no_trend() {
+    assert_eq!(trends(&["Ann is 30", "Bob is 40", "Cy is 50"]), [""; 0]);
+    assert_eq!(
+        trends(&["Ann has 3 apples", "Bob has 4 apples", "Cy has 5 apples"]),
+        [""; 0]
+    );
+    assert_eq!(
+        trends(&[
+            "the rate is 5 at 1 C",
+            "the level is 6 at 2 C",
+            "the flow is 7 at 3 C"
+        ]),
+        [""; 0]
+    );
+}
+
 #[test]
 fn wrong_answer_an_observation_is_not_its_own_explanation() {
     let document = |rules: Value| {

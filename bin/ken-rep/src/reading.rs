@@ -1,0 +1,253 @@
+//! An observation as words with numbers between them, each number by a name of its own.
+
+use std::collections::BTreeSet;
+
+use ken_text::{is_stop_word, words};
+
+/// An observation taken apart.
+pub(crate) struct Reading {
+    /// Which of the observations it is.
+    pub(crate) place: usize,
+    words: Vec<Word>,
+    pub(crate) numbers: Vec<Number>,
+}
+
+struct Word {
+    /// Folded; a number is `#` and its unit.
+    text: String,
+    /// Whether no punctuation parts it from the word before.
+    is_joined: bool,
+}
+
+pub(crate) struct Number {
+    pub(crate) value: f64,
+    /// What it is a number of; no other number of the observation has this name.
+    pub(crate) name: String,
+    pub(crate) condition: Condition,
+    /// Written onto the number: "10C", "5%", "$3".
+    unit: String,
+    /// Its place among the words.
+    at: usize,
+}
+
+/// Whether a number is what others are measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    No,
+    /// A noun stands between the introducing word and the number, or introduces it: "in week 3", "day 3".
+    Named,
+    /// "at 10".
+    Plain,
+}
+
+const INTRODUCING: [&str; 9] = ["at", "after", "in", "on", "with", "when", "for", "by", "over"];
+
+const PERIODS: [&str; 5] = ["year", "month", "week", "day", "hour"];
+
+/// What ties a number to the noun before: "the rate is 5", "a rate of 5", "rose to 5".
+const LINKS: [&str; 7] = ["is", "are", "was", "were", "be", "of", "to"];
+
+/// Signs that are written onto a number.
+const SIGNS: [char; 7] = ['%', '‰', '°', '$', '€', '£', '¥'];
+
+/// Numbers that are taken for years where "in" introduces them.
+const YEARS: std::ops::RangeInclusive<f64> = 1900.0..=2099.0;
+
+impl Reading {
+    pub(crate) fn of(place: usize, text: &str) -> Reading {
+        let mut reading = Reading {
+            place,
+            words: Vec::new(),
+            numbers: Vec::new(),
+        };
+        let mut end_of_last = 0;
+        for word in words(text) {
+            let between = text.get(end_of_last..word.span.start).unwrap_or_default();
+            end_of_last = word.span.end;
+            let rest = text.get(word.span.end..).unwrap_or_default();
+            reading.take(word.text, between, rest);
+        }
+        reading.name_numbers();
+        reading
+    }
+
+    /// Takes a word, which stands after `between` and before the `rest`.
+    fn take(&mut self, word: &str, between: &str, rest: &str) {
+        let text = match number(word) {
+            None => ken_text::fold(word).into_owned(),
+            Some((value, unit)) => {
+                let unit = match unit.is_empty() {
+                    true => sign(between.chars().next_back(), rest.chars().next()),
+                    false => unit,
+                };
+                let text = format!("#{unit}");
+                self.numbers.push(Number {
+                    value: if between.ends_with(['-', '\u{2212}']) {
+                        -value
+                    } else {
+                        value
+                    },
+                    name: String::new(),
+                    condition: self.condition(),
+                    unit,
+                    at: self.words.len(),
+                });
+                text
+            }
+        };
+        let is_joined = !between.contains([',', ';', ':', '.', '!', '?']);
+        self.words.push(Word { text, is_joined });
+    }
+
+    /// How the words so far introduce a number that stands next.
+    fn condition(&self) -> Condition {
+        let mut before = self.words.iter().rev().map(|word| word.text.as_str());
+        match (before.next(), before.next()) {
+            (Some(last), _) if INTRODUCING.contains(&last) => Condition::Plain,
+            (Some(last), _) if PERIODS.contains(&last) => Condition::Named,
+            (Some(last), Some(before)) if is_noun(last) && INTRODUCING.contains(&before) => Condition::Named,
+            _ => Condition::No,
+        }
+    }
+
+    /// From the last number to the first, since a noun that two could have is more often the later one's: "in 2001 sales
+    /// were 5".
+    fn name_numbers(&mut self) {
+        let subject = self
+            .numbers
+            .first()
+            .and_then(|first| noun(self.words.get(..first.at)?));
+        let mut taken: BTreeSet<&str> = BTreeSet::new();
+        let mut names: Vec<String> = Vec::with_capacity(self.numbers.len());
+        for slot in (0..self.numbers.len()).rev() {
+            let candidates = self.names(slot).into_iter().chain([subject]).flatten();
+            let name = candidates.into_iter().find(|name| taken.insert(name));
+            names.push(name.map_or_else(|| format!("number {}", slot + 1), str::to_owned));
+        }
+        for (number, name) in self.numbers.iter_mut().zip(names.into_iter().rev()) {
+            number.name = name;
+        }
+    }
+
+    /// What the number in that slot may be a number of, the likeliest first.
+    fn names(&self, slot: usize) -> [Option<&str>; 4] {
+        let Some(number) = self.numbers.get(slot) else {
+            return [None; 4];
+        };
+        let start = slot.checked_sub(1).and_then(|slot| self.numbers.get(slot));
+        let end = self.numbers.get(slot + 1);
+        let words = |start: usize, end: usize| self.words.get(start..end).unwrap_or_default();
+        let before = words(start.map_or(0, |last| last.at + 1), number.at);
+        let after = words(number.at + 1, end.map_or(self.words.len(), |next| next.at));
+        let unit = Some(number.unit.as_str()).filter(|unit| !unit.is_empty());
+        let following = after
+            .first()
+            .filter(|word| word.is_joined && is_noun(&word.text))
+            .map(|word| word.text.as_str());
+        // "sensor 1 reads 5": the only word up to the next number is rather that one's.
+        let is_between = end.is_some() && after.len() == 1;
+        let is_joined = self.words.get(number.at).is_some_and(|word| word.is_joined);
+        match number.condition {
+            Condition::Plain => [year(number, before), unit, following, noun(before)],
+            Condition::No if !is_between && !is_linked(before, is_joined) && unit.is_none() => {
+                [following, noun(before), None, None]
+            }
+            _ => [noun(before), unit, following, None],
+        }
+    }
+
+    /// The words without the numbers.
+    pub(crate) fn wording(&self) -> Vec<&str> {
+        self.words.iter().map(|word| word.text.as_str()).collect()
+    }
+
+    /// The same without the nouns that name no number: of what others say the same numbers.
+    pub(crate) fn frame(&self) -> Vec<&str> {
+        let names: BTreeSet<&str> = self.numbers.iter().map(|number| number.name.as_str()).collect();
+        let kept = |word: &&str| word.starts_with('#') || is_stop_word(word) || names.contains(word);
+        let words = self.wording().into_iter();
+        words.map(|word| if kept(&word) { word } else { "" }).collect()
+    }
+
+    /// What the number in that slot is called where the one before is a part of its name: "sensor 1 reads".
+    pub(crate) fn name_after(&self, constant: usize, slot: usize) -> Option<String> {
+        let (number, constant) = (self.numbers.get(slot)?, self.numbers.get(constant)?);
+        let label = self.words.get(constant.at.checked_sub(1)?)?;
+        let is_label = constant.condition == Condition::No && label.text == constant.name;
+        is_label.then(|| format!("{} {} {}", constant.name, constant.value, number.name))
+    }
+}
+
+/// A number and the unit written onto it: "10C" is 10 and "c".
+fn number(word: &str) -> Option<(f64, String)> {
+    let end = word
+        .find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',')
+        .unwrap_or(word.len());
+    let digits = word.get(..end)?.replace(',', "");
+    let value: f64 = digits.parse().ok().filter(|value: &f64| value.is_finite())?;
+    Some((value, ken_text::fold(word.get(end..)?).into_owned()))
+}
+
+/// The sign that a number has before or after it, if any.
+fn sign(before: Option<char>, after: Option<char>) -> String {
+    let sign = [after, before].into_iter().flatten();
+    sign.filter(|char| SIGNS.contains(char)).take(1).collect()
+}
+
+fn is_noun(word: &str) -> bool {
+    !word.starts_with('#') && !is_stop_word(word)
+}
+
+/// The last of the words that can name something.
+fn noun(words: &[Word]) -> Option<&str> {
+    let mut texts = words.iter().rev().map(|word| word.text.as_str());
+    texts.find(|text| is_noun(text))
+}
+
+/// Whether the noun before a number is what it is said of: a verb of being or punctuation stands between them.
+fn is_linked(before: &[Word], is_joined: bool) -> bool {
+    let mut between = before.iter().rev().take_while(|word| !is_noun(&word.text));
+    !is_joined || between.any(|word| LINKS.contains(&word.text.as_str()))
+}
+
+fn year(number: &Number, before: &[Word]) -> Option<&'static str> {
+    let is_introduced = before.last().is_some_and(|word| word.text == "in");
+    let is_year = number.value.fract() == 0.0 && YEARS.contains(&number.value) && number.unit.is_empty();
+    (is_introduced && is_year).then_some("year")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let numbers = Reading::of(0, text).numbers.into_iter();
+        numbers.map(|number| number.name).collect()
+    }
+
+    #[test]
+    fn each_number_has_a_name_of_its_own() {
+        for (text, expected) in [
+            ("the rate is 1.1 at 10 C", &["rate", "c"][..]),
+            ("in 2001 sales were 5", &["year", "sales"]),
+            ("sales in 2001 were 5", &["year", "sales"]),
+            ("sales rose by 5 in 2001", &["rose", "year"]),
+            ("day 1: 20 degrees", &["day", "degrees"]),
+            ("80 kg in week 1", &["kg", "week"]),
+            ("5% of x", &["%"]),
+            ("it costs $5", &["costs"]),
+            ("$5", &["$"]),
+            ("sensor 1 reads 5", &["sensor", "reads"]),
+            ("sensor 1 reads 5 volts", &["sensor", "volts"]),
+            ("Ann bought 3 apples for 6 dollars", &["apples", "dollars"]),
+            ("Ann has 3 apples", &["apples"]),
+            ("10 C 5 bar", &["c", "bar"]),
+            ("temp 20C at 5bar", &["temp", "bar"]),
+            ("weight: 80 kg", &["weight"]),
+            ("5 C at 6 C", &["number 1", "c"]),
+            ("1 2", &["number 1", "number 2"]),
+        ] {
+            assert_eq!(names(text), expected, "{text}");
+        }
+    }
+}
