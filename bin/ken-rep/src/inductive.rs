@@ -7,6 +7,7 @@ use ken_tool::{Error, Reply, Sent};
 use serde::Serialize;
 
 use crate::answer::{Found, Issue, Step};
+use crate::clause;
 use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::trend::{self, Trend};
@@ -116,6 +117,7 @@ fn search_cut(told: usize, found: usize, what: &str) -> Option<Issue> {
 fn explanation(observations: usize, generalisations: &[Generalisation<'_>], trends: &[Trend]) -> String {
     let from = counted(observations, "observation");
     match (generalisations.len(), trends.len()) {
+        (0, 0) if observations == 1 => format!("{from} is too few to generalise"),
         (0, 0) => format!("{from} have nothing in common that would generalise"),
         (some, 0) => format!("{} from {from}", counted(some, "generalisation")),
         (some, trends) => {
@@ -178,29 +180,50 @@ impl<'t> Generalisation<'t> {
     }
 }
 
-/// The content words of the observations, by their singular.
+/// A content word, or its denial.
+struct Term {
+    word: String,
+    is_denied: bool,
+    /// Where it stands among all words of the observations that are counted.
+    order: usize,
+    places: BTreeSet<usize>,
+}
+
+impl Term {
+    fn shown(&self) -> String {
+        match self.is_denied {
+            true => format!("not {}", self.word),
+            false => self.word.clone(),
+        }
+    }
+}
+
+/// The content words of the observations.
 struct Terms {
-    /// By term: how it is written where it is first, and where it is said and not denied.
-    said: BTreeMap<String, (usize, String, BTreeSet<usize>)>,
+    /// By singular, and whether it is denied.
+    said: BTreeMap<(String, bool), Term>,
 }
 
 impl Terms {
     fn of(texts: &[&str]) -> Terms {
-        let mut said: BTreeMap<String, (usize, String, BTreeSet<usize>)> = BTreeMap::new();
+        let mut said: BTreeMap<(String, bool), Term> = BTreeMap::new();
         let mut order = 0;
         for (place, text) in texts.iter().enumerate() {
             let words: Vec<Word<'_>> = words(text).collect();
-            let negated = ken_text::negated(text, &words);
-            for (word, _) in words
+            let negated = clause::negated(text, &words);
+            for (word, is_denied) in words
                 .iter()
                 .zip(negated)
-                .filter(|(word, negated)| !negated && is_content(word.text))
+                .filter(|(word, _)| is_content(word.text))
             {
                 let shown = ken_text::fold(word.text).into_owned();
-                let entry = said
-                    .entry(singular(&shown))
-                    .or_insert_with(|| (order, shown, BTreeSet::new()));
-                entry.2.insert(place);
+                let term = said.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
+                    word: shown,
+                    is_denied,
+                    order,
+                    places: BTreeSet::new(),
+                });
+                term.places.insert(place);
                 order += 1;
             }
         }
@@ -208,18 +231,11 @@ impl Terms {
     }
 
     /// Terms that most observations share, and at least two: the best supported first, then as they appear.
-    fn shared(self, total: usize) -> Vec<(String, BTreeSet<usize>)> {
-        let is_shared = |places: &BTreeSet<usize>| places.len() >= 2 && places.len() * 2 >= total;
-        let mut shared: Vec<_> = self
-            .said
-            .into_values()
-            .filter(|(_, _, places)| is_shared(places))
-            .collect();
-        shared.sort_by_key(|(order, _, places)| (usize::MAX - places.len(), *order));
+    fn shared(self, total: usize) -> Vec<Term> {
+        let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= total;
+        let mut shared: Vec<Term> = self.said.into_values().filter(is_shared).collect();
+        shared.sort_by_key(|term| (usize::MAX - term.places.len(), term.order));
         shared
-            .into_iter()
-            .map(|(_, shown, places)| (shown, places))
-            .collect()
     }
 }
 
@@ -249,14 +265,20 @@ fn singular(word: &str) -> String {
 fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
     let shared = Terms::of(texts).shared(texts.len());
-    let one = |(term, places): &(String, BTreeSet<usize>)| {
-        Generalisation::of(term.clone(), None, places.iter().copied().collect(), &all, texts)
+    let one = |term: &Term| {
+        Generalisation::of(
+            term.shown(),
+            None,
+            term.places.iter().copied().collect(),
+            &all,
+            texts,
+        )
     };
     let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
-    let paired: Vec<_> = shared.iter().take(MOST_PAIRED_TERMS).collect();
-    for (term, places) in &paired {
-        for (with, others) in paired.iter().filter(|(with, _)| with != term) {
-            found.extend(together(texts, (term, places), (with, others)));
+    let paired: Vec<&Term> = shared.iter().take(MOST_PAIRED_TERMS).collect();
+    for term in &paired {
+        for with in paired.iter().filter(|with| with.word != term.word) {
+            found.extend(together(texts, term, with));
         }
     }
     found
@@ -264,18 +286,14 @@ fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
 
 /// Where the one is said, is the other mostly too? Only in the order of reading, the way a subject comes before what is said
 /// of it.
-fn together<'t>(
-    texts: &[&'t str],
-    (term, places): (&String, &BTreeSet<usize>),
-    (with, others): (&String, &BTreeSet<usize>),
-) -> Option<Generalisation<'t>> {
-    let both: Vec<usize> = places.intersection(others).copied().collect();
+fn together<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
+    let both: Vec<usize> = term.places.intersection(&with.places).copied().collect();
     let first = both.first().and_then(|&place| texts.get(place))?;
     let folded = ken_text::fold(first);
-    let in_order = folded.find(term.as_str()) < folded.find(with.as_str());
-    let cases: Vec<usize> = places.iter().copied().collect();
+    let in_order = folded.find(&term.word) < folded.find(&with.word);
+    let cases: Vec<usize> = term.places.iter().copied().collect();
     let mostly = both.len() >= 2 && both.len() * 2 > cases.len();
-    (in_order && mostly).then(|| Generalisation::of(term.clone(), Some(with.clone()), both, &cases, texts))
+    (in_order && mostly).then(|| Generalisation::of(term.shown(), Some(with.shown()), both, &cases, texts))
 }
 
 #[cfg(test)]

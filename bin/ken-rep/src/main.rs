@@ -5,6 +5,7 @@ mod analogical;
 mod answer;
 mod causal;
 mod chain;
+mod clause;
 mod cli;
 mod deductive;
 mod document;

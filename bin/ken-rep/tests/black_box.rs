@@ -304,6 +304,30 @@ fn a_trend_is_of_one_thing_with_another() {
 }
 
 #[test]
+fn a_denial_is_of_its_clause_and_can_be_in_common() {
+    let found = |observations: &[&str]| {
+        let found = answer(&json!({"reasoning_type": "inductive", "observations": observations}));
+        let terms = found["generalisations"].as_array().unwrap().iter();
+        let single = terms.filter(|found| found["with"].is_null());
+        let terms: Vec<String> = single
+            .map(|found| found["term"].as_str().unwrap().to_owned())
+            .collect();
+        terms
+    };
+    assert_eq!(
+        found(&["Ann is not tall and eats fish", "Bob is not tall and eats fish"]),
+        ["not tall", "eats", "fish"]
+    );
+    assert_eq!(
+        found(&["x isn't white", "x is not white", "x isn't white"]),
+        ["not white"]
+    );
+    assert_eq!(found(&["x is white", "y is not white"]), [""; 0]);
+    let one = answer(&json!({"reasoning_type": "inductive", "observations": ["x"]}));
+    assert_eq!(one["explanation"], "1 observation is too few to generalise");
+}
+
+#[test]
 fn different_things_in_a_row_are_no_trend() {
     assert_eq!(trends(&["Ann is 30", "Bob is 40", "Cy is 50"]), [""; 0]);
     assert_eq!(

@@ -1,0 +1,89 @@
+//! Where a denial ends in an observation.
+
+use ken_text::{Word, is_stop_word};
+
+/// Forms of verbs that stand only in a clause of their own: after "and" they do not go on with what was denied.
+const FINITE: [&str; 16] = [
+    "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would",
+    "should", "must",
+];
+
+/// The most words between a "not" and the "and" that ends what it denies: "is not a very tall man and ...".
+const MOST_BETWEEN: usize = 4;
+
+/// For each word whether it is denied, as [`ken_text::negated`] says of a clause; here a clause ends before an "and" that
+/// another predicate follows too: "Ann is not tall and eats fish" does not deny that she eats.
+pub(crate) fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
+    let mut flags = Vec::with_capacity(words.len());
+    let mut start = 0;
+    let ends = (0..words.len()).filter(|&place| begins_predicate(words, place));
+    for end in ends.chain([words.len()]) {
+        flags.extend(ken_text::negated(text, words.get(start..end).unwrap_or_default()));
+        start = end;
+    }
+    flags
+}
+
+/// Whether the word in this place is an "and" with a predicate of its own after it.
+fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
+    let word = |place: usize| words.get(place).map(|word| word.text);
+    if !word(place).is_some_and(|and| and.eq_ignore_ascii_case("and")) {
+        return false;
+    }
+    let is_finite = |place: usize| {
+        word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)))
+    };
+    // The second for a subject: "and Bob is fat".
+    let is_verb = || word(place + 1).is_some_and(ends_like_a_verb);
+    is_finite(place + 1) || is_finite(place + 2) || (is_verb() && is_one_word_denied(words, place))
+}
+
+/// "eats", but "cats" too.
+fn ends_like_a_verb(word: &str) -> bool {
+    word.len() > 2 && word.ends_with('s') && !word.ends_with("ss") && !is_stop_word(word)
+}
+
+/// Whether "not" and one word of content stand before this place, and that word is no plural. Then what follows an "and" and
+/// ends in -s is a verb rather than one more thing that is denied.
+fn is_one_word_denied(words: &[Word<'_>], place: usize) -> bool {
+    let before = words.get(..place).unwrap_or_default().iter().rev();
+    let mut before = before.map(|word| ken_text::fold(word.text)).take(MOST_BETWEEN);
+    let is_not =
+        |word: &str| word == "not" || ken_text::expand(word).is_some_and(|both| both.second == "not");
+    let is_singular = before
+        .next()
+        .is_some_and(|last| !is_not(&last) && !ends_like_a_verb(&last));
+    let stop = before.find(|word| is_not(word) || !is_stop_word(word));
+    is_singular && stop.is_some_and(|word| is_not(&word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(text: &str) -> Vec<&str> {
+        let words: Vec<Word<'_>> = ken_text::words(text).collect();
+        let flags = negated(text, &words);
+        let denied = words.iter().zip(flags).filter(|(_, flag)| *flag);
+        denied.map(|(word, _)| word.text).collect()
+    }
+
+    #[test]
+    fn a_denial_ends_before_another_predicate() {
+        for (text, expected) in [
+            ("Ann is not tall and eats fish", &["tall"][..]),
+            ("Ann isn't a teacher and eats fish", &["a", "teacher"]),
+            ("Ann is not fond of milk and is tall", &["fond", "of", "milk"]),
+            ("Ann is not fond of Eve and Bob is tall", &["fond", "of", "Eve"]),
+            ("Ann is not tall and does not eat fish", &["tall", "eat", "fish"]),
+            ("Ann is not tall and fat", &["tall", "and", "fat"]),
+            (
+                "Ann does not like cats and dogs",
+                &["like", "cats", "and", "dogs"],
+            ),
+            ("Ann has no cat and dogs", &["cat", "and", "dogs"]),
+        ] {
+            assert_eq!(denied(text), expected, "{text}");
+        }
+    }
+}
