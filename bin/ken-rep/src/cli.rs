@@ -13,13 +13,16 @@ pub(crate) struct Rep {
     /// How to reason; overrides the document
     #[arg(long, value_enum, value_name = "TYPE")]
     reasoning_type: Option<Kind>,
-    /// Facts; they override the document's
-    #[arg(long, num_args = 1.., value_name = "FACT")]
+    /// Facts; they override the document's. One that begins with - needs --facts=FACT; a lone - asks for standard input
+    #[arg(long, num_args = 1.., value_name = "FACT", allow_negative_numbers = true)]
     facts: Vec<String>,
     /// Rules, as a JSON list of [[premise...], conclusion]; they override the document's
     #[arg(long, value_name = "JSON")]
     rules: Option<String>,
 }
+
+/// What names standard input.
+const STDIN: &str = "-";
 
 impl Filter for Rep {
     const NAME: &'static str = "ken-rep";
@@ -31,7 +34,10 @@ impl Filter for Rep {
     }
 
     fn need(&self) -> Need {
-        let has_facts = !self.facts.is_empty();
+        let has_facts = self.given_facts().next().is_some();
+        if self.asks_for_input() {
+            return Need::Optional;
+        }
         match (
             self.reasoning_type.unwrap_or_default(),
             has_facts,
@@ -49,6 +55,10 @@ impl Filter for Rep {
         } else {
             Document::read(input)?
         };
+        if self.asks_for_input() && self.json.is_some() {
+            return Err(Error::invalid("--facts", "more than one input is named")
+                .hint("give one of --json, --file PATH, or - for standard input"));
+        }
         self.override_with_flags(&mut document)?;
         match document.kind {
             Kind::Deductive => deductive::answer(&document, reply),
@@ -61,12 +71,24 @@ impl Filter for Rep {
 }
 
 impl Rep {
+    fn given_facts(&self) -> impl Iterator<Item = &str> {
+        self.facts
+            .iter()
+            .map(String::as_str)
+            .filter(|fact| *fact != STDIN)
+    }
+
+    /// Whether standard input was asked for where the values of `--facts` had not ended: `--facts a -`.
+    fn asks_for_input(&self) -> bool {
+        self.facts.iter().any(|fact| fact == STDIN)
+    }
+
     fn override_with_flags<'a>(&'a self, document: &mut Document<'a>) -> Result<(), Error> {
         if let Some(kind) = self.reasoning_type {
             document.kind = kind;
         }
-        if !self.facts.is_empty() {
-            document.facts = self.facts.iter().map(Into::into).collect();
+        if self.given_facts().next().is_some() {
+            document.facts = self.given_facts().map(Into::into).collect();
         }
         if let Some(rules) = &self.rules {
             document.rules = Rules::read(rules)?;

@@ -609,6 +609,43 @@ fn flags_work_in_a_script_as_on_a_terminal() {
 }
 
 #[test]
+fn a_lone_hyphen_among_the_facts_asks_for_the_input() {
+    let document = r#"{"facts":["x"],"rules":[[["a"],"b"]]}"#;
+    let expected = run(&["-", "--facts", "a"], document.as_bytes());
+    assert!(expected.0.contains("b because a"));
+    assert_eq!(run(&["--facts", "a", "-"], document.as_bytes()), expected);
+    assert_eq!(run(&["--facts", "-", "a"], document.as_bytes()), expected);
+    let rules = r#"[[["a"],"c"]]"#;
+    assert_eq!(
+        run(&["--rules", rules, "--facts", "a", "-"], document.as_bytes()),
+        run(&["-", "--rules", rules, "--facts", "a"], document.as_bytes())
+    );
+    assert_eq!(
+        run(&["--facts", "-"], document.as_bytes()),
+        run(&["-"], document.as_bytes())
+    );
+    // Read, and so found to be wrong.
+    assert_error(&["--rules", rules, "--facts", "a", "-"], b"{", "invalid", "");
+    assert_error(
+        &["--json", document, "--facts", "a", "-"],
+        b"",
+        "invalid",
+        "--facts",
+    );
+}
+
+#[test]
+fn facts_may_begin_with_a_hyphen() {
+    let rules = r#"[[["-5"],"cold"]]"#;
+    for facts in [&["--facts", "-5"][..], &["--facts=-5"]] {
+        let (stdout, _, status) = run(&[facts, &["--rules", rules]].concat(), b"");
+        assert!(status == 0 && stdout.contains("cold because -5"), "{stdout}");
+    }
+    let (stdout, ..) = run(&["--facts=-5 is cold", "--rules", "[]"], b"");
+    assert!(stdout.contains("\"-5 is cold\""));
+}
+
+#[test]
 fn bad_input_is_an_error_that_says_where() {
     for (document, at) in [
         (r#"{"facts":["a"],"rules":"x"}"#, "/rules"),
