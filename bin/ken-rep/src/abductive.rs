@@ -7,6 +7,7 @@ use ken_tool::{Error, Reply, Sent};
 use serde::Serialize;
 
 use crate::answer::{Found, Issue, Step};
+use crate::deductive;
 use crate::document::{Document, Hypothesis, Kind, statements};
 use crate::numbers::{counted, rounded};
 
@@ -58,18 +59,20 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     };
     let mut search = Search::new(document, hypotheses)?;
     let (ranked, is_cut) = search.run()?;
+    let mut issues = std::mem::take(&mut search.contradictions);
     let best = ranked.first().cloned();
     let (chain, conclusions) = search.chain(best.as_ref())?;
     let confidence: Vec<f64> = conclusions
         .iter()
         .map(|_| best.as_ref().map_or(0.0, |best| best.confidence))
         .collect();
+    issues.extend(warnings(best.as_ref(), is_cut));
     let found = Found {
-        explanation: explanation(best.as_ref(), &ranked, document.observations.len()),
+        explanation: search.explain(best.as_ref(), &ranked),
         conclusions: &conclusions,
         confidence,
         chain: &chain,
-        issues: issues(best.as_ref(), is_cut),
+        issues,
         more: More {
             best_explanation: best,
             ranked_hypotheses: ranked,
@@ -78,13 +81,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Abductive, &document.facts, document)))
 }
 
-fn explanation(best: Option<&Explanation>, ranked: &[Explanation], observations: usize) -> String {
-    let Some(best) = best else {
-        return format!(
-            "no hypothesis explains any of {}",
-            counted(observations, "observation")
-        );
-    };
+fn praise(best: &Explanation, ranked: &[Explanation]) -> String {
     let rivals = ranked
         .iter()
         .skip(1)
@@ -102,7 +99,7 @@ fn explanation(best: Option<&Explanation>, ranked: &[Explanation], observations:
     )
 }
 
-fn issues(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
+fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
     let warning = |kind, at: &str, message: String| Issue {
         kind,
         severity: "warning",
@@ -166,8 +163,11 @@ struct Search<'a> {
     observed: Vec<Literal>,
     /// The facts that are no observations.
     facts: Vec<Literal>,
-    /// Contradictions that are there without any hypothesis.
-    contradictions: usize,
+    /// How many observations follow from the facts anyway.
+    known: usize,
+    /// Contradictions that are there without any hypothesis, and how many they are.
+    contradictions: Vec<Issue>,
+    contradicted: usize,
 }
 
 impl<'a> Search<'a> {
@@ -175,6 +175,7 @@ impl<'a> Search<'a> {
         let mut theory = Theory::with_capacity(document.rules.len());
         let observed = statements(&mut theory, &document.observations, "/observations")?;
         let mut facts = document.facts_in(&mut theory)?;
+        let given = facts.clone();
         facts.retain(|fact| !observed.contains(fact));
         document.rules.add_to(&mut theory)?;
         let texts: Vec<&'a str> = hypotheses
@@ -196,14 +197,23 @@ impl<'a> Search<'a> {
             literals,
             observed,
             facts,
-            contradictions: 0,
+            known: 0,
+            contradictions: Vec::new(),
+            contradicted: 0,
         };
         let known = search.close(&[])?;
-        search.contradictions = known.contradictions().len();
+        let contradictions = known.contradictions();
+        search.contradicted = contradictions.len();
+        search.contradictions = contradictions
+            .iter()
+            .map(|both| deductive::unproved(&search.theory, &known, &given, both))
+            .collect();
+        search.observed.dedup();
+        let observed = search.observed.len();
         search
             .observed
             .retain(|&literal| known.step_of(literal).is_none());
-        search.observed.dedup();
+        search.known = observed - search.observed.len();
         Ok(search)
     }
 
@@ -215,6 +225,23 @@ impl<'a> Search<'a> {
         self.theory
             .derive(&given)
             .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+    }
+
+    /// In a line, what explains the observations, and which need no hypothesis.
+    fn explain(&self, best: Option<&Explanation>, ranked: &[Explanation]) -> String {
+        let observations = |count| counted(count, "observation");
+        let found = match best {
+            Some(best) => Some(praise(best, ranked)),
+            None if self.observed.is_empty() => None,
+            None => Some(format!(
+                "no hypothesis explains any of {}",
+                observations(self.observed.len())
+            )),
+        };
+        let known = (self.known > 0)
+            .then(|| format!("the facts and rules yield {} already", observations(self.known)));
+        let parts: Vec<String> = [found, known].into_iter().flatten().collect();
+        parts.join("; ")
     }
 
     /// All minimal explanations, the best first; and whether some sets were left untried.
@@ -259,7 +286,7 @@ impl<'a> Search<'a> {
     /// The observations that the set explains: they follow and are not assumed. `None` when the set contradicts the facts.
     fn coverage(&mut self, set: &[usize]) -> Result<Option<BTreeSet<usize>>, Error> {
         let closure = self.close(set)?;
-        if closure.contradictions().len() > self.contradictions {
+        if closure.contradictions().len() > self.contradicted {
             return Ok(None);
         }
         let observed = self.observed.iter().enumerate();

@@ -73,6 +73,20 @@ fn issue(
     contradiction: &Contradiction,
     left: &mut usize,
 ) -> Issue {
+    let sides = [contradiction.first, contradiction.second];
+    Issue {
+        proofs: sides.map(|literal| proof(theory, closure, literal, left)).into(),
+        ..unproved(theory, closure, given, contradiction)
+    }
+}
+
+/// A contradiction without its proofs: for an answer whose chain does not hold them.
+pub(crate) fn unproved(
+    theory: &Theory<'_>,
+    closure: &Closure,
+    given: &[Literal],
+    contradiction: &Contradiction,
+) -> Issue {
     let Contradiction {
         first,
         second,
@@ -94,9 +108,7 @@ fn issue(
         severity: "error",
         at: place(closure, given, second).unwrap_or_default(),
         message: format!("\"{one}\" {why_one}, and \"{other}\" {why_other}{rest}"),
-        proofs: [first, second]
-            .map(|literal| proof(theory, closure, literal, left))
-            .into(),
+        proofs: Vec::new(),
     }
 }
 

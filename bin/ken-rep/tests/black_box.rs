@@ -413,6 +413,39 @@ fn abduction_looks_for_hypotheses_and_leaves_out_what_contradicts() {
 }
 
 #[test]
+fn abduction_tells_what_contradicts_and_what_follows_anyway() {
+    let found = answer(&json!({"reasoning_type": "abductive", "observations": ["o"],
+        "facts": ["o", "a", "not a"], "hypotheses": ["h"], "rules": [[["h"], "o"]]}));
+    let validation = &found["validation"];
+    assert_eq!(validation["is_valid"], false);
+    let issue = &validation["issues"][0];
+    assert_eq!(
+        (issue["kind"].as_str(), issue["at"].as_str()),
+        (Some("contradiction"), Some("/facts/2"))
+    );
+    assert_eq!(found["best_explanation"]["hypotheses"], json!(["h"]));
+    let explanation = |observations: Value| {
+        answer(
+            &json!({"reasoning_type": "abductive", "observations": observations,
+            "facts": ["f"], "hypotheses": ["h"], "rules": [[["f"], "o"], [["h"], "p"]]}),
+        )["explanation"]
+            .clone()
+    };
+    assert_eq!(
+        explanation(json!(["o"])),
+        "the facts and rules yield 1 observation already"
+    );
+    assert_eq!(
+        explanation(json!(["o", "p"])),
+        "\"h\" explains 1 of 1 observation; the facts and rules yield 1 observation already"
+    );
+    assert_eq!(
+        explanation(json!(["z"])),
+        "no hypothesis explains any of 1 observation"
+    );
+}
+
+#[test]
 fn wrong_answer_a_dogs_bark_does_not_transfer_to_a_shark() {
     let dog =
         json!({"name": "dog", "legs": 4, "skin": "fur", "home": "land", "breath": "air", "sound": "bark"});
