@@ -41,9 +41,12 @@ struct Explanation {
 }
 
 #[derive(Serialize)]
-struct More {
+struct More<'a> {
     best_explanation: Option<Explanation>,
     ranked_hypotheses: Vec<Explanation>,
+    observations: &'a [String],
+    /// The document's; none where they were looked for.
+    hypotheses: &'a [Hypothesis],
 }
 
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
@@ -76,6 +79,8 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         more: More {
             best_explanation: best,
             ranked_hypotheses: ranked,
+            observations: &document.observations,
+            hypotheses: &document.hypotheses,
         },
     };
     Ok(reply.send(&found.answer(Kind::Abductive, &document.facts, document)))

@@ -1,9 +1,10 @@
 //! What one case suggests of another.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ken_tool::{Error, Reply, Sent};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::answer::{Found, Step};
 use crate::document::{Document, Kind};
@@ -14,12 +15,14 @@ use crate::structure::{Attribute, Case, Mapping, Relation, map};
 const LEAST_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]
-struct More {
+struct More<'a> {
     similarity: f64,
     shared: Vec<String>,
     differences: Vec<String>,
     mapping: Vec<Pair>,
     transferred: Vec<Transfer>,
+    source_case: &'a Value,
+    target_case: &'a Value,
 }
 
 #[derive(Serialize)]
@@ -60,7 +63,14 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let comparison = Comparison::of(source, target);
     let transferred = comparison.transfer();
     let mut facts = document.facts.clone();
-    facts.extend(comparison.statements().map(String::into));
+    // An answer that is read again brings the statements along.
+    let given: HashSet<&str> = document.facts.iter().map(AsRef::as_ref).collect();
+    let statements = comparison.statements();
+    facts.extend(
+        statements
+            .filter(|statement| !given.contains(statement.as_str()))
+            .map(String::into),
+    );
     let chain = comparison.chain(&transferred);
     let conclusions: Vec<String> = transferred
         .iter()
@@ -75,7 +85,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         conclusions: &conclusions,
         chain: &chain,
         issues: Vec::new(),
-        more: comparison.more(transferred),
+        more: comparison.more(transferred, document),
     };
     Ok(reply.send(&found.answer(Kind::Analogical, &facts, document)))
 }
@@ -258,7 +268,7 @@ impl Comparison {
         )
     }
 
-    fn more(self, transferred: Vec<Transfer>) -> More {
+    fn more<'a>(self, transferred: Vec<Transfer>, document: &'a Document<'_>) -> More<'a> {
         let pairs = self.mapping.pairs.iter();
         More {
             similarity: rounded(self.similarity()),
@@ -271,6 +281,8 @@ impl Comparison {
             shared: self.shared,
             differences: self.differences,
             transferred,
+            source_case: &document.source_case,
+            target_case: &document.target_case,
         }
     }
 }

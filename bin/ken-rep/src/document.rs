@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use ken_logic::{Literal, Theory};
 use ken_tool::{Error, MAX_DEPTH};
 use ken_types::json::{self, kind_of};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::rules::{Rules, list, text};
@@ -33,6 +34,7 @@ pub(crate) enum Kind {
     Causal,
 }
 
+#[derive(Serialize)]
 pub(crate) struct Hypothesis {
     pub(crate) statement: String,
     pub(crate) cost: f64,

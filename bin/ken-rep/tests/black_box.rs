@@ -668,6 +668,22 @@ fn a_lone_hyphen_among_the_facts_asks_for_the_input() {
 }
 
 #[test]
+fn an_answer_can_be_read_again() {
+    for document in [
+        json!({"facts": ["a"], "rules": [[["a"], "b"]]}),
+        json!({"reasoning_type": "inductive", "observations": ["swans fly", "swans swim"]}),
+        json!({"reasoning_type": "abductive", "observations": ["o"], "rules": [[["h"], "o"], [["i"], "o"]]}),
+        json!({"reasoning_type": "abductive", "observations": ["o"], "rules": [[["h"], "o"]], "facts": ["a"],
+            "hypotheses": [{"statement": "h", "cost": 2}]}),
+        json!({"reasoning_type": "analogical", "facts": ["a"], "source_case": {"x": 1, "y": [2], "name": "S"},
+            "target_case": {"x": 1.0, "relations": [["r", "a", "b"]]}}),
+    ] {
+        let first = answer(&document);
+        assert_eq!(answer(&first), first);
+    }
+}
+
+#[test]
 fn facts_may_begin_with_a_hyphen() {
     let rules = r#"[[["-5"],"cold"]]"#;
     for facts in [&["--facts", "-5"][..], &["--facts=-5"]] {
