@@ -82,10 +82,10 @@ impl<'c, 'a> Chain<'c, 'a> {
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
+                // The document may have no words for what is refuted, but it has for this.
                 say(Piece::Text(": else "));
-                say(Piece::Words(refuting.negation()));
-                say(Piece::Text(" would hold, but "));
                 say(Piece::Words(refuting));
+                say(Piece::Text(" could not hold"));
                 (", given ", rest)
             }
             (Inference::Axiom, _) => (": an axiom", premises),

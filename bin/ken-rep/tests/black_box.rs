@@ -156,6 +156,18 @@ fn wrong_answer_modus_tollens() {
 }
 
 #[test]
+fn a_refutation_is_explained_in_the_words_of_the_document() {
+    let found = deduce(
+        json!(["Bob is not mortal", "Bob is here"]),
+        json!([[["?x is a man", "?x is here"], "?x is mortal"]]),
+    );
+    assert_eq!(
+        found["reasoning_chain"][0]["explanation"],
+        "not Bob is a man: else Bob is not mortal could not hold, given Bob is here (rule 0)"
+    );
+}
+
+#[test]
 fn wrong_answer_wordings_of_one_statement_are_equal() {
     let rules = json!([[["socrates is a man"], "Socrates is mortal"]]);
     assert_eq!(
