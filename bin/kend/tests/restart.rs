@@ -82,8 +82,9 @@ fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
 
 #[test]
 fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
+    // It looks before it is ready: after that, only the kill ends the first process.
     let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"exit-if:DIR/bad\", \"hang\"]\nlimit = { n = 2, within_ms = 60000 }\n",
+        "[part.a]\ncommand = [\"PROBE\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\nlimit = { n = 2, within_ms = 60000 }\n",
     );
     let kend = home.start();
     std::fs::write(home.path("bad"), "").unwrap();
