@@ -42,7 +42,7 @@ fn an_accident_is_repaired_at_once() {
 #[test]
 fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
     let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/starts\", \"ready\", \"exit-if:DIR/bad\", \"hang\"]\n\
+        "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/starts\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\n\
          [part.b]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n",
     );
     let kend = home.start();
