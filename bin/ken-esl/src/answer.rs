@@ -144,10 +144,14 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
 const MAX_QUOTED: usize = 40;
 
 fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
-    match words.char_indices().nth(MAX_QUOTED) {
-        Some((end, _)) => write!(to, "\"{}\u{2026}\"", words.get(..end).unwrap_or_default()),
-        None => write!(to, "\"{words}\""),
-    }
+    // Nearly all are short enough in bytes already.
+    let cut = (words.len() > MAX_QUOTED)
+        .then(|| words.char_indices().nth(MAX_QUOTED))
+        .flatten()
+        .and_then(|(end, _)| words.get(..end));
+    to.write_char('"')?;
+    to.write_str(cut.unwrap_or(words))?;
+    to.write_str(if cut.is_some() { "\u{2026}\"" } else { "\"" })
 }
 
 impl Answer for State<'_> {

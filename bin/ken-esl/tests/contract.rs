@@ -269,7 +269,8 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(prop_oneof![3 => known.prop_map(str::to_owned), 1 => any], 1..30)
         .prop_map(|parts| parts.join(" "))
         .prop_filter("a line that is neither blank nor a document", |text| {
-            !text.trim().is_empty() && !text.trim_start().starts_with('{') && !text.contains('\n')
+            let bare = text.strip_prefix('\u{FEFF}').unwrap_or(text).trim_start();
+            !text.trim().is_empty() && !bare.starts_with('{') && !text.contains('\n')
         })
 }
 

@@ -123,14 +123,16 @@ impl Found {
         theory: &mut Theory<'v>,
         closure: &Closure,
     ) -> Result<(), Error> {
+        let mut applies = vec![false; base.rules.len()];
+        note_applied(&mut applies, closure);
         // What a rule concludes may follow from others too: no step need tell that this one applies.
         let mut holds = |premise: &&'v str| {
             let premise = theory.statement(premise);
             premise.is_ok_and(|literal| closure.holds(literal))
         };
-        let apply = |rule: &Rule<'v>| !rule.has_variables && rule.premises.iter().all(&mut holds);
-        let mut applies: Vec<bool> = base.rules.iter().map(apply).collect();
-        note_applied(&mut applies, closure);
+        for (rule, applies) in base.rules.iter().zip(&mut applies) {
+            *applies = *applies || !rule.has_variables && rule.premises.iter().all(&mut holds);
+        }
         if applies.contains(&false) && base.rules.iter().any(|rule| rule.has_variables) {
             let held: Vec<Literal> = closure.held().collect();
             let instances = theory.instances(&held).map_err(too_large)?;
