@@ -115,8 +115,8 @@ impl fmt::Display for Explanation<'_> {
             .feelings
             .first()
             .map(|feeling| feeling.evidence.as_slice());
-        cite(to, " from ", text, evidence.unwrap_or_default())?;
-        cite(to, "; negated: ", text, &reading.negated)?;
+        cite(to, " from \"", text, evidence.unwrap_or_default())?;
+        cite(to, "; negated: \"", text, &reading.negated)?;
         if reading.has_contrast {
             to.write_str("; what follows a contrast counts more")?;
         }
@@ -131,10 +131,10 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// The words of some spans in quotes, after a lead; nothing when there are none.
+/// The words of some spans in quotes, after a lead that opens the first; nothing when there are none.
 fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> fmt::Result {
     for (number, span) in spans.iter().enumerate() {
-        to.write_str(if number == 0 { lead } else { ", " })?;
+        to.write_str(if number == 0 { lead } else { ", \"" })?;
         quote(to, cited(text, *span))?;
     }
     Ok(())
@@ -143,13 +143,13 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
 /// The longest quotation, in characters: longer words and runs of emoji are cut.
 const MAX_QUOTED: usize = 40;
 
+/// Goes on where the quotation is open.
 fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
     // Nearly all are short enough in bytes already.
     let cut = (words.len() > MAX_QUOTED)
         .then(|| words.char_indices().nth(MAX_QUOTED))
         .flatten()
         .and_then(|(end, _)| words.get(..end));
-    to.write_char('"')?;
     to.write_str(cut.unwrap_or(words))?;
     to.write_str(if cut.is_some() { "\u{2026}\"" } else { "\"" })
 }
@@ -169,7 +169,7 @@ impl Answer for State<'_> {
         for feeling in reading.feelings.iter().take(if verbose { usize::MAX } else { 3 }) {
             write!(to, "  {} {:.2}", name(feeling.emotion), feeling.intensity)?;
             for span in &feeling.evidence {
-                to.write_char(' ')?;
+                to.write_str(" \"")?;
                 quote(to, cited(self.text, *span))?;
             }
             writeln!(to)?;

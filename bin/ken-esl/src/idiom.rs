@@ -7,27 +7,53 @@ use crate::scope::{Note, REACH};
 use crate::table::Table;
 use crate::token::Token;
 
-/// Corrects the notes on all tokens.
+/// Corrects the notes on all tokens. Nearly none of them are concerned, so those are found first.
 pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
     if notes.iter().any(|note| note.is_negated) {
-        for at in 0..notes.len() {
+        let is_negator = |_: &Token, note: &Note| note.is(Class::Negator);
+        let mut from = 0;
+        while let Some(at) = next(tokens, notes, from, is_negator) {
             lift_negation(tokens, notes, at);
+            from = at + 1;
         }
     }
-    for at in 0..tokens.len().min(notes.len()) {
-        let (token, note) = (&tokens[at], &notes[at]);
-        if note.is(Class::Emotion(HOPE)) {
-            turn_wish(tokens, notes, at);
-        } else if note.entry.is_none() && note.width == 1 && token.is_word() {
-            match token.form() {
-                b"used" | b"rarely" | b"seldom" => deny(tokens, notes, at),
-                [b'u', b'n', ..] | [b'd', b'i', b's', ..] | [.., b'e', b's', b's'] => {
-                    read_affixes(table, tokens, notes, at)
-                }
-                _ => {}
-            }
+    let mut from = 0;
+    while let Some(at) = next(tokens, notes, from, turns) {
+        match tokens.get(at).map(Token::form) {
+            _ if notes.get(at).is_some_and(is_hope) => turn_wish(tokens, notes, at),
+            Some(b"used" | b"rarely" | b"seldom") => deny(tokens, notes, at),
+            _ => read_affixes(table, tokens, notes, at),
         }
+        from = at + 1;
     }
+}
+
+/// The first place from here on that something holds for.
+fn next(
+    tokens: &[Token],
+    notes: &[Note],
+    from: usize,
+    holds: impl Fn(&Token, &Note) -> bool,
+) -> Option<usize> {
+    let mut rest = tokens.get(from..)?.iter().zip(notes.get(from..)?);
+    let place = rest.position(|(token, note)| holds(token, note))?;
+    Some(from + place)
+}
+
+fn is_hope(note: &Note) -> bool {
+    note.is(Class::Emotion(HOPE))
+}
+
+/// Whether a word may turn what is said without a negator, or is unknown and may have a negative affix.
+fn turns(token: &Token, note: &Note) -> bool {
+    let is_unknown = note.entry.is_none() && note.width == 1 && token.is_word();
+    if !is_unknown {
+        return is_hope(note);
+    }
+    matches!(
+        token.form(),
+        b"used" | b"rarely" | b"seldom" | [b'u', b'n', ..] | [b'd', b'i', b's', ..] | [.., b'e', b's', b's']
+    )
 }
 
 fn is(token: Option<&Token>, words: &[&str]) -> bool {
