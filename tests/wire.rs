@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ken_tests::{Builder, System, binary};
 use ken_wire::conformance::{Subject, check};
@@ -43,6 +44,38 @@ fn every_daemon_conforms() {
     }
 }
 
+/// What the README promises: `printf … | nc -NU` prints the answer, although nc ends its requests before it comes.
+#[test]
+fn nc_is_answered() {
+    let nc = ["/bin/nc", "/usr/bin/nc"]
+        .iter()
+        .find(|nc| Path::new(nc).exists());
+    let Some(nc) = nc else {
+        println!("skipped: nc is not installed");
+        return;
+    };
+    let system = System::start();
+    for part in ["store", "model", "agent", "gateway", "cognitive"] {
+        for _ in 0..100 {
+            let mut child = Command::new(nc)
+                .arg("-NU")
+                .arg(system.socket(part))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("nc");
+            let mut stdin = child.stdin.take().expect("stdin");
+            stdin
+                .write_all(b"{\"id\":1,\"op\":\"service.info\",\"args\":{}}\n")
+                .unwrap();
+            drop(stdin);
+            let output = child.wait_with_output().expect("nc");
+            let reply: Value = serde_json::from_slice(&output.stdout).expect("one reply");
+            assert_eq!(reply["ok"]["name"], part);
+        }
+    }
+}
+
 #[test]
 fn a_call_ends_when_the_part_is_killed() {
     let system = System::start();
@@ -55,8 +88,8 @@ fn a_call_ends_when_the_part_is_killed() {
         "wait_ms=9000",
     ]);
     let call = call
-        .stderr(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("ken call");
     std::thread::sleep(std::time::Duration::from_millis(300));

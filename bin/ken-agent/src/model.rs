@@ -65,7 +65,7 @@ impl Model for WireModel {
     }
 
     async fn generate(&self, request: &Generate) -> Result<WireReply, Trouble> {
-        let connection = self.pool.connection(Instant::now() + CALL).await;
+        let connection = self.pool.own_connection(Instant::now() + CALL).await;
         let connection = connection.map_err(Trouble::Failed)?;
         match connection.stream::<ModelGenerate>(request, GENERATE).await {
             Ok(items) => Ok(WireReply { items, connection }),

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::halves::{ReadHalf, WriteHalf, split};
@@ -38,7 +38,6 @@ pub struct Connection {
 #[derive(Debug)]
 struct Shared {
     part: String,
-    next_id: AtomicU64,
     out: mpsc::Sender<Vec<u8>>,
     pending: Pending,
     reader: tokio::task::AbortHandle,
@@ -50,8 +49,16 @@ impl Drop for Shared {
     }
 }
 
-/// Calls without a final line; `None` once the connection has ended.
-type Pending = Arc<Mutex<Option<HashMap<u64, Waiting>>>>;
+/// `None` once the connection has ended.
+type Pending = Arc<Mutex<Option<Calls>>>;
+
+#[derive(Debug, Default)]
+struct Calls {
+    /// The id of the newest call.
+    last_id: u64,
+    /// Those without a final line.
+    open: HashMap<u64, Waiting>,
+}
 
 #[derive(Debug)]
 struct Waiting {
@@ -59,7 +66,23 @@ struct Waiting {
     items: Option<mpsc::Sender<Box<RawValue>>>,
 }
 
-fn lock(pending: &Pending) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
+impl Calls {
+    /// Its id.
+    fn begin(&mut self, call: Waiting) -> u64 {
+        self.last_id += 1;
+        self.open.insert(self.last_id, call);
+        self.last_id
+    }
+}
+
+/// Whether a request of this id has been made. It may have ended: a reply and its cancel can cross.
+fn is_issued(pending: &Pending, id: u64) -> bool {
+    lock(pending)
+        .as_ref()
+        .is_some_and(|calls| (1..=calls.last_id).contains(&id))
+}
+
+fn lock(pending: &Pending) -> MutexGuard<'_, Option<Calls>> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,13 +105,12 @@ impl Connection {
             }
         };
         let (read, write) = split(stream).map_err(|error| unreachable_part(&part, socket, &error))?;
-        let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
+        let pending: Pending = Arc::new(Mutex::new(Some(Calls::default())));
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         tokio::spawn(write_lines(write, lines));
         let reader = tokio::spawn(read_lines(read, pending.clone(), part.clone())).abort_handle();
         let shared = Shared {
             part,
-            next_id: AtomicU64::new(1),
             out,
             pending,
             reader,
@@ -107,7 +129,8 @@ impl Connection {
         )
     }
 
-    /// Calls an operation that streams.
+    /// Calls an operation that streams. While its items are not taken, nothing else is read from this connection, so
+    /// it should have no other calls: see [`Pool::own_connection`].
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
         let (items, received) = mpsc::channel(ITEMS);
         let call = self.start(O::NAME, args, Some(items), time).await?;
@@ -129,7 +152,7 @@ impl Connection {
     }
 
     fn open_calls(&self) -> Option<usize> {
-        lock(&self.shared.pending).as_ref().map(HashMap::len)
+        lock(&self.shared.pending).as_ref().map(|calls| calls.open.len())
     }
 
     async fn start<A: Serialize>(
@@ -139,18 +162,18 @@ impl Connection {
         items: Option<mpsc::Sender<Box<RawValue>>>,
         time: Duration,
     ) -> Result<Call, Error> {
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let line = request(id, op, args, time)?;
         let (last, received) = oneshot::channel();
-        match lock(&self.shared.pending).as_mut() {
-            Some(calls) => _ = calls.insert(id, Waiting { last, items }),
+        let id = match lock(&self.shared.pending).as_mut() {
+            Some(calls) => calls.begin(Waiting { last, items }),
             None => return Err(closed(&self.shared.part)),
-        }
+        };
         let call = Call {
             id,
             connection: self.clone(),
             last: received,
         };
+        // A request that cannot be sent ends the call that has just begun.
+        let line = request(id, op, args, time)?;
         self.shared
             .out
             .send(line)
@@ -172,7 +195,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let waiting = lock(&self.connection.shared.pending)
             .as_mut()
-            .and_then(|calls| calls.remove(&self.id));
+            .and_then(|calls| calls.open.remove(&self.id));
         if waiting.is_some() {
             let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
             // A full queue means that the part does not read; it then has the deadline to go by.
@@ -277,6 +300,11 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
     let mut reason = closed(&part);
     while let Ok(Line::Text(line)) = lines.next().await {
         match serde_json::from_slice::<Incoming<'_>>(line) {
+            // It answers somebody else, or counts wrongly: none of its answers can be trusted.
+            Ok(Incoming { id: Some(id), .. }) if !is_issued(&pending, id) => {
+                reason = Error::internal(format!("{part} answered request {id}, which was never made"));
+                break;
+            }
             Ok(Incoming {
                 id: Some(id),
                 item: Some(item),
@@ -298,7 +326,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
             _ => break,
         }
     }
-    for (_, waiting) in lock(&pending).take().into_iter().flatten() {
+    for (_, waiting) in lock(&pending).take().unwrap_or_default().open {
         _ = waiting.last.send(Err(reason.clone()));
     }
 }
@@ -306,14 +334,14 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
 async fn deliver_item(pending: &Pending, id: u64, item: &RawValue) {
     let items = lock(pending)
         .as_ref()
-        .and_then(|calls| calls.get(&id)?.items.clone());
+        .and_then(|calls| calls.open.get(&id)?.items.clone());
     if let Some(items) = items {
         _ = items.send(item.to_owned()).await;
     }
 }
 
 fn deliver_last(pending: &Pending, id: u64, last: Result<Box<RawValue>, Error>) {
-    if let Some(waiting) = lock(pending).as_mut().and_then(|calls| calls.remove(&id)) {
+    if let Some(waiting) = lock(pending).as_mut().and_then(|calls| calls.open.remove(&id)) {
         _ = waiting.last.send(last);
     }
 }
@@ -369,12 +397,20 @@ impl Pool {
         }
     }
 
-    /// Calls an operation that streams. It is not repeated: what has been said cannot be taken back.
+    /// Calls an operation that streams, on a connection of its own: a caller that takes its items slowly holds up
+    /// nobody else. It is not repeated: what has been said cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
-        self.connection(Instant::now() + time)
+        self.own_connection(Instant::now() + time)
             .await?
             .stream::<O>(args, time)
             .await
+    }
+
+    /// A new connection that no other call of this pool uses.
+    pub async fn own_connection(&self, deadline: Instant) -> Result<Connection, Error> {
+        timeout_at(deadline, Connection::open(&self.socket, deadline))
+            .await
+            .map_err(no_connection)?
     }
 
     async fn call_once<O: Op>(
@@ -391,13 +427,13 @@ impl Pool {
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
-        let late = |_| Error::deadline("no connection in time");
-        let _opening = timeout_at(deadline, self.opening.lock()).await.map_err(late)?;
+        let _opening = timeout_at(deadline, self.opening.lock())
+            .await
+            .map_err(no_connection)?;
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
-        let opened = timeout_at(deadline, Connection::open(&self.socket, deadline)).await;
-        let connection = opened.map_err(late)??;
+        let connection = self.own_connection(deadline).await?;
         self.lock().push(connection.clone());
         Ok(connection)
     }
@@ -454,6 +490,10 @@ where
     fn lock(&self) -> MutexGuard<'_, Option<(Connection, O::Reply)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_connection(_: Elapsed) -> Error {
+    Error::deadline("no connection in time")
 }
 
 /// 5 to 25 ms, so that many callers do not come back at once.

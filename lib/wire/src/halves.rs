@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+use tokio::io::Interest;
 pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
 
 /// Dropped, it tells the peer that nothing more comes.
@@ -17,6 +18,13 @@ pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, Wri
     // It reads any descriptor that does not block, and is registered for nothing else than that.
     let read = ReadHalf::from_owned_fd_unchecked(socket.try_clone()?.into())?;
     Ok((read, WriteHalf(socket)))
+}
+
+/// Returns when the peer has closed the connection or ended both directions. One that has only shut its write half still
+/// reads: the kernel reports a hang-up for the first and an end of input for the second.
+pub(crate) async fn closed(read: &ReadHalf) {
+    // A hang-up is reported whatever one has asked for, as the end of the writing side. An error says the same.
+    _ = read.ready(Interest::WRITABLE).await;
 }
 
 impl WriteHalf {

@@ -84,6 +84,10 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
+    pub(crate) fn source(&self) -> &R {
+        &self.from
+    }
+
     fn drop_taken(&mut self) {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;

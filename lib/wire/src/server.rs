@@ -10,11 +10,11 @@ use ken_types::Error;
 use ken_types::limits::{WIRE_CONNECTIONS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::halves::{ReadHalf, WriteHalf, split};
+use crate::halves::{ReadHalf, WriteHalf, closed, split};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
@@ -25,8 +25,6 @@ const STALL: Duration = Duration::from_secs(60);
 const RETRY_MS: u64 = 50;
 /// How long a failing accept sleeps: out of descriptors passes, the part stays.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often a stopping connection looks whether its calls have ended.
-const DRAIN_STEP: Duration = Duration::from_millis(2);
 /// Lines that are written in one go.
 const BATCH_LINES: usize = 64;
 
@@ -138,16 +136,17 @@ impl<S: Daemon> Connection<S> {
         let writer = tokio::spawn(write_lines(write, lines));
         match refuse_stranger(peer) {
             Some(error) => _ = out.send(refusal(None, &error)).await,
-            None => self.answer(read, &out, &writer).await,
+            None => self.answer(read, &out).await,
         }
         drop(out);
         _ = writer.await;
     }
 
     /// Reads requests until the peer ends, breaks the rules or stops reading. Its open calls end with it.
-    async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
+    async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>) {
         let calls = Calls {
             open: Arc::default(),
+            all_ended: Arc::default(),
             count: self.server.open.clone(),
         };
         let mut lines = LineReader::new(read);
@@ -157,13 +156,23 @@ impl<S: Daemon> Connection<S> {
                 line = lines.next() => line,
                 _ = out.closed() => break,
                 _ = stopped(&mut stop) => {
-                    calls.finish(self.server.drain, out, writer).await;
+                    calls.finish(self.server.drain, out).await;
                     break;
                 }
             };
             let answered = match line {
                 Ok(Line::Text(line)) => self.handle(line, &calls, out).await,
-                Ok(Line::End) | Err(_) => break,
+                // A peer that has shut its write half (`nc -N`) asks nothing more and waits for what is open.
+                Ok(Line::End) => {
+                    tokio::select! {
+                        () = calls.ended() => {}
+                        () = closed(lines.source()) => {}
+                        _ = out.closed() => {}
+                        _ = stopped(&mut stop) => calls.finish(self.server.drain, out).await,
+                    }
+                    break;
+                }
+                Err(_) => break,
                 Ok(Line::TooLong) => {
                     let message = format!("a line has more than {WIRE_LINE_BYTES} bytes");
                     _ = out.send(refusal(None, &Error::too_large(message))).await;
@@ -224,8 +233,12 @@ impl<S: Daemon> Connection<S> {
 struct Gone;
 
 /// The calls of one connection that have had no final line. Who removes a call from here owns its final line.
+#[derive(Clone)]
 struct Calls {
     open: Arc<Mutex<HashMap<u64, Option<AbortHandle>>>>,
+    /// Told when the last open call has been removed.
+    all_ended: Arc<Notify>,
+    /// Open calls of all connections.
     count: Arc<AtomicUsize>,
 }
 
@@ -250,10 +263,7 @@ impl Calls {
         // Entered before the task can run, so that a call which ends at once finds itself.
         self.lock().insert(id, None);
         self.count.fetch_add(1, Ordering::Relaxed);
-        let calls = Calls {
-            open: self.open.clone(),
-            count: self.count.clone(),
-        };
+        let calls = self.clone();
         let task = tokio::spawn(async move {
             let line = match timeout_at(deadline, answer).await {
                 Ok(Ok(line)) => line,
@@ -270,11 +280,22 @@ impl Calls {
     }
 
     fn remove(&self, id: u64) -> Option<Option<AbortHandle>> {
-        let removed = self.lock().remove(&id);
+        let mut open = self.lock();
+        let removed = open.remove(&id);
         if removed.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
+            if open.is_empty() {
+                self.all_ended.notify_one();
+            }
         }
         removed
+    }
+
+    /// Returns when no call is open.
+    async fn ended(&self) {
+        while !self.lock().is_empty() {
+            self.all_ended.notified().await;
+        }
     }
 
     fn cancel(&self, id: u64) -> bool {
@@ -292,10 +313,10 @@ impl Calls {
     }
 
     /// Gives open calls their time, then ends what is left of them.
-    async fn finish(&self, drain: Duration, out: &mpsc::Sender<Vec<u8>>, writer: &JoinHandle<()>) {
-        let until = Instant::now() + drain;
-        while !self.lock().is_empty() && !writer.is_finished() && Instant::now() < until {
-            tokio::time::sleep(DRAIN_STEP).await;
+    async fn finish(&self, drain: Duration, out: &mpsc::Sender<Vec<u8>>) {
+        tokio::select! {
+            _ = timeout(drain, self.ended()) => {}
+            _ = out.closed() => {}
         }
         for id in self.ids().into_iter().filter(|id| self.cancel(*id)) {
             _ = out

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -201,6 +204,124 @@ async fn a_connection_that_ends_takes_its_calls_along_and_is_told() {
     }
     assert_eq!(running.state.disconnected.load(Ordering::SeqCst), 1);
     assert_eq!(running.state.dropped.load(Ordering::SeqCst), 1);
+}
+
+/// Waits for a condition, at most five seconds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + 5 * SECOND;
+    while !holds() {
+        assert!(Instant::now() < end, "not within 5 s: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn request(id: u64, op: &str, args: &str) -> String {
+    format!("{{\"id\":{id},\"op\":\"{op}\",\"args\":{args}}}\n")
+}
+
+/// A client that sends these lines and then shuts its write half, as `nc -N` does; everything that it is answered.
+fn half_closing(socket: &Path, lines: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(10 * SECOND)).unwrap();
+    stream.write_all(lines.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    answers
+}
+
+#[tokio::test]
+async fn a_client_that_shuts_its_write_half_is_answered_before_the_connection_ends() {
+    let running = start();
+    let socket = running.socket.clone();
+    let lines = request(1, "test.sleep", r#"{"n":20}"#) + &request(2, "service.ping", "{}");
+    let client = tokio::task::spawn_blocking(move || {
+        for _ in 0..100 {
+            let answers = half_closing(&socket, &lines);
+            assert_eq!(answers, "{\"id\":2,\"ok\":{}}\n{\"id\":1,\"ok\":{}}\n");
+        }
+    });
+    client.await.unwrap();
+    // The work of such a client ends with it all the same.
+    let mut gone = UnixStream::connect(&running.socket).unwrap();
+    gone.write_all(request(1, "test.sleep", r#"{"n":60000}"#).as_bytes())
+        .unwrap();
+    gone.shutdown(Shutdown::Write).unwrap();
+    until("the call is open", || running.server.open_requests() == 1).await;
+    drop(gone);
+    until("the call is dropped", || running.server.open_requests() == 0).await;
+    assert_eq!(running.state.dropped.load(Ordering::SeqCst), 101);
+}
+
+#[tokio::test]
+async fn open_calls_do_not_outlive_their_client() {
+    let running = start();
+    let mut client = UnixStream::connect(&running.socket).unwrap();
+    for id in 1..=3 {
+        let line = request(id, "test.sleep", r#"{"n":60000}"#);
+        client.write_all(line.as_bytes()).unwrap();
+    }
+    until("three calls are open", || running.server.open_requests() == 3).await;
+    drop(client);
+    until("the server is told", || {
+        running.state.disconnected.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    until("all calls are dropped", || {
+        running.state.dropped.load(Ordering::SeqCst) == 3
+    })
+    .await;
+    assert_eq!(running.server.open_requests(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_holds_up_no_other_call() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap();
+    let mut items = pool
+        .stream::<Count>(&Number { n: 1_000_000 }, 60 * SECOND)
+        .await
+        .unwrap();
+    assert_eq!(items.next().await.unwrap().unwrap(), 0);
+    // From here on its items fill every buffer between the two.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for _ in 0..100 {
+        pool.call::<ServicePing>(&Nothing {}, 5 * SECOND).await.unwrap();
+    }
+    assert_eq!(items.next().await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_reply_to_a_request_that_was_never_made_ends_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("liar.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let liar = tokio::task::spawn_blocking(move || {
+        for reply in [
+            "\"ok\":7",
+            "\"item\":7",
+            "\"error\":{\"code\":\"busy\",\"message\":\"\"}",
+        ] {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            lines.read_line(&mut String::new()).unwrap();
+            // The right answer follows, but is not believed any more.
+            write!(&stream, "{{\"id\":99,{reply}}}\n{{\"id\":1,\"ok\":3}}\n").unwrap();
+            _ = lines.read_line(&mut String::new());
+        }
+    });
+    for _ in 0..3 {
+        let connection = Connection::open(&socket, Instant::now() + SECOND).await.unwrap();
+        let error = connection
+            .call::<Times>(&Nothing {}, 5 * SECOND)
+            .await
+            .unwrap_err();
+        assert_eq!(error.code, Code::Internal);
+        assert_eq!(error.message, "liar answered request 99, which was never made");
+        assert!(connection.is_closed());
+    }
+    liar.await.unwrap();
 }
 
 #[tokio::test]
