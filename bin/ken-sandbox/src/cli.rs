@@ -1,0 +1,142 @@
+//! The command line, and how errors of the sandbox itself are reported.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use ken_tool::{Code, Error};
+
+/// The sandbox could not be set up, or the command line is wrong. As in timeout(1) and env(1), so that a caller can tell
+/// it from the exit status of the command.
+pub(crate) const CANNOT_CONFINE: u8 = 125;
+/// The command was found and cannot be executed.
+pub(crate) const CANNOT_EXECUTE: u8 = 126;
+/// There is no such command.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// The command ran into the timeout.
+pub(crate) const TIMED_OUT: u8 = 124;
+
+/// Run one command that can touch only what it is given
+///
+/// The command can read and execute the system's programs and libraries, read and write a temporary directory of its own
+/// (TMPDIR, HOME), and nothing else: no other file, no network, no other process. Nothing that it starts outlives it.
+#[derive(Debug, Parser)]
+#[command(name = "ken-sandbox", version, after_help = AFTER_HELP)]
+pub(crate) struct Job {
+    /// Let it read and execute PATH and what is below; can be given more than once
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) read: Vec<PathBuf>,
+    /// Let it read, execute and change PATH and what is below; can be given more than once
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) write: Vec<PathBuf>,
+    /// Start it in DIR
+    #[arg(short = 'C', long, value_name = "DIR", overrides_with = "cwd")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Set a variable of its environment, or pass it on; can be given more than once
+    #[arg(short, long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<OsString>,
+    /// End it after so many seconds: TERM, two seconds later KILL
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Memory of each process for data, in MiB
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory: Option<u64>,
+    /// Size of each file that it writes, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub(crate) file_size: u64,
+    /// Open files of each process
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) open_files: u64,
+    /// Processes at a time, where the kernel counts them for the sandbox alone
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) processes: u64,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+const AFTER_HELP: &str = "\
+Exit status: the command's own; 128 + N when signal N ended it; 124 after the timeout; 125 when the sandbox could not be \
+set up; 126 when the command cannot be executed; 127 when it is not found.
+
+Example: run the tests of a project that must not reach anything else
+  ken-sandbox --write ~/src/site --cwd ~/src/site --timeout 300 -- make test";
+
+/// The job; or how to end when there is none.
+pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Job, ExitCode> {
+    Job::try_parse_from(words).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader of standard output that has gone is not worth a word.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        _ => {
+            let usage = ken_tool::usage_error(&error).hint("ken-sandbox --help lists the options");
+            Refusal::new(CANNOT_CONFINE, usage).report()
+        }
+    })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    let timeout =
+        Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds above 0".to_owned())?;
+    match timeout.is_zero() {
+        true => Err("a number of seconds above 0".to_owned()),
+        false => Ok(timeout),
+    }
+}
+
+/// Why the command was not run.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: u8,
+    error: Error,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: u8, error: Error) -> Refusal {
+        Refusal { status, error }
+    }
+
+    /// A step of the set-up that the system refused.
+    pub(crate) fn step(what: &str, why: impl std::fmt::Display) -> Refusal {
+        let error = Error {
+            code: Code::Unavailable,
+            ..Error::internal(format!("{what}: {why}"))
+        };
+        Refusal::new(CANNOT_CONFINE, error)
+    }
+
+    pub(crate) fn with_status(self, status: u8) -> Refusal {
+        Refusal { status, ..self }
+    }
+
+    pub(crate) fn hint(self, hint: &str) -> Refusal {
+        Refusal {
+            error: self.error.hint(hint),
+            ..self
+        }
+    }
+
+    /// One line on standard error: JSON, or plain text on a terminal.
+    pub(crate) fn report(self) -> ExitCode {
+        let mut stderr = std::io::stderr().lock();
+        let text = match stderr.is_terminal() {
+            true => format!("ken-sandbox: {}\n", self.error),
+            false => ken_tool::error_line(&self.error),
+        };
+        // Nowhere is left to report that this failed; the exit status still tells.
+        let _ = stderr.write_all(text.as_bytes());
+        ExitCode::from(self.status)
+    }
+}

@@ -1,0 +1,181 @@
+//! What the command does to itself between fork and exec.
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use landlock::RulesetCreated;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::unistd::{chdir, execve};
+use seccompiler::BpfProgram;
+
+use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE};
+use crate::{init, metadata};
+
+/// Everything that the command needs, prepared by the supervisor.
+pub(crate) struct Command {
+    pub(crate) program: CString,
+    pub(crate) args: Vec<CString>,
+    pub(crate) environment: Vec<CString>,
+    pub(crate) cwd: PathBuf,
+    pub(crate) limits: Vec<(Resource, u64)>,
+    pub(crate) ruleset: RulesetCreated,
+    pub(crate) filters: [BpfProgram; 2],
+}
+
+/// What the supervisor hears from the command: the listener of the metadata calls (as a descriptor with this byte), or this
+/// byte, an exit status and the words for standard error.
+pub(crate) const LISTENER: u8 = b'L';
+pub(crate) const FAILED: u8 = b'F';
+
+impl Command {
+    /// Becomes the command, or tells the supervisor why not.
+    pub(crate) fn run(self, channel: &OwnedFd) -> ! {
+        let (status, words) = match self.confined(channel) {
+            Ok(failed) => failed,
+            Err((step, error)) => (CANNOT_CONFINE, format!("{step}: {error}")),
+        };
+        let message = [&[FAILED, status][..], words.as_bytes()].concat();
+        // If the supervisor is gone there is nobody left to tell.
+        let _ = nix::unistd::write(channel, &message);
+        init::exit(status.into())
+    }
+
+    /// Gives back why the program was not executed.
+    fn confined(self, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
+        let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
+        prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
+        init::reset_signals().map_err(step("signals"))?;
+        chdir(&self.cwd).map_err(|errno| {
+            (
+                "the working directory",
+                format!("{}: {errno}", self.cwd.display()),
+            )
+        })?;
+        for (resource, most) in &self.limits {
+            limit(*resource, *most).map_err(step("resource limits"))?;
+        }
+        close_others().map_err(step("descriptors"))?;
+        drop_capabilities().map_err(step("capabilities"))?;
+        prctl::set_no_new_privs().map_err(step("privileges"))?;
+        let status = self
+            .ruleset
+            .restrict_self()
+            .map_err(|error| ("files (Landlock)", error.to_string()))?;
+        if status.ruleset != landlock::RulesetStatus::FullyEnforced {
+            return Err((
+                "files (Landlock)",
+                "the kernel enforces only a part of the rules".to_owned(),
+            ));
+        }
+        let listener = metadata::listen().map_err(step("system calls (seccomp)"))?;
+        send(channel, &listener).map_err(step("the supervisor"))?;
+        drop(listener);
+        for filter in &self.filters {
+            seccompiler::apply_filter(filter)
+                .map_err(|error| ("system calls (seccomp)", error.to_string()))?;
+        }
+        let Err(errno) = execve(&self.program, &self.args, &self.environment);
+        Ok((
+            CANNOT_EXECUTE,
+            format!("{}: {}", self.program.to_string_lossy(), errno.desc()),
+        ))
+    }
+}
+
+/// Sets a limit that cannot be raised again; never above what this process itself may have.
+fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
+    let (_, hard) = getrlimit(resource)?;
+    let most = most.min(hard);
+    setrlimit(resource, most, most)
+}
+
+/// Everything but standard input, output and error is closed by exec, whoever opened it.
+#[allow(unsafe_code)]
+fn close_others() -> Result<(), Errno> {
+    // SAFETY: only sets a flag on descriptors of this process.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Root without capabilities is an ordinary user that owns the system's files; Landlock keeps it from those.
+#[allow(unsafe_code)]
+fn drop_capabilities() -> Result<(), Errno> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    // _LINUX_CAPABILITY_VERSION_3 of <linux/capability.h>: two sets of three words.
+    let (header, none) = (
+        Header {
+            version: 0x2008_0522,
+            pid: 0,
+        },
+        [0u32; 6],
+    );
+    // SAFETY: plain system calls on this process; both pointers live during the call.
+    unsafe {
+        for capability in 0..64 {
+            // EINVAL ends the list, EPERM means that there is nothing to drop.
+            if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                break;
+            }
+        }
+        Errno::result(libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL,
+            0,
+            0,
+            0,
+        ))?;
+        Errno::result(libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr())).map(drop)
+    }
+}
+
+fn send(channel: &OwnedFd, listener: &OwnedFd) -> Result<(), Errno> {
+    let byte = [std::io::IoSlice::new(&[LISTENER])];
+    let descriptors = [listener.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&descriptors)];
+    sendmsg::<()>(channel.as_raw_fd(), &byte, &rights, MsgFlags::empty(), None).map(drop)
+}
+
+/// For the supervisor: the descriptor that came with [`LISTENER`].
+pub(crate) fn receive(channel: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<OwnedFd>), Errno> {
+    use nix::sys::socket::{ControlMessageOwned, recvmsg};
+    use std::os::fd::FromRawFd;
+    let mut bytes = [0; 4096];
+    let mut space = nix::cmsg_space!([i32; 1]);
+    let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
+    let message = recvmsg::<()>(
+        channel.as_raw_fd(),
+        &mut slices,
+        Some(&mut space),
+        MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let count = message.bytes;
+    let mut listener = None;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control {
+            for descriptor in descriptors {
+                // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+                #[allow(unsafe_code)]
+                let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+                listener = Some(owned);
+            }
+        }
+    }
+    Ok((bytes.get(..count).unwrap_or_default().to_vec(), listener))
+}

@@ -1,0 +1,113 @@
+//! Which files the command may touch: a Landlock ruleset. What is not named here is denied by the kernel, whatever path,
+//! link or descriptor leads to it.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
+};
+
+use crate::cli::Refusal;
+
+/// The first version of Landlock that also keeps signals and abstract sockets inside (Linux 6.12). With an older one a
+/// command could signal every process of the user, so nothing is run there.
+const REQUIRED: ABI = ABI::V6;
+
+/// Programs, libraries and what they need to start. Of `/etc` only what holds no secret, also for root.
+const SYSTEM: [&str; 33] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/proc",
+    "/sys/devices/system/cpu",
+    "/dev/random",
+    "/dev/urandom",
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/debian_version",
+    "/etc/gitconfig",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/inputrc",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/passwd",
+    "/etc/perl",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+];
+
+/// Devices without a state that matters to anybody else.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
+
+/// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
+pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf]) -> Result<RulesetCreated, Refusal> {
+    let all = AccessFs::from_all(REQUIRED);
+    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
+    // Everything but devices: a device file made below a writable folder would be a way to the hardware.
+    let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
+    let mut ruleset = empty(all)?;
+    for path in SYSTEM.iter().map(Path::new).filter(|path| path.exists()) {
+        ruleset = allow(ruleset, path, look)?;
+    }
+    for path in DEVICES.iter().map(Path::new).filter(|path| path.exists()) {
+        ruleset = allow(
+            ruleset,
+            path,
+            make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}),
+        )?;
+    }
+    for path in read {
+        ruleset = allow(ruleset, path, look)?;
+    }
+    for path in write {
+        ruleset = allow(ruleset, path, change)?;
+    }
+    Ok(ruleset)
+}
+
+fn empty(all: BitFlags<AccessFs>) -> Result<RulesetCreated, Refusal> {
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(all)
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(REQUIRED)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
+        .and_then(Ruleset::create);
+    created.map_err(|error| {
+        Refusal::step(
+            "this kernel cannot confine a command to files (Landlock, version 6)",
+            error,
+        )
+        .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
+    })
+}
+
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, Refusal> {
+    let refused = |error: &dyn std::fmt::Display| Refusal::step(&path.display().to_string(), error);
+    let opened = PathFd::new(path).map_err(|error| refused(&error))?;
+    let access = match path.is_dir() {
+        true => access,
+        false => access & AccessFs::from_file(REQUIRED),
+    };
+    ruleset
+        .add_rule(PathBeneath::new(opened, access))
+        .map_err(|error| refused(&error))
+}

@@ -1,0 +1,28 @@
+//! ken-sandbox: runs one command that can touch only what it is given, and leaves no process behind. See ken-sandbox(1).
+//!
+//! Three processes take part. The *supervisor* (this program) prepares everything, enforces the timeout and changes file
+//! modes on behalf of the command ([`metadata`]). Its child *init* starts the command and reaps what the command leaves
+//! behind; where the kernel allows it, init is the first process of a PID namespace, so that its end is everybody's end.
+//! The *command* restricts itself between fork and exec ([`confine`]).
+
+mod cli;
+mod confine;
+mod files;
+mod init;
+mod metadata;
+mod namespace;
+mod supervise;
+mod syscalls;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let job = match cli::parse(std::env::args_os()) {
+        Ok(job) => job,
+        Err(end) => return end,
+    };
+    match supervise::run(&job) {
+        Ok(status) => ExitCode::from(status),
+        Err(refusal) => refusal.report(),
+    }
+}

@@ -1,0 +1,71 @@
+//! A PID namespace for the sandbox, where one may be made. It is a bonus: with it the end of init ends every process of the
+//! sandbox, even if the supervisor is killed. Without it the supervisor adopts and kills what is left.
+
+use std::fs;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid};
+
+/// A child made by [`fork_inside`].
+pub(crate) enum Forked {
+    /// In the supervisor: init, and whether it has a namespace of its own.
+    Supervisor { init: Pid, is_alone: bool },
+    /// In init, before anything else. It must wait until the supervisor lets it go on.
+    Init,
+}
+
+/// Forks. The child is the first process of a new PID namespace if the kernel allows it, also to an ordinary user by way of
+/// a user namespace in which it stays the same user.
+pub(crate) fn fork_inside() -> Result<Forked, Errno> {
+    let is_root = geteuid().is_root();
+    let flags = match is_root {
+        true => libc::CLONE_NEWPID,
+        false => libc::CLONE_NEWPID | libc::CLONE_NEWUSER,
+    };
+    match fork_with(flags) {
+        Ok(None) => return Ok(Forked::Init),
+        Ok(Some(init)) if is_root || map_user(init).is_ok() => {
+            return Ok(Forked::Supervisor { init, is_alone: true });
+        }
+        Ok(Some(init)) => {
+            // It waits for a word that never comes.
+            let _ = kill(init, Signal::SIGKILL);
+            let _ = waitpid(init, None);
+        }
+        Err(_) => {}
+    }
+    // SAFETY: this process has one thread.
+    #[allow(unsafe_code)]
+    let forked = unsafe { fork() }?;
+    Ok(match forked {
+        ForkResult::Parent { child } => Forked::Supervisor {
+            init: child,
+            is_alone: false,
+        },
+        ForkResult::Child => Forked::Init,
+    })
+}
+
+/// `None` in the child.
+#[allow(unsafe_code)]
+fn fork_with(flags: libc::c_int) -> Result<Option<Pid>, Errno> {
+    // SAFETY: without CLONE_VM and with a null stack this is fork(2) into new namespaces; this process has one thread.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) };
+    match Errno::result(pid)? {
+        0 => Ok(None),
+        pid => Ok(Some(Pid::from_raw(
+            i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?,
+        ))),
+    }
+}
+
+/// The user keeps its number; no other one exists there.
+fn map_user(init: Pid) -> std::io::Result<()> {
+    let (user, group) = (geteuid(), getegid());
+    fs::write(format!("/proc/{init}/setgroups"), "deny")?;
+    fs::write(format!("/proc/{init}/gid_map"), format!("{group} {group} 1"))?;
+    fs::write(format!("/proc/{init}/uid_map"), format!("{user} {user} 1"))
+}

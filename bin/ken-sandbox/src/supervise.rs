@@ -1,0 +1,356 @@
+//! The supervisor: prepares the sandbox, waits for its end, and lets nothing outlive it.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ken_tool::{Code, Error, find_program};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::resource::Resource;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, write};
+
+use crate::cli::{CANNOT_CONFINE, Job, NOT_FOUND, Refusal, TIMED_OUT};
+use crate::confine::{self, Command, FAILED, LISTENER};
+use crate::namespace::{Forked, fork_inside};
+use crate::{files, init, metadata, syscalls};
+
+/// From TERM to KILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long killed processes may take to disappear.
+const SWEEP: Duration = Duration::from_secs(1);
+/// Passed on to the command when the caller has them, because programs read them before anything else.
+const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR"];
+
+/// Runs the job and gives back the exit status.
+pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
+    let temporary = tempfile::Builder::new()
+        .prefix("ken-sandbox-")
+        .tempdir()
+        .map_err(|error| Refusal::step("the temporary directory", error))?;
+    let read = resolve(&job.read)?;
+    let mut write = resolve(&job.write)?;
+    write.extend(resolve(&[temporary.path().to_owned()])?);
+    let command = command(job, &read, &write, temporary.path())?;
+    let signals = handled();
+    signals
+        .thread_block()
+        .map_err(|errno| Refusal::step("signals", errno))?;
+    let status = Sandbox::start(command, signals, write)?.wait(job.timeout);
+    let leftovers = temporary.path().to_owned();
+    temporary
+        .close()
+        .map_err(|error| Refusal::step(&format!("removing {}", leftovers.display()), error))?;
+    status
+}
+
+/// Signals that the supervisor and init wait for.
+pub(crate) fn handled() -> SigSet {
+    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect()
+}
+
+/// Paths without links, which must exist.
+fn resolve(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
+    let resolved = paths.iter().map(|path| {
+        path.canonicalize()
+            .map_err(|error| Refusal::step(&path.display().to_string(), error))
+    });
+    resolved.collect()
+}
+
+fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> Result<Command, Refusal> {
+    let name = job.command.first().cloned().unwrap_or_default();
+    let program = find_program(Path::new(&name)).ok_or_else(|| {
+        let message = format!("there is no command {}", name.display());
+        Refusal::new(
+            NOT_FOUND,
+            Error {
+                code: Code::NotFound,
+                ..Error::internal(message)
+            },
+        )
+    })?;
+    let cwd = match &job.cwd {
+        Some(cwd) => cwd.clone(),
+        None => std::env::current_dir().map_err(|error| Refusal::step("the working directory", error))?,
+    };
+    const MIB: u64 = 1024 * 1024;
+    let mut limits = vec![
+        (Resource::RLIMIT_CORE, 0),
+        (Resource::RLIMIT_NOFILE, job.open_files),
+        (Resource::RLIMIT_FSIZE, job.file_size.saturating_mul(MIB)),
+        (Resource::RLIMIT_NPROC, job.processes),
+    ];
+    if let Some(memory) = job.memory {
+        limits.push((Resource::RLIMIT_DATA, memory.saturating_mul(MIB)));
+    }
+    Ok(Command {
+        program: text(program.as_os_str())?,
+        args: job
+            .command
+            .iter()
+            .map(|word| text(word))
+            .collect::<Result<_, _>>()?,
+        environment: environment(&job.env, temporary)?,
+        cwd,
+        limits,
+        ruleset: files::ruleset(read, write)?,
+        filters: syscalls::filters()?,
+    })
+}
+
+fn text(text: &OsStr) -> Result<CString, Refusal> {
+    CString::new(text.as_bytes()).map_err(|_| Refusal::step("the command line", "a word holds a NUL byte"))
+}
+
+/// Nothing of the caller's environment but what is named.
+fn environment(wanted: &[OsString], temporary: &Path) -> Result<Vec<CString>, Refusal> {
+    let passed = |name: &OsStr| std::env::var_os(name).map(|value| join(name, &value));
+    let mut variables: Vec<OsString> = PASSED_ON
+        .iter()
+        .filter_map(|name| passed(OsStr::new(name)))
+        .collect();
+    for name in ["TMPDIR", "HOME"] {
+        variables.push(join(OsStr::new(name), temporary.as_os_str()));
+    }
+    for wanted in wanted {
+        match wanted.as_bytes().contains(&b'=') {
+            true => variables.push(wanted.clone()),
+            false => variables.extend(passed(wanted)),
+        }
+    }
+    // The last one of a name counts.
+    let mut seen = std::collections::HashSet::new();
+    variables.reverse();
+    variables.retain(|variable| {
+        let name = variable.as_bytes().split(|byte| *byte == b'=').next();
+        seen.insert(name.unwrap_or_default().to_vec())
+    });
+    variables.iter().map(|variable| text(variable)).collect()
+}
+
+fn join(name: &OsStr, value: &OsStr) -> OsString {
+    [name, OsStr::new("="), value].into_iter().collect()
+}
+
+/// A running command.
+struct Sandbox {
+    init: Pid,
+    /// Whether the end of init ends everything.
+    is_alone: bool,
+    signals: SignalFd,
+    channel: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+    roots: Vec<PathBuf>,
+    /// Why the command could not be executed.
+    refusal: Option<Refusal>,
+}
+
+impl Sandbox {
+    fn start(mut command: Command, signals: SigSet, roots: Vec<PathBuf>) -> Result<Sandbox, Refusal> {
+        let refused = |what: &'static str| move |errno: Errno| Refusal::step(what, errno.desc());
+        let (own, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )
+        .map_err(refused("a socket pair"))?;
+        // What the sandbox leaves behind becomes a child of this process.
+        prctl::set_child_subreaper(true).map_err(refused("the subreaper"))?;
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(refused("signals"))?;
+        let (init, is_alone) = match fork_inside().map_err(refused("fork"))? {
+            Forked::Supervisor { init, is_alone } => (init, is_alone),
+            Forked::Init => {
+                drop(own);
+                // Without a namespace of its own the user's processes are counted together, and all of them at once could
+                // already be too many. Only init can tell: there it is process 1.
+                if nix::unistd::getpid().as_raw() != 1 {
+                    command
+                        .limits
+                        .retain(|(resource, _)| *resource != Resource::RLIMIT_NPROC);
+                }
+                init::run(command, theirs)
+            }
+        };
+        drop(theirs);
+        // If init is gone, its death is what `wait` finds.
+        let _ = write(&own, b"g");
+        Ok(Sandbox {
+            init,
+            is_alone,
+            signals,
+            channel: Some(own),
+            listener: None,
+            roots,
+            refusal: None,
+        })
+    }
+
+    /// Waits until the command has ended, one way or the other, and nothing of it lives.
+    fn wait(mut self, timeout: Option<Duration>) -> Result<u8, Refusal> {
+        let mut ending = Ending::default();
+        let mut until = timeout.map(|timeout| Instant::now() + timeout);
+        let status = loop {
+            self.attend(until);
+            for signal in self.signalled() {
+                match signal {
+                    Signal::SIGCHLD => {}
+                    signal if ending.status.is_none() => {
+                        ending.status = Some(128 + signal as u8);
+                        until = Some(Instant::now());
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(status) = self.reap() {
+                break status;
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                ending.status.get_or_insert(TIMED_OUT);
+                until = ending.next(self.init);
+            }
+        };
+        self.sweep();
+        match self.refusal {
+            Some(refusal) => Err(refusal),
+            None => Ok(ending.status.unwrap_or(status)),
+        }
+    }
+
+    /// Waits for something to do, and does what the command asks for.
+    fn attend(&mut self, until: Option<Instant>) {
+        let patience = until.map_or(PollTimeout::NONE, |until| {
+            let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        let descriptors = [self.listener.as_ref(), self.channel.as_ref()]
+            .into_iter()
+            .flatten();
+        let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        polled.extend(descriptors.map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut polled, patience); // EINTR and a timeout are seen by the caller
+        let ready: Vec<PollFlags> = polled
+            .iter()
+            .map(|entry| entry.revents().unwrap_or(PollFlags::empty()))
+            .collect();
+        drop(polled);
+        let mut ready = ready.into_iter().skip(1);
+        if let Some(listener) = &self.listener {
+            match ready.next().unwrap_or(PollFlags::empty()) {
+                flags if flags.contains(PollFlags::POLLIN) => metadata::serve(listener, &self.roots),
+                // The last process of the sandbox is gone.
+                flags if flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) => self.listener = None,
+                _ => {}
+            }
+        }
+        if ready.next().is_some_and(|flags| !flags.is_empty()) {
+            self.hear();
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(channel) = &self.channel else { return };
+        let (bytes, listener) = confine::receive(channel.as_fd()).unwrap_or_default();
+        match bytes.split_first() {
+            Some((&LISTENER, _)) => self.listener = listener,
+            Some((&FAILED, [status, words @ ..])) => {
+                let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(words));
+                self.refusal = Some(match *status {
+                    CANNOT_CONFINE => refusal,
+                    status => refusal.with_status(status),
+                });
+            }
+            // Executed: its end of the channel is closed.
+            _ => self.channel = None,
+        }
+    }
+
+    fn signalled(&self) -> Vec<Signal> {
+        let mut signals = Vec::new();
+        let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        while poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0) {
+            let Ok(Some(signal)) = self.signals.read_signal() else {
+                break;
+            };
+            signals.extend(
+                i32::try_from(signal.ssi_signo)
+                    .ok()
+                    .and_then(|number| Signal::try_from(number).ok()),
+            );
+        }
+        signals
+    }
+
+    /// The exit status of init, when it has ended.
+    fn reap(&mut self) -> Option<u8> {
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) if pid == self.init => {
+                    // A refusal may still be on the way.
+                    while self.channel.is_some() && self.refusal.is_none() {
+                        self.hear();
+                    }
+                    return u8::try_from(code).ok().or(Some(CANNOT_CONFINE));
+                }
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.init => {
+                    return Some(128 + signal as u8);
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Kills what became a child of this process. What one of them leaves behind comes to us only when it is dead.
+    fn sweep(&self) {
+        if self.is_alone {
+            return;
+        }
+        let end = Instant::now() + SWEEP;
+        while Instant::now() < end {
+            let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+            let pids: Vec<i32> = children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect();
+            if pids.is_empty() {
+                return;
+            }
+            for pid in pids {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            let _ = waitpid(None, None);
+        }
+    }
+}
+
+/// How far the end of a command that has to end has come.
+#[derive(Default)]
+struct Ending {
+    /// What to report, once it has begun.
+    status: Option<u8>,
+    told: bool,
+}
+
+impl Ending {
+    /// TERM first, then KILL; gives back when to look again.
+    fn next(&mut self, init: Pid) -> Option<Instant> {
+        let signal = match self.told {
+            false => Signal::SIGTERM,
+            true => Signal::SIGKILL,
+        };
+        self.told = true;
+        let _ = kill(init, signal);
+        Some(Instant::now() + GRACE)
+    }
+}

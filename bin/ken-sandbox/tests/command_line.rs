@@ -1,0 +1,244 @@
+//! What a user of ken-sandbox sees: standard output, standard error and the exit status.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use common::{World, users};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn shell(world: &World, options: &[&str], script: &str) -> Output {
+    world.sandbox(options, &["sh", "-c", script]).output().unwrap()
+}
+
+#[test]
+fn the_command_speaks_for_itself() {
+    let world = World::new(None);
+    let output = shell(&world, &[], "echo out; echo err >&2; exit 7");
+    assert_eq!(
+        (text(&output.stdout).as_str(), text(&output.stderr).as_str()),
+        ("out\n", "err\n")
+    );
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(shell(&world, &[], "kill -9 $$").status.code(), Some(137));
+}
+
+#[test]
+fn it_works_with_its_own_files() {
+    for user in users() {
+        let world = World::new(user);
+        let script = "mkdir a && echo x > a/b && chmod 640 a/b && touch -d 2001-02-03T04:05:06Z a/b && mv a/b a/c && ln a/c d \
+            && stat -c '%a %Y' d && cp -p d e && stat -c '%a %Y' e && cd \"$TMPDIR\" && echo y > f && cat f && rm f \
+            && test \"$HOME\" = \"$TMPDIR\" && echo 7 > /dev/null && head -c 3 /dev/urandom | wc -c";
+        let output = shell(&world, &[], script);
+        assert_eq!(
+            text(&output.stdout),
+            "640 981173106\n640 981173106\ny\n3\n",
+            "{output:?}"
+        );
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_readable_folder_cannot_be_changed() {
+    let world = World::new(None);
+    let outside = world.outside();
+    let secret = outside.join("secret");
+    let script = format!("cat '{0}'; echo x > '{0}'; chmod 777 '{0}'", secret.display());
+    let output = shell(&world, &["--read", outside.to_str().unwrap()], &script);
+    assert_eq!(text(&output.stdout), "the secret");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    world.check("a change of a readable file");
+}
+
+#[test]
+fn the_environment_is_what_was_named() {
+    let world = World::new(None);
+    let mut command = world.sandbox(
+        &["--env", "GIVEN=1", "--env", "PASSED", "--env", "ABSENT"],
+        &["env"],
+    );
+    let output = command.env("PASSED", "2").env("SECRET", "3").output().unwrap();
+    let listed = text(&output.stdout);
+    assert!(
+        listed.contains("GIVEN=1\n") && listed.contains("PASSED=2\n"),
+        "{listed}"
+    );
+    assert!(
+        !listed.contains("SECRET") && !listed.contains("SSH_AUTH_SOCK") && !listed.contains("ABSENT"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn a_timeout_ends_all_of_it() {
+    for user in users() {
+        let world = World::new(user);
+        let begun = Instant::now();
+        let output = shell(
+            &world,
+            &["--timeout", "0.5"],
+            "trap '' TERM; echo $$; sleep 300 & sleep 301",
+        );
+        assert_eq!(output.status.code(), Some(124), "{output:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert_gone(&world);
+    }
+}
+
+#[test]
+fn a_daemon_that_it_leaves_behind_ends_with_it() {
+    for user in users() {
+        let world = World::new(user);
+        let output = shell(
+            &world,
+            &[],
+            "setsid sh -c 'sleep 302 & sleep 303' >/dev/null 2>&1 & sleep 0.2; echo done",
+        );
+        assert_eq!(text(&output.stdout), "done\n", "{output:?}");
+        assert_gone(&world);
+    }
+}
+
+/// No process works in the folder of the sandbox any more.
+fn assert_gone(world: &World) {
+    let inside = world.inside();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let left: Vec<_> = processes
+        .filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == inside))
+        .map(|entry| std::fs::read_to_string(entry.path().join("cmdline")))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn limits_hold() {
+    let world = World::new(None);
+    let output = shell(
+        &world,
+        &["--file-size", "1"],
+        "head -c 2000000 /dev/zero > big; stat -c %s big",
+    );
+    assert_eq!(text(&output.stdout), "1048576\n", "{output:?}");
+    let output = shell(&world, &["--open-files", "16"], "ulimit -n; ulimit -c");
+    assert_eq!(text(&output.stdout), "16\n0\n", "{output:?}");
+    let output = shell(
+        &world,
+        &["--memory", "64"],
+        "head -c 200000000 /dev/zero | tail | wc -c",
+    );
+    assert!(text(&output.stderr).contains("memory"), "{output:?}");
+}
+
+#[test]
+fn a_fork_bomb_ends_with_the_timeout() {
+    for user in users() {
+        let world = World::new(user);
+        let output = shell(
+            &world,
+            &["--timeout", "0.3", "--processes", "64"],
+            "f() { f | f & }; f; sleep 300",
+        );
+        assert!(
+            matches!(output.status.code(), Some(124 | 137 | 143 | 2)),
+            "{:?}",
+            output.status
+        );
+        assert_gone(&world);
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    let world = World::new(None);
+    let run = |options: &[&str], command: &[&str]| {
+        let output = world.sandbox(options, command).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let (status, error) = run(&[], &["no-such-command"]);
+    assert_eq!(status, Some(127));
+    assert!(error.contains("there is no command no-such-command"), "{error}");
+    let (status, error) = run(&["--read", "/no/such/folder"], &["true"]);
+    assert_eq!(status, Some(125));
+    assert!(
+        error.contains("/no/such/folder: No such file or directory"),
+        "{error}"
+    );
+    let (status, error) = run(&["--timeout", "-1"], &["true"]);
+    assert_eq!(status, Some(125));
+    assert!(
+        error.contains("--timeout") && error.contains("a number of seconds above 0"),
+        "{error}"
+    );
+    let (status, error) = run(&["--cwd", "/no/such/folder"], &["true"]);
+    assert_eq!(status, Some(125));
+    assert!(error.contains("the working directory"), "{error}");
+    let bare = Command::new(env!("CARGO_BIN_EXE_ken-sandbox")).output().unwrap();
+    assert_eq!(bare.status.code(), Some(125));
+    assert!(text(&bare.stderr).contains("COMMAND"), "{bare:?}");
+}
+
+/// On a kernel without what the sandbox needs nothing is run. Simulated by a filter that hides the system call.
+#[test]
+fn without_the_kernels_help_nothing_is_run() {
+    for (call, named) in [
+        (nix::libc::SYS_landlock_create_ruleset, "Landlock"),
+        (nix::libc::SYS_seccomp, "seccomp"),
+    ] {
+        let world = World::new(None);
+        let mut command = world.sandbox(&[], &["touch", "it-ran"]);
+        let filter = hiding(call);
+        // SAFETY: between fork and exec it makes system calls only.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, move || {
+                seccompiler::apply_filter(&filter).map_err(std::io::Error::other)
+            });
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(text(&output.stderr).contains(named), "{output:?}");
+        assert!(!world.inside().join("it-ran").exists());
+    }
+}
+
+fn hiding(call: i64) -> seccompiler::BpfProgram {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let hidden = SeccompAction::Errno(nix::libc::ENOSYS as u32);
+    let filter = SeccompFilter::new([(call, vec![])].into(), SeccompAction::Allow, hidden, arch).unwrap();
+    filter.try_into().unwrap()
+}
+
+/// Whoever kills the supervisor ends the sandbox too, where it has a PID namespace of its own.
+#[test]
+fn a_killed_supervisor_leaves_nothing() {
+    for user in users() {
+        let world = World::new(user);
+        let mut child = world
+            .sandbox(&[], &["sh", "-c", "setsid sleep 304 & echo ready; sleep 305"])
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(child.stdout.take().unwrap()),
+            &mut line,
+        )
+        .unwrap();
+        assert_eq!(line, "ready\n");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end && std::panic::catch_unwind(|| assert_gone(&world)).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_gone(&world);
+    }
+}
