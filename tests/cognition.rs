@@ -195,6 +195,32 @@ fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
         assert_eq!(answer.status, status, "{body}: {}", answer.shown());
         assert_eq!(answer.at("/error/at"), at, "{body}");
     }
+    // A workflow's schema is checked before a step runs, and the data may be what the schema takes.
+    for (data, at) in [
+        (json!({}), "/data"),
+        (json!([]), "/data"),
+        (json!({"text": 7}), "/data/text"),
+        (json!({"text": "x", "rules": [[["a"], "b"], 7]}), "/data/rules/1"),
+    ] {
+        let body = json!({"workflow": "StandardReasoningWorkflow", "data": data});
+        let answer = asker.post("/v1/execute", &body).expect(422);
+        assert_eq!(answer.at("/error/at"), at, "{}", answer.shown());
+    }
+    let folder = system.home().join("workflows");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(
+        folder.join("listed.json"),
+        r#"{"name": "listed", "schema": {"type": "array", "items": {"type": "string"}},
+            "steps": [{"step": "ESL", "input": {"user_input": "{{/data/0}}"}}]}"#,
+    )
+    .unwrap();
+    let listed = |data: Value| json!({"workflow": "listed", "data": data});
+    let answer = asker
+        .post("/v1/execute", &listed(json!(["I am glad."])))
+        .expect(200);
+    assert_eq!(answer.at("/results/ESL/valence"), "positive");
+    let answer = asker.post("/v1/execute", &listed(json!(["a", 1]))).expect(422);
+    assert_eq!(answer.at("/error/at"), "/data/1");
     // A tool refuses its input: the others' results are kept.
     let answer = asker
         .post(

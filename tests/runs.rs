@@ -593,7 +593,22 @@ fn the_engine_does_them() {
     assert!(result["results"]["REP"].to_string().contains("\"b\""), "{result}");
     let (_, events) = ended(&system, &answer.text("/runId"));
     assert_eq!(recorded(&events), ["ESL", "REP", "VVP"]);
-    system.post(shipped, &json!([1])).expect(400);
+    // The input is checked before the run is admitted.
+    for (payload, at) in [
+        (json!([1]), ""),
+        (json!({}), ""),
+        (json!({"text": 7}), "/text"),
+        (json!({"facts": ["a", 1]}), "/facts/1"),
+    ] {
+        system.post(shipped, &payload).refused(400, "invalid_request", at);
+    }
+    assert_eq!(
+        system.get("/runs").expect(200).json()["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     system
         .post(shipped, &json!({"REP": 1}))
         .refused(400, "invalid_request", "/REP");

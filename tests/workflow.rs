@@ -272,6 +272,8 @@ fn exit_status_and_errors() {
         (&["run", "nowhere"][..], "{}", 2, ""),
         (&["run", bad], "{}", 2, "/steps/1/parallel/0/step"),
         (&["run", "analyze_only"], "{\"governance\":1}", 2, "/governance"),
+        (&["run", "analyze_only"], "{\"text\":7}", 2, "/text"),
+        (&["run", "analyze_only", "--json", "[1]"], "", 2, ""),
         (&["run", "analyze_only"], "{\"a\":", 2, ""),
         (&["run"], "{}", 2, ""),
         (&["run", "analyze_only", "--fast"], "{}", 2, "--fast"),
@@ -286,12 +288,15 @@ fn exit_status_and_errors() {
             serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{words:?}: {output:?}"));
         assert_eq!(error["error"]["at"], at, "{words:?}: {error}");
     }
-    let output = command(&["run", "analyze_only"], "{}");
-    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        outcome["error"]["message"],
-        "step ESL: missing field `user_input`"
+    let output = command(
+        &["run", "analyze_only"],
+        r#"{"text":"Fine.","rules":[],"goals":[],"facts":[1]}"#,
     );
+    assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(0), true));
+    let unbound = r#"{"rules":[[["?x is up"],"?y is up"]]}"#;
+    let output = command(&["run", "full_reasoning"], unbound);
+    let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(outcome["error"]["at"], "/rules/0/1");
     assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(1), true));
     let renamed = folder.path().join("renamed.json");
     fs::copy(root().join("share/workflows/analyze_only.json"), &renamed).unwrap();
@@ -322,6 +327,73 @@ fn exit_status_and_errors() {
             .unwrap()
             .contains("\nwriting_team: ")
     );
+}
+
+/// An input that a shipped workflow cannot use is refused before its first step, and the field is named.
+#[test]
+fn shipped_workflows_check_their_input() {
+    let data = |value: &Value| Data::from_value(value).unwrap();
+    for (workflow, input, at) in [
+        ("StandardReasoningWorkflow", json!({}), ""),
+        ("StandardReasoningWorkflow", json!([]), ""),
+        ("StandardReasoningWorkflow", json!({"text": "  "}), "/text"),
+        (
+            "StandardReasoningWorkflow",
+            json!({"user_input": null}),
+            "/user_input",
+        ),
+        ("full_reasoning", json!({"facts": "a"}), "/facts"),
+        ("full_reasoning", json!({"facts": ["a", 1]}), "/facts/1"),
+        ("full_reasoning", json!({"rules": [["a", "b"]]}), "/rules/0/0"),
+        ("full_reasoning", json!({"rules": [[["a"]]]}), "/rules/0"),
+        (
+            "full_reasoning",
+            json!({"text": "x", "reasoning_type": "wild"}),
+            "/reasoning_type",
+        ),
+        (
+            "full_governance",
+            json!({"text": "x", "reasoning_type": "abductive"}),
+            "/observations",
+        ),
+        (
+            "full_governance",
+            json!({"text": "x", "context": "y"}),
+            "/context",
+        ),
+        ("analyze_only", json!({"rules": {}}), "/rules"),
+        ("governed_response", json!({"facts": ["a"]}), ""),
+        ("governed_response", json!({"messages": []}), "/messages"),
+        ("writing_team", json!({"text": ["x"]}), "/text"),
+    ] {
+        let error = shipped(workflow).check(&data(&input)).unwrap_err();
+        assert_eq!(error.at.as_deref(), Some(at), "{workflow} {input}: {error}");
+    }
+    let error = shipped("analyze_only").check(&data(&json!({}))).unwrap_err();
+    assert_eq!(
+        error.message,
+        "needs one of the fields user_input, text, prompt, message, rules"
+    );
+    // A field that a workflow does not know is for whoever else reads the data.
+    let with_others = json!({"text": "x", "user_id": 7});
+    for workflow in [
+        "StandardReasoningWorkflow",
+        "analyze_only",
+        "full_governance",
+        "writing_team",
+    ] {
+        shipped(workflow).check(&data(&with_others)).unwrap();
+    }
+    on_runtime(async {
+        for input in [
+            json!({"reasoning_type": "analogical", "source_case": {"a": 1}, "target_case": {"a": 1}}),
+            json!({"reasoning_type": "causal", "events": ["a", "b"]}),
+            json!({"facts": ["a"], "rules": [[["a"], "b"]]}),
+        ] {
+            let outcome = run(&engine(), &shipped("StandardReasoningWorkflow"), &input).await;
+            assert_eq!(outcome.status, Status::Completed, "{input}: {:?}", outcome.error);
+        }
+    });
 }
 
 /// A folder with the command, and with tools of one's own beside it.

@@ -46,7 +46,7 @@ impl Filter for Run {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let data = data(input)?;
+        let data = self.data(input)?;
         let opened = self.opened()?;
         let request = Request {
             deadline: self
@@ -64,6 +64,14 @@ impl Filter for Run {
 }
 
 impl Run {
+    /// The flag gives JSON. Elsewhere an object is JSON, and anything else is the text that the steps read.
+    fn data(&self, input: &str) -> Result<Data, Error> {
+        if self.json.is_some() || input.trim_start().starts_with('{') {
+            return Data::read(input);
+        }
+        Data::from_value(&serde_json::json!({"user_input": input.trim_end_matches(['\n', '\r'])}))
+    }
+
     fn opened(&self) -> Result<&Opened, Error> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
@@ -89,14 +97,6 @@ impl Opened {
             runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
         })
     }
-}
-
-/// Data as JSON, or a plain text as the text that the steps read.
-fn data(input: &str) -> Result<Data, Error> {
-    if input.trim_start().starts_with('{') {
-        return Data::read(input);
-    }
-    Data::from_value(&serde_json::json!({"user_input": input.trim_end_matches(['\n', '\r'])}))
 }
 
 #[derive(Serialize)]

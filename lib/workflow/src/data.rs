@@ -6,30 +6,35 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use ken_tool::MAX_DEPTH;
+use ken_types::Error;
 use ken_types::json::{self, escape_pointer};
-use ken_types::{Code, Error};
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The input of a workflow: one JSON object, whose fields are kept as they were written. Steps are given copies of these
-/// bytes; they are read only where a condition or a template looks into them.
+/// The input of a workflow: a JSON value, mostly an object. The fields of an object are kept as they were written: steps
+/// are given copies of these bytes, which are parsed only where a condition, a template or a schema looks into them.
 pub struct Data {
     fields: Vec<(String, Box<RawValue>)>,
     tree: OnceLock<Value>,
 }
 
 impl Data {
-    /// Reads an object. `invalid` for anything else, for duplicate fields and for nesting deeper than
-    /// [`ken_tool::MAX_DEPTH`]; `at` points into the object.
+    /// Reads a JSON value. Returns `invalid` for malformed JSON, for duplicate fields and for nesting deeper than
+    /// [`ken_tool::MAX_DEPTH`]; `at` points into the value. Whether a workflow takes a value that is not an object is for
+    /// [`crate::Definition::check`] to say.
     pub fn read(text: &str) -> Result<Data, Error> {
+        if !text.trim_start().starts_with('{') {
+            return Ok(Data {
+                fields: Vec::new(),
+                tree: OnceLock::from(json::parse(text.as_bytes(), MAX_DEPTH - 2)?),
+            });
+        }
         json::check_depth(text.as_bytes(), MAX_DEPTH - 2)?;
         let mut reader = serde_json::Deserializer::from_str(text);
         reader.disable_recursion_limit(); // check_depth has bounded it
-        let fields = reader
-            .deserialize_map(Fields)
-            .map_err(|error| refuse(text, &error))?;
-        reader.end().map_err(|error| refuse(text, &error))?;
+        let fields = reader.deserialize_map(Fields).map_err(|error| refuse(&error))?;
+        reader.end().map_err(|error| refuse(&error))?;
         Ok(Data {
             fields,
             tree: OnceLock::new(),
@@ -57,7 +62,12 @@ impl Data {
         self.fields.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The whole as a value; read once, when it is first asked for.
+    /// Whether the input is an object.
+    pub(crate) fn is_object(&self) -> bool {
+        self.tree.get().is_none_or(Value::is_object)
+    }
+
+    /// The whole as a value, parsed when it is first asked for.
     pub(crate) fn tree(&self) -> &Value {
         self.tree.get_or_init(|| {
             let read = |(name, raw): &(String, Box<RawValue>)| (name.clone(), value_of(raw.get()));
@@ -106,17 +116,12 @@ pub(crate) fn value_of(raw: &str) -> Value {
     serde::Deserialize::deserialize(&mut reader).unwrap_or_default()
 }
 
-fn refuse(text: &str, error: &serde_json::Error) -> Error {
+fn refuse(error: &serde_json::Error) -> Error {
     let message = error.to_string();
-    match message
-        .strip_prefix(DUPLICATE)
-        .and_then(|rest| rest.split('`').next())
-    {
+    let duplicate = message.strip_prefix(DUPLICATE);
+    match duplicate.and_then(|rest| rest.split('`').next()) {
         Some(name) => Error::invalid(format!("/{}", escape_pointer(name)), message.clone()),
-        None if text.trim_start().starts_with('{') => {
-            Error::new(Code::Invalid, format!("malformed JSON: {message}")).at("")
-        }
-        None => Error::invalid("", "the input must be a JSON object"),
+        None => Error::invalid("", format!("malformed JSON: {message}")),
     }
 }
 
@@ -163,6 +168,7 @@ pub(crate) fn push_text(to: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ken_types::Code;
 
     #[test]
     fn fields_stay_as_they_were_written() {
@@ -175,10 +181,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_or_says_a_thing_twice_is_refused() {
+    fn any_json_value_is_data() {
+        for text in ["[1,\"a\"]", " 7", "null", "\"text\""] {
+            let data = Data::read(text).unwrap();
+            assert_eq!(data.tree(), &serde_json::from_str::<Value>(text).unwrap());
+            assert_eq!((data.is_object(), data.names().count()), (false, 0), "{text}");
+        }
+        assert!(Data::read(" {}").unwrap().is_object());
+    }
+
+    #[test]
+    fn malformed_json_and_duplicate_fields_are_refused() {
         for (text, at) in [
-            ("[]", ""),
-            ("7", ""),
+            ("", ""),
+            ("[1", ""),
+            ("7 7", ""),
             ("{\"a\":1", ""),
             (r#"{"a":1,"a":2}"#, "/a"),
             ("{} x", ""),

@@ -146,13 +146,15 @@ impl Definition {
         &self.origin
     }
 
-    /// Whether this input may be given to it: no planted results, and as its schema says. `invalid`, with `at` a pointer
-    /// into the input. [`crate::Engine::run`] checks this too; a caller that queues runs asks before it admits one.
+    /// Checks an input against the schema, and that none of its fields is named like a result. Without a schema the input
+    /// must be an object. Returns `invalid`, with a pointer into the input as `at`. [`crate::Engine::run`] checks this too;
+    /// a caller that queues runs checks before it admits one.
     pub fn check(&self, data: &Data) -> Result<(), Error> {
         self.check_names(data)?;
         match &self.schema {
             Some(schema) => schema.check(data.tree()),
-            None => Ok(()),
+            None if data.is_object() => Ok(()),
+            None => Err(Error::invalid("", "the input must be a JSON object")),
         }
     }
 

@@ -32,6 +32,7 @@ impl Kind {
             Kind::Vvp => Ok(verification(scope)),
             Kind::Laws => judgement(scope),
             Kind::Model => conversation(scope),
+            Kind::Other if !scope.data.is_object() => Ok(scope.data.tree().to_string()),
             Kind::Other => {
                 let names: Vec<&str> = scope.data.names().collect();
                 Ok(Line::default().copies(scope, &names).issues(scope).end())

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::node::Node;
 
-/// A checked schema. A keyword that is not checked here is not allowed in one: none is silently without effect.
+/// A schema that has been read. A keyword that this module does not implement is refused, so that none is silently ignored.
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
     source: Value,
@@ -22,30 +22,51 @@ struct Rule {
     /// Whether fields beside the properties are refused.
     is_closed: bool,
     items: Option<Box<Rule>>,
+    /// The rules of the first items of an array, in order.
+    prefix: Vec<Rule>,
+    /// Subschemas of which at least one must hold; empty: no condition.
+    any: Vec<Rule>,
+    /// Subschemas that must all hold.
+    all: Vec<Rule>,
+    /// `if` and `then`: the second must hold where the first does.
+    condition: Option<Box<(Rule, Rule)>>,
+    is_not_blank: bool,
     minimum: Option<f64>,
+    above: Option<f64>,
     maximum: Option<f64>,
     min_length: Option<u64>,
     max_length: Option<u64>,
+    min_items: Option<u64>,
     max_items: Option<u64>,
 }
 
-const KEYWORDS: [&str; 15] = [
+const KEYWORDS: [&str; 23] = [
     "type",
     "enum",
     "properties",
     "required",
     "additionalProperties",
     "items",
+    "prefixItems",
+    "anyOf",
+    "allOf",
+    "if",
+    "then",
+    "pattern",
     "minimum",
+    "exclusiveMinimum",
     "maximum",
     "minLength",
     "maxLength",
+    "minItems",
     "maxItems",
     "title",
     "description",
     "default",
     "$schema",
 ];
+/// The one pattern that a schema may ask for: at least one character that is not white space.
+const NOT_BLANK: &str = "\\S";
 const TYPES: [&str; 7] = [
     "object", "array", "string", "number", "integer", "boolean", "null",
 ];
@@ -62,7 +83,7 @@ impl Schema {
         &self.source
     }
 
-    /// `invalid`, with `at` a pointer to the first value that is not as the schema says.
+    /// Returns `invalid` for a value that the schema refuses, with a pointer to the first wrong part as `at`.
     pub(crate) fn check(&self, value: &Value) -> Result<(), Error> {
         self.rule.check(value, "")
     }
@@ -99,10 +120,19 @@ impl Rule {
                 .field("items")?
                 .map(|node| Rule::parse(&node).map(Box::new))
                 .transpose()?,
+            prefix: rules(node, "prefixItems")?,
+            any: rules(node, "anyOf")?,
+            all: rules(node, "allOf")?,
+            condition: condition(node)?,
+            is_not_blank: node
+                .field("pattern")?
+                .map_or(Ok(false), |node| not_blank(&node))?,
             minimum: number("minimum")?,
+            above: number("exclusiveMinimum")?,
             maximum: number("maximum")?,
             min_length: count("minLength")?,
             max_length: count("maxLength")?,
+            min_items: count("minItems")?,
             max_items: count("maxItems")?,
         })
     }
@@ -117,11 +147,53 @@ impl Rule {
             return refuse(format!("must be one of {}", allowed.join(", ")));
         }
         match value {
-            Value::Object(fields) => self.check_fields(fields, at),
-            Value::Array(items) => self.check_items(items, at),
-            Value::String(text) => self.check_length(text.chars().count() as u64, at),
-            Value::Number(number) => self.check_number(number.as_f64().unwrap_or_default(), at),
-            Value::Null | Value::Bool(_) => Ok(()),
+            Value::Object(fields) => self.check_fields(fields, at)?,
+            Value::Array(items) => self.check_items(items, at)?,
+            Value::String(text) => self.check_text(text, at)?,
+            Value::Number(number) => self.check_number(number.as_f64().unwrap_or_default(), at)?,
+            Value::Null | Value::Bool(_) => {}
+        }
+        self.check_subschemas(value, at)
+    }
+
+    fn check_subschemas(&self, value: &Value, at: &str) -> Result<(), Error> {
+        self.all.iter().try_for_each(|rule| rule.check(value, at))?;
+        if let Some((condition, then)) = self.condition.as_deref()
+            && condition.check(value, at).is_ok()
+        {
+            then.check(value, at)?;
+        }
+        let mut refusals = Vec::with_capacity(self.any.len());
+        for rule in &self.any {
+            match rule.check(value, at) {
+                Ok(()) => return Ok(()),
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        match refusals.is_empty() {
+            true => Ok(()),
+            false => Err(self.no_alternative(refusals, at)),
+        }
+    }
+
+    /// The error of a value that no alternative of `anyOf` takes.
+    fn no_alternative(&self, refusals: Vec<Error>, at: &str) -> Error {
+        let names: Option<Vec<&str>> = self.any.iter().map(Rule::single_field).collect();
+        let message = match names {
+            Some(names) => format!("needs one of the fields {}", names.join(", ")),
+            None => {
+                let messages: Vec<String> = refusals.into_iter().map(|error| error.message).collect();
+                messages.join("; or ")
+            }
+        };
+        Error::invalid(at, message)
+    }
+
+    /// The field that an alternative asks for, when that is all it says.
+    fn single_field(&self) -> Option<&str> {
+        match self.required.as_slice() {
+            [name] if self.types.is_empty() && self.properties.is_empty() => Some(name),
+            _ => None,
         }
     }
 
@@ -143,14 +215,26 @@ impl Rule {
     }
 
     fn check_items(&self, items: &[Value], at: &str) -> Result<(), Error> {
-        if self.max_items.is_some_and(|most| items.len() as u64 > most) {
+        let count = items.len() as u64;
+        if self.min_items.is_some_and(|least| count < least) {
+            return Err(Error::invalid(at, "has too few items"));
+        }
+        if self.max_items.is_some_and(|most| count > most) {
             return Err(Error::invalid(at, "has too many items"));
         }
-        let Some(rule) = &self.items else {
-            return Ok(());
-        };
-        let mut items = items.iter().enumerate();
-        items.try_for_each(|(place, item)| rule.check(item, &format!("{at}/{place}")))
+        for (place, item) in items.iter().enumerate() {
+            if let Some(rule) = self.prefix.get(place).or(self.items.as_deref()) {
+                rule.check(item, &format!("{at}/{place}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_text(&self, text: &str, at: &str) -> Result<(), Error> {
+        if self.is_not_blank && text.trim().is_empty() {
+            return Err(Error::invalid(at, "is blank"));
+        }
+        self.check_length(text.chars().count() as u64, at)
     }
 
     fn check_length(&self, characters: u64, at: &str) -> Result<(), Error> {
@@ -164,7 +248,8 @@ impl Rule {
     }
 
     fn check_number(&self, number: f64, at: &str) -> Result<(), Error> {
-        let is_low = self.minimum.is_some_and(|least| number < least);
+        let is_low = self.minimum.is_some_and(|least| number < least)
+            || self.above.is_some_and(|bound| number <= bound);
         let is_high = self.maximum.is_some_and(|most| number > most);
         match (is_low, is_high) {
             (false, false) => Ok(()),
@@ -216,4 +301,29 @@ fn properties(node: &Node<'_>) -> Result<Vec<(String, Rule)>, Error> {
     fields
         .map(|(name, field)| Ok((name.to_owned(), Rule::parse(&field)?)))
         .collect()
+}
+
+/// The subschemas of a keyword that takes a list of them.
+fn rules(node: &Node<'_>, keyword: &str) -> Result<Vec<Rule>, Error> {
+    match node.field(keyword)? {
+        None => Ok(Vec::new()),
+        Some(list) if list.items()?.is_empty() => Err(list.error("must have at least one schema")),
+        Some(list) => list.items()?.iter().map(Rule::parse).collect(),
+    }
+}
+
+/// `if` and `then`; one without the other would be without effect.
+fn condition(node: &Node<'_>) -> Result<Option<Box<(Rule, Rule)>>, Error> {
+    match (node.field("if")?, node.field("then")?) {
+        (None, None) => Ok(None),
+        (Some(condition), Some(then)) => Ok(Some(Box::new((Rule::parse(&condition)?, Rule::parse(&then)?)))),
+        (Some(alone), None) | (None, Some(alone)) => Err(alone.error("`if` and `then` need each other")),
+    }
+}
+
+fn not_blank(node: &Node<'_>) -> Result<bool, Error> {
+    match node.text()? {
+        NOT_BLANK => Ok(true),
+        _ => Err(node.error(format!("the only supported pattern is {NOT_BLANK}"))),
+    }
 }

@@ -230,6 +230,82 @@ fn a_schema_says_what_the_data_may_be() {
 }
 
 #[test]
+fn a_schema_can_ask_for_one_of_several_fields_and_depend_on_a_value() {
+    let document = json!({"name": "w", "steps": [{"step": "ESL"}], "schema": {
+        "type": ["object", "array"],
+        "minItems": 1,
+        "properties": {
+            "text": {"type": "string", "pattern": "\\S"},
+            "decay": {"type": "number", "exclusiveMinimum": 0},
+            "rule": {"prefixItems": [{"type": "array"}, {"type": "string"}], "minItems": 2, "items": {"type": "null"}}
+        },
+        "anyOf": [{"required": ["text"]}, {"required": ["rule"]}, {"type": "array"}],
+        "allOf": [{"if": {"required": ["kind"]}, "then": {"required": ["events"]}}]
+    }});
+    let workflow = parse(&document).unwrap();
+    for (data, refusal) in [
+        (json!({"text": "x"}), None),
+        (json!([1]), None),
+        (json!([]), Some(("", "has too few items"))),
+        (json!(7), Some(("", "must be of type object or array"))),
+        (json!({"text": " \n"}), Some(("/text", "is blank"))),
+        (json!({"text": "x", "decay": 0}), Some(("/decay", "is too low"))),
+        (json!({"rule": [[], "c"]}), None),
+        (json!({"rule": [[]]}), Some(("/rule", "has too few items"))),
+        (
+            json!({"rule": [[], 7]}),
+            Some(("/rule/1", "must be of type string")),
+        ),
+        (
+            json!({"rule": [[], "c", 1]}),
+            Some(("/rule/2", "must be of type null")),
+        ),
+        (
+            json!({"text": "x", "kind": 1}),
+            Some(("/events", "missing field `events`")),
+        ),
+        (json!({"text": "x", "kind": 1, "events": []}), None),
+        (
+            json!({}),
+            Some((
+                "",
+                "missing field `text`; or missing field `rule`; or must be of type array",
+            )),
+        ),
+    ] {
+        let checked = workflow.check(&Data::from_value(&data).unwrap());
+        let found = checked
+            .err()
+            .map(|error| (error.at.unwrap_or_default(), error.message));
+        let found = found
+            .as_ref()
+            .map(|(at, message)| (at.as_str(), message.as_str()));
+        assert_eq!(found, refusal, "{data}");
+    }
+    for (schema, at) in [
+        (json!({"anyOf": []}), "/schema/anyOf"),
+        (json!({"if": {}}), "/schema/if"),
+        (json!({"pattern": "[a-z]+"}), "/schema/pattern"),
+        (json!({"allOf": [{"not": {}}]}), "/schema/allOf/0/not"),
+    ] {
+        let document = json!({"name": "w", "steps": [{"step": "ESL"}], "schema": schema});
+        assert_eq!(refused(&document).0, at, "{document}");
+    }
+}
+
+#[test]
+fn without_a_schema_the_input_is_an_object() {
+    let workflow = parse(&json!({"name": "w", "steps": [{"step": "ESL"}]})).unwrap();
+    for (data, is_taken) in [("{}", true), ("[]", false), ("null", false), ("\"x\"", false)] {
+        assert_eq!(
+            workflow.check(&Data::read(data).unwrap()).is_ok(),
+            is_taken,
+            "{data}"
+        );
+    }
+}
+
+#[test]
 fn a_workflow_of_names_alone() {
     let protocols = Protocols::shipped();
     let made = Definition::of_protocols(&["REP", "ESL", "REP"], Mode::Sequential, &protocols).unwrap();
