@@ -91,7 +91,7 @@ fn both_paths_and_both_spellings_give_the_same() {
         }
     }
     assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
-    assert_ne!(answers[0].1["is_coherent"], false);
+    assert_eq!(answers[0].1["is_coherent"], true);
     assert!(answers[0].1["quality_scores"]["REP"].as_f64().unwrap() > 0.6);
 }
 
@@ -354,7 +354,8 @@ fn without_governance_there_are_no_scores() {
     let system = cognitive().env("GOV_ENABLE", "false").start();
     let answer = system.execute(&chain("chain-1", 2)).expect(200);
     assert_eq!(answer.at("/governance_summary/quality_scores"), json!({}));
-    assert_eq!(answer.at("/governance_summary/is_coherent"), Value::Null);
+    assert_eq!(answer.at("/governance_summary/is_coherent"), true);
+    assert_eq!(answer.at("/governance_summary/coherence"), Value::Null);
 }
 
 const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}'; done\n";

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Client, Contract, KEY, System, cognitive, until};
+use ken_tests::{Answer, Client, Contract, KEY, System, cognitive, limited_cognitive, until};
 use serde_json::{Value, json};
 
 fn client(system: &System) -> Client {
@@ -281,6 +281,27 @@ fn limits_are_exact() {
 }
 
 #[test]
+fn without_settings_each_group_of_routes_has_its_default_limit() {
+    let system = limited_cognitive().start();
+    let mut asker = system.asker();
+    for (target, limit) in [
+        ("/v1/protocols", "60"),
+        ("/v1/templates", "60"),
+        ("/v1/session/x", "30"),
+        ("/metrics", "10"),
+    ] {
+        let answer = asker.get(target);
+        assert_eq!(answer.header("x-ratelimit-limit"), Some(limit), "{target}");
+    }
+    let run = json!({"protocol_names": ["ESL"], "data": {"text": "How nice."}});
+    for _ in 0..20 {
+        let answer = asker.post("/v1/execute", &run).expect(200);
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("20"));
+    }
+    refused(&asker.post("/v1/execute", &run), 429, "busy", "");
+}
+
+#[test]
 fn the_quota_of_a_key_is_exact_over_all_routes() {
     let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "5").start();
     let mut asker = system.asker();
@@ -301,10 +322,29 @@ fn the_quota_of_a_key_is_exact_over_all_routes() {
     asker.get("/health").expect(200);
 }
 
+/// Also keys of the same role: what one has used is not missing from the other.
+#[test]
+fn each_key_has_a_quota_of_its_own() {
+    let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "3").start();
+    for key in ["annas-key-1", "berts-key-1"] {
+        let body = json!({"api_key": key, "role": "user"});
+        system.asker().post("/admin/api-keys", &body).expect(201);
+    }
+    for key in ["annas-key-1", "berts-key-1"] {
+        let mut asker = system.asker_with(key);
+        for left in ["2", "1", "0"] {
+            let answer = asker.get("/v1/protocols").expect(200);
+            assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{key}");
+        }
+        asker.get("/v1/templates").expect(429);
+    }
+}
+
 #[test]
 fn a_setting_that_cannot_be_read_ends_the_start() {
     for (name, value) in [
-        ("RATE_LIMIT_EXECUTE", "20"),
+        ("RATE_LIMIT_EXECUTE", "20/fortnight"),
+        ("PROTOCOL_TIMEOUT_MS", "soon"),
         ("PROTOCOL_TIMEOUTS_MS", "REP"),
         ("PROTOCOL_TIMEOUTS_MS", "XYZ:5"),
         ("GOV_MIN_QUALITY", "7"),
@@ -319,6 +359,11 @@ fn a_setting_that_cannot_be_read_ends_the_start() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
+        let named = format!("{name}: {value:?} is not");
+        assert!(
+            said.contains(&named.replace('"', "\\\"")) || value == "XYZ:5",
+            "{said}"
+        );
         assert!(said.contains(name), "{said}");
     }
 }
@@ -511,10 +556,15 @@ fn metrics_in_both_forms_and_who_may_see_them() {
             .unwrap()
             .starts_with("application/openmetrics-text")
     );
-    let json = with(&system, &[], "/metrics").expect(200);
+    // Only the Prometheus text is public.
+    with(&system, &[], "/metrics").expect(401);
+    let key = [("X-API-Key", KEY)];
+    let json = with(&system, &key, "/metrics").expect(200);
     assert_eq!(json.at("/ken_workflows_total/0/value"), 1);
-    with(&system, &[], "/metrics").expect(200);
-    with(&system, &[], "/metrics").expect(429);
+    for _ in 0..2 {
+        with(&system, &[], "/metrics/prometheus").expect(200);
+    }
+    with(&system, &[], "/metrics/prometheus").expect(429);
 }
 
 /// The dashboard asks for metrics that there are.

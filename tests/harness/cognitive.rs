@@ -14,8 +14,18 @@ use crate::system::{Builder, System, binary};
 /// The admin key of [`cognitive`].
 pub const KEY: &str = "the-admin-key-of-the-tests";
 
-/// A system whose cognitive server has [`KEY`].
+/// A system whose cognitive server has [`KEY`] and no rate limits.
 pub fn cognitive() -> Builder {
+    limited_cognitive()
+        .env("RATE_LIMIT_EXECUTE", "0")
+        .env("RATE_LIMIT_PROTOCOLS", "0")
+        .env("RATE_LIMIT_TEMPLATES", "0")
+        .env("RATE_LIMIT_SESSION", "0")
+        .env("RATE_LIMIT_METRICS", "0")
+}
+
+/// The same with the default rate limits.
+pub fn limited_cognitive() -> Builder {
     Builder::default().secrets(&format!("MCP_API_KEY={KEY}\n"))
 }
 

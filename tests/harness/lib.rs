@@ -15,7 +15,7 @@ mod sse;
 mod system;
 
 pub use chance::{Chance, number};
-pub use cognitive::{Asker, KEY, chain, children_of, cognitive, server_with};
+pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};
 pub use contract::Contract;
 pub use events::kinds;
 pub use filter::give;

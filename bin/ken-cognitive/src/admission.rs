@@ -15,8 +15,8 @@ pub(crate) enum Need {
     Nothing,
     /// A key of this role or a higher one.
     Role(Role),
-    /// An admin key, unless metrics are public.
-    Metrics,
+    /// An admin key, unless `METRICS_PUBLIC` opens the route.
+    Scraper,
 }
 
 impl Cognitive {
@@ -24,8 +24,8 @@ impl Cognitive {
     pub(crate) async fn admit(&self, request: &Request, need: Need) -> Result<Option<Owner>, Failure> {
         let role = match need {
             Need::Nothing => return Ok(None),
-            Need::Metrics if self.settings.metrics_public => return Ok(None),
-            Need::Metrics => Role::Admin,
+            Need::Scraper if self.settings.metrics_public => return Ok(None),
+            Need::Scraper => Role::Admin,
             Need::Role(role) => role,
         };
         let given = key_of(request.headers());

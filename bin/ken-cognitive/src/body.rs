@@ -82,11 +82,12 @@ impl<'a> Body<'a> {
     }
 
     fn of_protocols(&self, names: &[String], protocols: &Protocols) -> Result<Arc<Definition>, Failure> {
-        let mode = match self.coordination_mode.as_deref() {
+        let mode = self.coordination_mode.as_deref();
+        let mode = match mode.map(str::to_ascii_lowercase).as_deref() {
             None | Some("sequential") => Mode::Sequential,
             Some("parallel") => Mode::Parallel,
-            Some(other) => {
-                let message = format!("coordination_mode is {other:?}, it must be sequential or parallel");
+            Some(_) => {
+                let message = "coordination_mode must be sequential or parallel";
                 return Err(unprocessable(Error::invalid("/coordination_mode", message)));
             }
         };
@@ -208,6 +209,8 @@ mod tests {
         for text in [
             r#"{"protocol_names":["ESL"],"data":{"user_input":"x"}}"#,
             r#"{"protocol_names":["ESL","VVP"],"coordination_mode":"parallel","initial_data":{}}"#,
+            r#"{"protocol_names":["ESL","VVP"],"coordination_mode":"Sequential","initial_data":{}}"#,
+            r#"{"protocol_names":["ESL","VVP"],"coordination_mode":"PARALLEL","initial_data":{}}"#,
             r#"{"protocol_names":["ESL"],"data":null,"session_id":"s-1"}"#,
             r#"{"protocol_names":["ESL"],"data":{"text":"DROP TABLE a; -- select update"}}"#,
         ] {

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_is_counted_or_said() {
-        let limits = limits(&[]);
+        let limits = limits(&[("RATE_LIMIT_EXECUTE", "0")]);
         for _ in 0..1_000 {
             assert!(limits.take(Group::Execute, ANNA).unwrap().headers().is_empty());
         }

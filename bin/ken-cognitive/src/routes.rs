@@ -31,12 +31,12 @@ fn open(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let routes = add(routes, "GET /health/detailed", health, health::detailed);
     let openapi = gate("openapi", Need::Nothing, None);
     let routes = add(routes, "GET /openapi.json", openapi, openapi::document);
-    let metrics = gate("metrics", Need::Metrics, Some(Group::Metrics));
-    let routes = add(routes, "GET /metrics", metrics, metrics_page::metrics);
+    let metrics = |need| gate("metrics", need, Some(Group::Metrics));
+    let routes = add(routes, "GET /metrics", metrics(ADMIN), metrics_page::metrics);
     add(
         routes,
         "GET /metrics/prometheus",
-        metrics,
+        metrics(Need::Scraper),
         metrics_page::prometheus,
     )
 }

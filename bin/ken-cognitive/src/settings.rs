@@ -1,4 +1,4 @@
-//! What the environment says. A value that cannot be read ends the start, and names its variable.
+//! The settings from the environment. A value that cannot be read is a start-up error that names its variable.
 
 use std::str::FromStr;
 
@@ -11,14 +11,14 @@ pub(crate) struct Settings {
     /// The configured admin key.
     pub(crate) key: Option<String>,
     pub(crate) body_bytes: u64,
-    /// Requests a minute of one key; `None`: as many as it likes.
+    /// Requests per minute of one key over all routes; `None`: no limit.
     pub(crate) quota: Option<Rate>,
     pub(crate) rates: Rates,
     pub(crate) metrics_public: bool,
 }
 
-/// How often one caller may ask for what; `None`: as often as it likes.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// How many requests one caller may send to each group of routes; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) execute: Option<Rate>,
     pub(crate) protocols: Option<Rate>,
@@ -32,12 +32,12 @@ const BODY_BYTES: u64 = 1 << 20;
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
 impl Settings {
-    /// From variables by name; an empty one is one that is not there.
+    /// Reads variables by name; an empty one counts as unset. Returns `invalid`, with the name of the variable as `at`.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let text = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
-        let rate = |name: &str| -> Result<Option<Rate>, Error> {
-            let rate = text(name).map(|text| text.parse::<Rate>());
-            rate.transpose().map_err(|error| error.at(name))
+        let rate = |name: &str, default: u32| match text(name) {
+            None => Ok(Some(Rate::per_minute(default))),
+            Some(text) => rate(name, &text),
         };
         Ok(Settings {
             key: text("MCP_API_KEY").map(|key| key.trim().to_owned()),
@@ -47,14 +47,25 @@ impl Settings {
                 .filter(|count| *count > 0)
                 .map(Rate::per_minute),
             rates: Rates {
-                execute: rate("RATE_LIMIT_EXECUTE")?,
-                protocols: rate("RATE_LIMIT_PROTOCOLS")?,
-                templates: rate("RATE_LIMIT_TEMPLATES")?,
-                session: rate("RATE_LIMIT_SESSION")?,
-                metrics: rate("RATE_LIMIT_METRICS")?,
+                execute: rate("RATE_LIMIT_EXECUTE", 20)?,
+                protocols: rate("RATE_LIMIT_PROTOCOLS", 60)?,
+                templates: rate("RATE_LIMIT_TEMPLATES", 60)?,
+                session: rate("RATE_LIMIT_SESSION", 30)?,
+                metrics: rate("RATE_LIMIT_METRICS", 10)?,
             },
             metrics_public: flag(&text, "METRICS_PUBLIC")?.unwrap_or(false),
         })
+    }
+}
+
+/// A rate, or `None` for `0`.
+fn rate(name: &str, text: &str) -> Result<Option<Rate>, Error> {
+    match text.trim() {
+        "0" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            let message = format!("{name}: {text:?} is not a rate");
+            Error::invalid(name, message).hint("N/second, N/minute, N/hour or N/day; 0 for no limit")
+        }),
     }
 }
 
@@ -72,7 +83,7 @@ fn number(
             let (low, high) = range.into_inner();
             Err(Error::invalid(
                 name,
-                format!("{name} is {text:?}, it must be a number from {low} to {high}"),
+                format!("{name}: {text:?} is not a number from {low} to {high}"),
             ))
         }
     }
@@ -88,7 +99,7 @@ fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<boo
         "false" | "0" | "no" | "off" => Ok(Some(false)),
         _ => Err(Error::invalid(
             name,
-            format!("{name} is {text:?}, it must be true or false"),
+            format!("{name}: {text:?} is not true or false"),
         )),
     }
 }
@@ -105,28 +116,42 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_the_default() {
+    fn the_defaults() {
         let settings = read(&[("RATE_LIMIT_EXECUTE", " "), ("MCP_API_KEY", "")]).unwrap();
         assert_eq!(settings.key, None);
         assert_eq!(settings.body_bytes, 1_048_576);
-        assert_eq!((settings.quota, settings.rates), (None, Rates::default()));
+        assert_eq!(settings.quota, None);
+        let rates = settings.rates;
+        let all = [
+            rates.execute,
+            rates.protocols,
+            rates.templates,
+            rates.session,
+            rates.metrics,
+        ];
+        assert_eq!(
+            all,
+            [20, 60, 60, 30, 10].map(|count| Some(Rate::per_minute(count)))
+        );
         assert!(!settings.metrics_public);
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn a_wrong_value_is_named_with_its_variable() {
         for (name, value) in [
             ("MAX_BODY_BYTES", "1MB"),
             ("MAX_BODY_BYTES", "0"),
             ("API_KEY_QUOTA_PER_MINUTE", "-1"),
             ("RATE_LIMIT_EXECUTE", "20"),
+            ("RATE_LIMIT_EXECUTE", "20/fortnight"),
             ("RATE_LIMIT_METRICS", "0/second"),
             ("METRICS_PUBLIC", "maybe"),
         ] {
-            assert_eq!(
-                read(&[(name, value)]).unwrap_err().at.as_deref(),
-                Some(name),
-                "{value}"
+            let error = read(&[(name, value)]).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some(name), "{value}");
+            assert!(
+                error.message.starts_with(&format!("{name}: {value:?} is not ")),
+                "{error}"
             );
         }
     }
@@ -137,12 +162,14 @@ mod tests {
             ("MCP_API_KEY", " secret\n"),
             ("API_KEY_QUOTA_PER_MINUTE", "60"),
             ("RATE_LIMIT_SESSION", "3/hour"),
+            ("RATE_LIMIT_METRICS", "0"),
             ("METRICS_PUBLIC", "TRUE"),
         ])
         .unwrap();
         assert_eq!(settings.key.as_deref(), Some("secret"));
         assert_eq!(settings.quota, Some(Rate::per_minute(60)));
         assert_eq!(settings.rates.session, Some("3/hour".parse().unwrap()));
+        assert_eq!(settings.rates.metrics, None);
         assert!(settings.metrics_public);
         assert_eq!(read(&[("API_KEY_QUOTA_PER_MINUTE", "0")]).unwrap().quota, None);
     }

@@ -1,7 +1,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-use serde::Serialize;
+use serde::ser::{Error as _, SerializeMap};
+use serde::{Serialize, Serializer};
 
 use crate::document::{Document, Kind};
 use crate::numbers::rounded;
@@ -9,10 +10,11 @@ use crate::rules::Rules;
 
 /// The answer of any kind of reasoning, in the order of the contract; `more` holds what only one kind has.
 #[derive(Serialize)]
+#[serde(bound = "C: Serialize + Texts, N: Confidences, S: Serialize, M: Serialize")]
 pub(crate) struct Answer<'a, C, N, S, M> {
     reasoning_type: &'static str,
     conclusions: &'a C,
-    confidence_scores: N,
+    confidence_scores: ByConclusion<'a, C, N>,
     reasoning_chain: &'a S,
     explanation: String,
     validation: Validation,
@@ -20,6 +22,31 @@ pub(crate) struct Answer<'a, C, N, S, M> {
     rules: &'a Rules<'a>,
     #[serde(flatten)]
     more: M,
+}
+
+/// The confidence of each conclusion as an object, in the order of the conclusions.
+struct ByConclusion<'a, C, N> {
+    conclusions: &'a C,
+    confidence: N,
+}
+
+impl<C: Texts, N: Confidences> Serialize for ByConclusion<'_, C, N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let mut values = self.confidence.values();
+        let mut failure = None;
+        let written = self.conclusions.each(&mut |conclusion| {
+            let entry = map.serialize_entry(conclusion, &values.next());
+            entry.map_err(|error| {
+                failure = Some(error);
+                fmt::Error
+            })
+        });
+        match (written, failure) {
+            (Ok(()), _) => map.end(),
+            (Err(error), failure) => Err(failure.unwrap_or_else(|| S::Error::custom(error))),
+        }
+    }
 }
 
 /// Nothing beyond the contract.
@@ -67,7 +94,7 @@ pub(crate) struct Step {
     pub(crate) explanation: String,
 }
 
-/// A list of texts that a summary goes through.
+/// A list of texts that is visited one by one.
 pub(crate) trait Texts {
     fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result;
 }
@@ -117,7 +144,10 @@ impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
             reasoning_type: kind.name(),
             conclusions: self.conclusions,
             validation: Validation::of(self.issues, &self.confidence),
-            confidence_scores: self.confidence,
+            confidence_scores: ByConclusion {
+                conclusions: self.conclusions,
+                confidence: self.confidence,
+            },
             reasoning_chain: self.chain,
             explanation: self.explanation,
             facts,
@@ -144,13 +174,13 @@ impl Validation {
 impl<C, N, S, M> ken_tool::Answer for Answer<'_, C, N, S, M>
 where
     C: Serialize + Texts,
-    N: Serialize + Confidences,
+    N: Confidences,
     S: Serialize + Texts,
     M: Serialize,
 {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
         writeln!(to, "{} reasoning: {}", self.reasoning_type, self.explanation)?;
-        let mut scores = self.confidence_scores.values();
+        let mut scores = self.confidence_scores.confidence.values();
         self.conclusions.each(&mut |text| {
             let score = scores.next().unwrap_or_default();
             writeln!(to, "  {text} ({score:.2})")

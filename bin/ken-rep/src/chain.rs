@@ -163,13 +163,6 @@ fn is_plain(text: &str) -> bool {
 
 pub(crate) struct Scores<'c, 'a>(pub(crate) &'c Chain<'c, 'a>);
 
-impl Serialize for Scores<'_, '_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let steps = self.0.closure.steps.iter();
-        serializer.collect_seq(steps.map(|step| Raw(self.0.confidence_text(step))))
-    }
-}
-
 impl Confidences for Scores<'_, '_> {
     fn values(&self) -> impl Iterator<Item = f64> {
         self.0.closure.steps.iter().map(|step| self.0.confidence(step))

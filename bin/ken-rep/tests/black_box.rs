@@ -54,10 +54,15 @@ fn check_chain(answer: &Value) {
             .iter()
             .all(|conclusion| held.contains(&normal(conclusion)))
     );
-    assert_eq!(
-        conclusions.len(),
-        answer["confidence_scores"].as_array().unwrap().len()
-    );
+    let scores = answer["confidence_scores"].as_object().unwrap();
+    assert_eq!(conclusions.len(), scores.len(), "{answer}");
+    for conclusion in &conclusions {
+        let score = scores.get(conclusion).and_then(Value::as_f64);
+        assert!(
+            score.is_some_and(|score| (0.0..=1.0).contains(&score)),
+            "{answer}"
+        );
+    }
 }
 
 fn normal(text: &str) -> String {
@@ -103,12 +108,12 @@ fn wrong_answer_z_by_the_best_derivation() {
     let rules = json!([[["a"], "m"], [["m"], "z"], [["a"], "z"]]);
     let found = answer(&json!({"facts": ["a"], "rules": rules, "options": {"decay": 0.9}}));
     assert_eq!(conclusions(&found), ["m", "z"]);
-    assert_eq!(found["confidence_scores"], json!([0.9, 0.9]));
+    assert_eq!(found["confidence_scores"], json!({"m": 0.9, "z": 0.9}));
     assert_eq!(found["reasoning_chain"][1]["rule"], 2);
     assert_eq!(found["reasoning_chain"][1]["premises"], json!(["a"]));
     assert_eq!(
         deduce(json!(["a"]), rules)["confidence_scores"],
-        json!([1.0, 1.0])
+        json!({"m": 1.0, "z": 1.0})
     );
 }
 
@@ -902,7 +907,7 @@ fn the_order_of_the_fields_is_the_contracts() {
         b"",
     );
     let expected = concat!(
-        r#"{"reasoning_type":"deductive","conclusions":["b"],"confidence_scores":[1.0],"reasoning_chain":[{"type":"#,
+        r#"{"reasoning_type":"deductive","conclusions":["b"],"confidence_scores":{"b":1.0},"reasoning_chain":[{"type":"#,
         r#""modus_ponens","rule":0,"premises":["a"],"conclusion":"b","confidence":1.0,"explanation":"b because a (rule 0)"}],"#,
         r#""explanation":"1 statement follows from 1 fact and 1 rule, in 1 step","#,
         r#""validation":{"is_valid":true,"issues":[],"confidence_score":1.0},"facts":["a"],"rules":[[["a"],"b"]]}"#,

@@ -1,4 +1,4 @@
-//! Model aliases: `MVLM_MODEL_DIRS` is `alias=path,alias=path,…`, and `ACTIVE_MVLM_MODEL` one of them.
+//! Model aliases: `MVLM_MODEL_DIRS` is `alias:directory,…`, and `ACTIVE_MVLM_MODEL` is the alias of the default model.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ impl Aliases {
         Aliases::parse(&variable(DIRS), &active)
     }
 
-    /// Reads the two variables; an empty one counts as not set. An entry that is not `alias=path`, or whose alias is there
-    /// already, is named.
+    /// Reads the two variables; an empty one counts as unset. Returns an error that names an entry which is not
+    /// `alias:directory`, or whose alias is already taken.
     pub fn parse(list: &str, active: &str) -> Result<Aliases, Error> {
         let mut aliases = Aliases::default();
         for text in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -112,15 +112,16 @@ fn activated() -> Option<String> {
     std::fs::read_to_string(state?.join("cognitive/active_model")).ok()
 }
 
+/// Splits at the first colon or equals sign: `alias=directory` is accepted as well.
 fn entry(entry: &str) -> Result<(String, PathBuf), Error> {
-    let parts = entry.split_once('=');
+    let parts = entry.split_once([':', '=']);
     match parts.map(|(alias, path)| (alias.trim(), path.trim())) {
         Some((alias, path)) if !alias.is_empty() && !path.is_empty() => {
             Ok((alias.to_owned(), PathBuf::from(path)))
         }
         _ => Err(Error::invalid(
             DIRS,
-            format!("{DIRS}: {entry:?} is not alias=path"),
+            format!("{DIRS}: {entry:?} is not alias:directory"),
         )),
     }
 }
@@ -129,7 +130,7 @@ fn entry(entry: &str) -> Result<(String, PathBuf), Error> {
 mod tests {
     use super::*;
 
-    const LIST: &str = "small=/models/a, large = /models/b=c ,";
+    const LIST: &str = "small:/models/a, large = /models/b=c ,";
 
     #[test]
     fn an_alias_is_found_and_the_first_is_the_default() {
@@ -152,8 +153,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_named() {
-        for (list, part) in [("/models/a", "not alias=path"), ("a=/x,a=/y", "twice")] {
+    fn an_entry_is_split_at_its_first_separator() {
+        for (entry, path) in [
+            ("m:/models/m", "/models/m"),
+            ("m=/models/m", "/models/m"),
+            ("m : /a:b=c", "/a:b=c"),
+            ("m=/a:b", "/a:b"),
+        ] {
+            let found = Aliases::parse(entry, "").unwrap().find(Some("m"));
+            assert_eq!(found, Ok(PathBuf::from(path)), "{entry}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_list_is_refused() {
+        for (list, part) in [
+            ("/models/a", "\"/models/a\" is not alias:directory"),
+            (":/models/a", "not alias:directory"),
+            ("a:/x,a=/y", "twice"),
+        ] {
             assert!(Aliases::parse(list, "").unwrap_err().message.contains(part));
         }
     }

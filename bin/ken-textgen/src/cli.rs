@@ -13,7 +13,7 @@ pub(crate) struct Cli {
     /// The model: config.json, model.safetensors, tokenizer.json or vocab.json and merges.txt
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub(crate) model_dir: Option<PathBuf>,
-    /// The model, as an alias of MVLM_MODEL_DIRS (alias=path,…); ACTIVE_MVLM_MODEL or its first one without this flag
+    /// The model, as an alias of MVLM_MODEL_DIRS (alias:directory,…); ACTIVE_MVLM_MODEL or its first one without this flag
     #[arg(long, value_name = "ALIAS")]
     pub(crate) model: Option<String>,
     /// Say whether the model would run, and what it is; generate nothing

@@ -435,7 +435,7 @@ fn a_batch_says_what_each_prompt_alone_says() {
 #[test]
 fn an_alias_names_a_model_and_the_first_is_the_default() {
     let (one, two) = (says(&["one"]), says(&["two"]));
-    let aliases = format!("first={},second={}", one.path().display(), two.path().display());
+    let aliases = format!("first:{},second={}", one.path().display(), two.path().display());
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
         command

@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use crate::answer::{Answer, Text};
 use crate::definition::{Definition, Step};
-use crate::engine::Made;
 use crate::outcome::{Check, Coherence};
+use crate::progress::Made;
 use crate::protocol::{Kind, Protocols};
 use crate::quality::rounded;
 use crate::tense::{self, Tense};

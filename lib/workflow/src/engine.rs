@@ -8,13 +8,15 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::answer::Answer;
+use crate::coherence;
 use crate::data::Data;
 use crate::definition::{Definition, Item, Step};
 use crate::governance;
 use crate::join::join_all;
 use crate::observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
-use crate::outcome::{Outcome, Results, Status, Summary};
+use crate::outcome::{Coherence, Outcome, Results, Status, Summary};
 use crate::pool::ToolState;
+use crate::progress::{Made, Progress};
 use crate::protocol::{Kind, Protocols};
 use crate::scope::Scope;
 use crate::settings::Settings;
@@ -123,56 +125,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The first try; where its results do not agree and must, the second.
+    /// All items, and what governance says of their results.
     async fn govern(&self) -> Ended {
         let mut progress = Progress::new(self.definition.steps().len());
-        let mut ended = self.attempt(&mut progress).await;
-        let Some(issues) = self.to_solve(&ended) else {
-            return ended;
-        };
-        if let Err(error) = self.decide(Decision::Retry, &issues).await {
-            return ended.failed(error);
-        }
-        let retried = format!("retried with {} found", counted(issues.len(), "issue"));
-        progress.begin_again(issues);
-        ended = self.attempt(&mut progress).await;
-        ended.summary.actions.push(retried);
-        let Some(issues) = self.to_solve(&ended) else {
-            return ended;
-        };
-        match self.decide(Decision::Abort, &issues).await {
-            Err(error) => ended.failed(error),
-            Ok(()) => ended.aborted(&issues),
-        }
-    }
-
-    /// All items once, and what they are worth.
-    async fn attempt(&self, progress: &mut Progress) -> Ended {
-        let done = self.items(self.definition.items(), progress).await;
-        let summary = self.judge(progress);
+        let done = self.items(self.definition.items(), &mut progress).await;
+        let mut summary = self.judge(&progress);
+        summary.actions.append(&mut progress.actions);
         let told = self.tell(&summary).await;
-        let ended = Ended {
-            status: Status::Completed,
-            error: None,
-            results: self.results(progress),
-            summary,
+        let (status, error) = match (done, told) {
+            (Ok(()), Ok(())) => (Status::Completed, None),
+            (Err(Stop::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
+            (Err(Stop::Aborted(error)), _) => (Status::Aborted, Some(error)),
         };
-        match done.and(told) {
-            Ok(()) => ended,
-            Err(error) => ended.failed(error),
+        Ended {
+            status,
+            error,
+            results: self.results(&progress),
+            summary,
         }
-    }
-
-    /// What does not agree, when it has to.
-    fn to_solve(&self, ended: &Ended) -> Option<Vec<String>> {
-        let is_needed =
-            self.request.settings.governance.requires_coherence && ended.status == Status::Completed;
-        let found = ended
-            .summary
-            .coherence
-            .as_ref()
-            .filter(|found| !found.issues.is_empty());
-        found.filter(|_| is_needed).map(|found| found.issues.clone())
     }
 
     fn judge(&self, progress: &Progress) -> Summary {
@@ -198,13 +168,18 @@ impl<'a> Run<'a> {
             };
             self.request.observer.event(&event).await?;
         }
-        let Some(found) = summary
+        match summary
             .coherence
             .as_ref()
             .filter(|found| !found.issues.is_empty())
-        else {
-            return Ok(());
-        };
+        {
+            // Where results must agree, this was told when it was found.
+            Some(found) if !self.requires_coherence() => self.tell_incoherence(found).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn tell_incoherence(&self, found: &Coherence) -> Result<(), Error> {
         let event = Event::GovernanceIncoherenceDetected {
             score: found.score,
             issues: found.issues.clone(),
@@ -212,21 +187,70 @@ impl<'a> Run<'a> {
         self.request.observer.event(&event).await
     }
 
-    async fn decide(&self, decision: Decision, issues: &[String]) -> Result<(), Error> {
+    fn requires_coherence(&self) -> bool {
+        let governance = self.request.settings.governance;
+        governance.is_enabled && governance.requires_coherence
+    }
+
+    /// Called after each step. When its result makes the results disagree, and they must agree, the step runs once more
+    /// with the issues in its input; when they still disagree, the run is aborted. No other step is repeated.
+    async fn agree(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
+        let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress))
+        else {
+            return Ok(());
+        };
+        self.decide(Decision::Retry, step, &found).await?;
+        let issues = counted(found.issues.len(), "issue");
+        progress
+            .actions
+            .push(format!("retried {} with {issues} found", step.id));
+        progress.issues = found.issues;
+        let retried = self.execute(number, step, progress).await;
+        progress.issues.clear();
+        retried?;
+        let Some(found) = self.disagreement(progress) else {
+            return Ok(());
+        };
+        self.decide(Decision::Abort, step, &found).await?;
+        progress
+            .actions
+            .push(format!("aborted: the second result of {} disagrees too", step.id));
+        let issues = found.issues.join("; ");
+        Err(Stop::Aborted(Error::conflict(format!(
+            "step {}: the results do not agree: {issues}",
+            step.id
+        ))))
+    }
+
+    /// What is wrong with the results so far, when they must agree.
+    fn disagreement(&self, progress: &Progress) -> Option<Coherence> {
+        if !self.requires_coherence() {
+            return None;
+        }
+        let found = coherence::of(self.definition, &self.engine.protocols, &progress.made)?;
+        (!found.issues.is_empty()).then_some(found)
+    }
+
+    async fn decide(&self, decision: Decision, step: &Step, found: &Coherence) -> Result<(), Error> {
+        self.tell_incoherence(found).await?;
+        let issues = found.issues.clone();
+        let reason = format!(
+            "step {}: the results do not agree: {}",
+            step.id,
+            counted(issues.len(), "issue")
+        );
         let observer = self.request.observer;
-        let reason = format!("the results do not agree: {}", counted(issues.len(), "issue"));
         observer
             .event(&Event::RecoveryDecision { decision, reason })
             .await?;
-        if decision == Decision::Abort {
-            let issues = issues.to_vec();
-            observer.event(&Event::GovernanceAbort { issues }).await?;
+        match decision {
+            Decision::Retry => Ok(()),
+            Decision::Abort => observer.event(&Event::GovernanceAbort { issues }).await,
         }
-        Ok(())
     }
 
     /// Items one after the other, until one fails.
-    fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), Error>> {
+    fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), Stop>> {
         Box::pin(async move {
             for item in items {
                 self.item(item, progress).await?;
@@ -235,7 +259,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    async fn item(&self, item: &Item, progress: &mut Progress) -> Result<(), Error> {
+    async fn item(&self, item: &Item, progress: &mut Progress) -> Result<(), Stop> {
         match item {
             Item::Step(step) => self.step(*step, progress).await,
             Item::Loop { rounds, items } => {
@@ -248,25 +272,33 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All come to their end; the first of the file that failed is the error. None sees what another has done by then, so
-    /// that it does not matter which is first.
-    async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Error> {
+    /// Runs all items to their end; the error is that of the first item in the file that failed. No item sees the results
+    /// of another, so the order in which they finish does not matter.
+    async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Stop> {
         let branches = items.iter().map(|item| {
-            let mut own = progress.clone();
+            let mut own = progress.branch();
             async move {
                 let done = self.items(std::slice::from_ref(item), &mut own).await;
                 (own, done)
             }
         });
         let mut all_done = Ok(());
-        for (own, done) in join_all(branches).await {
-            progress.merge(own);
-            all_done = all_done.and(done);
+        for (mut branch, done) in join_all(branches).await {
+            progress.actions.append(&mut branch.actions);
+            for (step, turn, made) in progress.news_of(branch) {
+                progress.take(step, turn, made);
+                if all_done.is_ok() {
+                    all_done = self.agree(step, progress).await;
+                }
+            }
+            if all_done.is_ok() {
+                all_done = done;
+            }
         }
         all_done
     }
 
-    async fn step(&self, number: usize, progress: &mut Progress) -> Result<(), Error> {
+    async fn step(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
         let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
@@ -278,8 +310,15 @@ impl<'a> Run<'a> {
         {
             return Ok(());
         }
+        self.execute(number, step, progress).await?;
+        self.agree(number, progress).await
+    }
+
+    /// Runs one step, whatever its condition says, and keeps its result.
+    async fn execute(&self, number: usize, step: &Step, progress: &mut Progress) -> Result<(), Error> {
         let tool = self.engine.find(&step.protocol);
         let tool = tool.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
+        let scope = self.scope(progress);
         let line = line(step, tool.protocol.kind, &scope).map_err(|error| named(step, error));
         let name = StepName {
             id: step.id.clone(),
@@ -393,101 +432,26 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How a try ended.
+/// Why a run stops before its last item.
+enum Stop {
+    /// A step failed, or the observer did.
+    Failed(Error),
+    /// The results do not agree, and must.
+    Aborted(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// How a run ended.
 struct Ended {
     status: Status,
     error: Option<Error>,
     results: Results,
     summary: Summary,
-}
-
-impl Ended {
-    fn failed(self, error: Error) -> Ended {
-        Ended {
-            status: Status::Failed,
-            error: Some(error),
-            ..self
-        }
-    }
-
-    fn aborted(mut self, issues: &[String]) -> Ended {
-        self.summary
-            .actions
-            .push("aborted: the second try was not coherent either".to_owned());
-        let words = format!("the results do not agree: {}", issues.join("; "));
-        Ended {
-            status: Status::Aborted,
-            error: Some(Error::conflict(words)),
-            ..self
-        }
-    }
-}
-
-/// A step that ran.
-#[derive(Clone)]
-pub(crate) struct Made {
-    /// The line that its tool was given; empty when there was none to be made.
-    pub(crate) input: Arc<str>,
-    pub(crate) result: Recorded,
-}
-
-/// What was done so far, by the steps of the definition; of a branch of `parallel`, what it can see of that.
-#[derive(Clone)]
-struct Progress {
-    made: Vec<Option<Made>>,
-    turns: Vec<u32>,
-    /// The steps that ran, the last to run last.
-    order: Vec<usize>,
-    /// What was wrong with the first try.
-    issues: Vec<String>,
-}
-
-impl Progress {
-    fn new(steps: usize) -> Progress {
-        Progress {
-            made: (0..steps).map(|_| None).collect(),
-            turns: vec![0; steps],
-            order: Vec::with_capacity(steps),
-            issues: Vec::new(),
-        }
-    }
-
-    /// Turns go on: no two results of one run have the same name.
-    fn begin_again(&mut self, issues: Vec<String>) {
-        self.made.iter_mut().for_each(|made| *made = None);
-        self.order.clear();
-        self.issues = issues;
-    }
-
-    fn next_turn(&mut self, step: usize) -> u32 {
-        self.turns.get_mut(step).map_or(1, |turn| {
-            *turn += 1;
-            *turn
-        })
-    }
-
-    fn keep(&mut self, step: usize, made: Made) {
-        self.order.retain(|known| *known != step);
-        self.order.push(step);
-        if let Some(place) = self.made.get_mut(step) {
-            *place = Some(made);
-        }
-    }
-
-    /// Takes over what a branch has done. No step is in two branches.
-    fn merge(&mut self, mut branch: Progress) {
-        for step in std::mem::take(&mut branch.order) {
-            let (Some(own), Some(turn)) = (self.turns.get_mut(step), branch.turns.get(step)) else {
-                continue;
-            };
-            if *turn > *own {
-                *own = *turn;
-                if let Some(made) = branch.made.get_mut(step).and_then(Option::take) {
-                    self.keep(step, made);
-                }
-            }
-        }
-    }
 }
 
 /// How long a step may take, and whether that is its own limit or what was left of the request's.

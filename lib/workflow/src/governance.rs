@@ -1,8 +1,8 @@
 //! What a run's results are worth.
 
 use crate::definition::Definition;
-use crate::engine::Made;
 use crate::outcome::Summary;
+use crate::progress::Made;
 use crate::protocol::Protocols;
 use crate::{coherence, quality};
 
@@ -31,8 +31,8 @@ pub(crate) fn judge(
         summary.quality_scores.push((step.id.clone(), quality));
     }
     let found = coherence::of(definition, protocols, results);
-    summary.is_coherent = found.as_ref().map(|found| found.issues.is_empty());
     if let Some(found) = &found {
+        summary.is_coherent = found.issues.is_empty();
         summary.warnings.extend(found.issues.iter().cloned());
     }
     summary.coherence = found;

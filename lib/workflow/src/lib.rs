@@ -38,6 +38,7 @@ mod outcome;
 mod place;
 mod pool;
 mod process;
+mod progress;
 mod protocol;
 mod quality;
 mod schema;

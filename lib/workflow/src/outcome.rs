@@ -31,7 +31,8 @@ pub enum Status {
     Completed,
     /// A step failed. What other steps had answered by then is there.
     Failed,
-    /// Its results did not agree, twice, and `GOV_REQUIRE_COHERENCE` is set. The results are there.
+    /// The results did not agree, not even after a step ran once more, and `GOV_REQUIRE_COHERENCE` is set. What steps had
+    /// answered by then is there.
     Aborted,
 }
 
@@ -57,16 +58,29 @@ impl Serialize for Results {
 }
 
 /// What governance found.
-#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// By step, 0 to 1, in the order of the workflow's file. Empty when governance is off.
     #[serde(serialize_with = "by_name")]
     pub quality_scores: Vec<(String, f64)>,
-    /// Nothing when there was nothing to compare, or governance is off.
-    pub is_coherent: Option<bool>,
+    /// Whether no issue was found; also true when there was nothing to compare, or governance is off.
+    pub is_coherent: bool,
+    /// `None` when there was nothing to compare, or governance is off.
     pub coherence: Option<Coherence>,
     pub warnings: Vec<String>,
     pub actions: Vec<String>,
+}
+
+impl Default for Summary {
+    fn default() -> Summary {
+        Summary {
+            quality_scores: Vec::new(),
+            is_coherent: true,
+            coherence: None,
+            warnings: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
 }
 
 /// Whether results agree.

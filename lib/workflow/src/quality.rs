@@ -4,6 +4,9 @@
 //! checks against the input and of the result's parts against each other that hold; what the tool itself says of its
 //! result. ken-workflow(5) has the table.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -115,10 +118,11 @@ fn reasoning(input: &str, answer: &Answer) -> Vec<bool> {
         return vec![false];
     };
     let conclusions = count(answer, "conclusions");
+    let confidences: Option<BTreeMap<Cow<'_, str>, f64>> = answer.parse("confidence_scores");
     let kind = given.reasoning_type.as_deref().unwrap_or("deductive");
     vec![
         answer.parse::<&str>("reasoning_type") == Some(kind),
-        conclusions.is_some() && conclusions == count(answer, "confidence_scores"),
+        conclusions.is_some() && conclusions == confidences.map(|scores| scores.len()),
         count(answer, "reasoning_chain")
             .is_some_and(|steps| kind != "deductive" || Some(steps) >= conclusions),
         count(answer, "rules") == Some(given.rules.len()),
@@ -224,7 +228,7 @@ mod tests {
     fn reasoning() {
         let input = json!({"facts": ["a"], "rules": [[["a"], "b"]]});
         let answer = json!({
-            "reasoning_type": "deductive", "conclusions": ["b"], "confidence_scores": [1.0],
+            "reasoning_type": "deductive", "conclusions": ["b"], "confidence_scores": {"b": 1.0},
             "reasoning_chain": [{}], "explanation": "", "facts": ["a"], "rules": [[["a"], "b"]],
             "validation": {"is_valid": true, "issues": [], "confidence_score": 1.0}
         });
@@ -238,6 +242,7 @@ mod tests {
             &[
                 ("explanation", Value::Null, 0.958),       // 7 of 8 fields
                 ("conclusions", json!(["b", "c"]), 0.833), // neither as many confidences nor as many steps
+                ("confidence_scores", json!([1.0]), 0.917),
                 ("reasoning_type", json!("causal"), 0.917),
                 ("rules", json!([]), 0.917),
                 ("validation", unsure, 0.8),

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::data::Data;
 use crate::definition::Definition;
-use crate::engine::Made;
+use crate::progress::Made;
 
 /// The input of the run, the newest result of every step so far, and what governance found wrong with the first try.
 pub(crate) struct Scope<'a> {

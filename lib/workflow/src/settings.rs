@@ -99,7 +99,7 @@ impl Variable {
     fn wrong(&self, expected: &str) -> Error {
         Error::invalid(
             self.name,
-            format!("{}={}: must be {expected}", self.name, self.value),
+            format!("{}: {:?} is not {expected}", self.name, self.value),
         )
     }
 
@@ -114,7 +114,8 @@ impl Variable {
     fn milliseconds(&self, text: &str) -> Result<Duration, Error> {
         let number: Option<u64> = text.trim().parse().ok();
         let number = number.filter(|number| (1..=MAX_TIMEOUT_MS).contains(number));
-        let number = number.ok_or_else(|| self.wrong(&format!("milliseconds from 1 to {MAX_TIMEOUT_MS}")))?;
+        let number = number
+            .ok_or_else(|| self.wrong(&format!("a number of milliseconds from 1 to {MAX_TIMEOUT_MS}")))?;
         Ok(Duration::from_millis(number))
     }
 
@@ -122,7 +123,8 @@ impl Variable {
         let mut pairs = BTreeMap::new();
         for pair in self.value.split(',') {
             let named = pair.split_once(':').filter(|(name, _)| !name.trim().is_empty());
-            let (name, time) = named.ok_or_else(|| self.wrong("pairs NAME:MS with commas between"))?;
+            let (name, time) =
+                named.ok_or_else(|| self.wrong("a list of NAME:MS pairs, separated by commas"))?;
             pairs.insert(name.trim().to_owned(), self.milliseconds(time)?);
         }
         Ok(pairs)

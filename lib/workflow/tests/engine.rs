@@ -555,8 +555,11 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
         let scribe = Scribe::default();
         let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
-        assert_eq!(outcome.governance_summary.is_coherent, Some(true));
-        assert_eq!(outcome.governance_summary.actions, ["retried with 1 issue found"]);
+        assert_eq!(outcome.governance_summary.is_coherent, true);
+        assert_eq!(
+            outcome.governance_summary.actions,
+            ["retried REP with 1 issue found"]
+        );
 
         let stubborn = bench.workflow(json!([{"step": "REP"}]));
         let scribe = Scribe::default();
@@ -588,6 +591,71 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
     });
 }
 
+/// The names of the steps that were executed, with their turns.
+fn executed(scribe: &Scribe) -> Vec<String> {
+    let told = scribe.told().into_iter();
+    told.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn only_the_step_that_brings_an_issue_in_runs_once_more() {
+    // Says that it is so; `OTHER` denies it until it is told what is wrong with that.
+    const SAYS: &str =
+        r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
+    const LEARNS: &str = r#"while read -r line; do case "$line" in
+        *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
+        *) echo '{"facts":["it is not so"],"validation":{"is_valid":true}}';; esac; done"#;
+    const DENIES: &str =
+        r#"while read -r line; do echo '{"facts":["it is not so"],"validation":{"is_valid":true}}'; done"#;
+    let bench = Bench::new()
+        .tool_of("SAYS", Kind::Rep, SAYS)
+        .tool_of("LEARNS", Kind::Rep, LEARNS)
+        .tool_of("DENIES", Kind::Rep, DENIES)
+        .tool("ECHO", ECHO);
+    on_runtime(async {
+        let engine = bench.engine();
+        let run = async |items: serde_json::Value| {
+            let scribe = Scribe::default();
+            let outcome = watched(&engine, &bench.workflow(items), &governed(true), &scribe).await;
+            (outcome, executed(&scribe))
+        };
+        let (outcome, steps) = run(json!([
+            {"step": "SAYS"}, {"step": "ECHO", "id": "before"}, {"step": "LEARNS"}, {"step": "ECHO", "id": "after"}
+        ]))
+        .await;
+        assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
+        assert_eq!(steps, ["SAYS 1", "before 1", "LEARNS 1", "LEARNS 2", "after 1"]);
+        assert!(outcome.governance_summary.is_coherent);
+
+        // Side by side neither sees the other; the second in the file is the one that disagrees.
+        let (outcome, steps) = run(json!([
+            {"parallel": [{"step": "SAYS"}, {"step": "LEARNS"}]}, {"step": "ECHO", "id": "after"}
+        ]))
+        .await;
+        assert_eq!((outcome.status, outcome.error), (Status::Completed, None));
+        assert_eq!(steps.iter().filter(|step| *step == "LEARNS 2").count(), 1);
+        assert_eq!(steps.len(), 4, "{steps:?}");
+
+        // A run that is aborted keeps what there is, and the steps that follow do not run.
+        let (outcome, steps) = run(json!([
+            {"step": "SAYS"}, {"step": "DENIES"}, {"step": "ECHO", "id": "after"}
+        ]))
+        .await;
+        assert_eq!(outcome.status, Status::Aborted);
+        assert_eq!(steps, ["SAYS 1", "DENIES 1", "DENIES 2"]);
+        assert!(outcome.results.get("SAYS").is_some() && outcome.results.get("DENIES").is_some());
+        assert!(!outcome.governance_summary.is_coherent);
+        assert_eq!(
+            outcome.governance_summary.actions,
+            [
+                "retried DENIES with 1 issue found",
+                "aborted: the second result of DENIES disagrees too"
+            ]
+        );
+    });
+}
+
 #[test]
 fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing() {
     let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
@@ -597,7 +665,7 @@ fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing()
         let outcome = watched(&engine, &workflow, &governed(false), &Scribe::default()).await;
         assert_eq!(outcome.status, Status::Completed);
         let summary = &outcome.governance_summary;
-        assert_eq!(summary.is_coherent, Some(false));
+        assert!(!summary.is_coherent);
         assert_eq!(
             (summary.warnings.len(), summary.actions.len()),
             (2, 0),
@@ -608,7 +676,7 @@ fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing()
         let outcome = watched(&engine, &workflow, &off, &Scribe::default()).await;
         assert_eq!(
             value(&outcome)["governance_summary"],
-            json!({"quality_scores": {}, "is_coherent": null, "coherence": null, "warnings": [], "actions": []})
+            json!({"quality_scores": {}, "is_coherent": true, "coherence": null, "warnings": [], "actions": []})
         );
     });
 }

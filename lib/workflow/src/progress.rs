@@ -1,0 +1,87 @@
+//! What a run has done so far.
+
+use std::sync::Arc;
+
+use crate::observer::Recorded;
+
+/// A step that ran.
+#[derive(Clone)]
+pub(crate) struct Made {
+    /// The line that its tool was given; empty when no line could be made.
+    pub(crate) input: Arc<str>,
+    pub(crate) result: Recorded,
+}
+
+/// The state of a run. A branch of `parallel` has a copy of its own, which holds what the branch can see.
+#[derive(Clone)]
+pub(crate) struct Progress {
+    /// The newest result of each step, by the steps of the definition.
+    pub(crate) made: Vec<Option<Made>>,
+    /// How often each step has run.
+    turns: Vec<u32>,
+    /// The steps that ran, the last to run last.
+    pub(crate) order: Vec<usize>,
+    /// What was wrong with the first result of the step that is running for the second time.
+    pub(crate) issues: Vec<String>,
+    /// What governance did, for the summary.
+    pub(crate) actions: Vec<String>,
+}
+
+impl Progress {
+    pub(crate) fn new(steps: usize) -> Progress {
+        Progress {
+            made: (0..steps).map(|_| None).collect(),
+            turns: vec![0; steps],
+            order: Vec::with_capacity(steps),
+            issues: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// A copy for a branch of `parallel`, whose actions are its own.
+    pub(crate) fn branch(&self) -> Progress {
+        Progress {
+            actions: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// Counts another run of a step, from 1.
+    pub(crate) fn next_turn(&mut self, step: usize) -> u32 {
+        self.turns.get_mut(step).map_or(1, |turn| {
+            *turn += 1;
+            *turn
+        })
+    }
+
+    pub(crate) fn keep(&mut self, step: usize, made: Made) {
+        self.order.retain(|known| *known != step);
+        self.order.push(step);
+        if let Some(place) = self.made.get_mut(step) {
+            *place = Some(made);
+        }
+    }
+
+    /// The steps that a branch has run, in its order, each with its turns and its newest result. No step is in two
+    /// branches.
+    pub(crate) fn news_of(&self, mut branch: Progress) -> Vec<(usize, u32, Made)> {
+        let mut news = Vec::new();
+        for step in std::mem::take(&mut branch.order) {
+            let (before, after) = (self.turns.get(step), branch.turns.get(step));
+            if let (true, Some(turn)) = (before < after, after)
+                && let Some(made) = branch.made.get_mut(step).and_then(Option::take)
+            {
+                news.push((step, *turn, made));
+            }
+        }
+        news
+    }
+
+    /// Takes over a step of a branch.
+    pub(crate) fn take(&mut self, step: usize, turn: u32, made: Made) {
+        if let Some(known) = self.turns.get_mut(step) {
+            *known = turn;
+        }
+        self.keep(step, made);
+    }
+}
