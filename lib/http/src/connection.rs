@@ -9,14 +9,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use hyper::server::conn::http1;
+use ken_types::Error;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
 use crate::limits::Limits;
+use crate::memory::BodyMemory;
 use crate::outlet::Sent;
+use crate::places::Place;
 use crate::server::Listener;
 use crate::service::Service;
 use crate::shutdown::{Phase, Shutdown};
@@ -30,6 +33,9 @@ pub(crate) struct Connection {
     pub limits: Arc<Limits>,
     pub shutdown: Shutdown,
     pub long_responses: Arc<Semaphore>,
+    pub body_memory: Arc<BodyMemory>,
+    /// None of a connection that is only told that there is no place for it.
+    place: Option<Place>,
     pub writer: OwnedWriteHalf,
     /// Why the head was refused that hyper is given next.
     refusal: Mutex<Option<Failure>>,
@@ -61,18 +67,45 @@ pub(crate) enum BodyLeft {
 }
 
 impl Connection {
-    pub(crate) fn new<S>(peer: IpAddr, writer: OwnedWriteHalf, listener: &Listener<S>) -> Connection {
+    fn new<S>(
+        peer: IpAddr,
+        writer: OwnedWriteHalf,
+        listener: &Listener<S>,
+        place: Option<Place>,
+    ) -> Connection {
         Connection {
             peer,
             limits: listener.limits.clone(),
             shutdown: listener.shutdown.clone(),
             long_responses: listener.long_responses.clone(),
+            body_memory: listener.body_memory.clone(),
+            place,
             writer,
             refusal: Mutex::new(None),
             fault: Mutex::new(None),
             body: AtomicU8::new(BodyLeft::Nothing as u8),
             frames: Mutex::default(),
             flush_awaited: AtomicBool::new(false),
+        }
+    }
+
+    /// A request has come whole as far as its head. `false`: this connection has lost its place and answers nothing.
+    pub(crate) fn begin_request(&self) -> bool {
+        self.place.as_ref().is_none_or(Place::begin_request)
+    }
+
+    /// Every request that came has been answered.
+    pub(crate) fn end_request(&self) {
+        if let Some(place) = &self.place {
+            place.end_request();
+        }
+    }
+
+    /// Returns when this connection has lost its place to another one.
+    async fn place_lost(&self) {
+        match &self.place {
+            Some(place) => place.closed().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -188,24 +221,57 @@ fn take(cell: &Mutex<Option<Failure>>) -> Option<Failure> {
     cell.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Serves one connection to its end. The permit is the connection's place among those that may be open.
+/// Serves one connection to its end, or until it loses its place.
 pub(crate) async fn serve<S: Send + Sync + 'static>(
     stream: TcpStream,
     peer: IpAddr,
     listener: Arc<Listener<S>>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 ) {
+    let (socket, connection) = open(stream, peer, &listener, Some(place));
+    tokio::select! {
+        biased;
+        () = connection.place_lost() => {}
+        () = talk(socket, connection.clone(), listener) => {}
+    }
+}
+
+/// Answers a connection for which there is no place, before it has sent anything.
+pub(crate) async fn refuse<S: Send + Sync + 'static>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: Arc<Listener<S>>,
+) {
+    let (mut socket, connection) = open(stream, peer, &listener, None);
+    let busy = Error::busy("all connections are taken by requests in progress", 1_000);
+    socket.refuse(Failure::from(busy).closing().common());
+    talk(socket, connection, listener).await;
+}
+
+fn open<S>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: &Listener<S>,
+    place: Option<Place>,
+) -> (Socket, Arc<Connection>) {
     // Frames and answers leave as they are written; a socket that refuses this is served all the same.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
-    let connection = Arc::new(Connection::new(peer, writer, &listener));
-    let socket = Socket::new(reader, connection.clone());
-    let service = Service::new(listener.clone(), connection);
+    let connection = Arc::new(Connection::new(peer, writer, listener, place));
+    (Socket::new(reader, connection.clone()), connection)
+}
+
+async fn talk<S: Send + Sync + 'static>(
+    socket: Socket,
+    connection: Arc<Connection>,
+    listener: Arc<Listener<S>>,
+) {
+    let shutdown = listener.shutdown.clone();
+    let service = Service::new(listener, connection);
     let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
-    if let Some(parts) = until_stopped(talk, listener.shutdown.clone()).await {
+    if let Some(parts) = until_stopped(talk, shutdown).await {
         parts.io.close().await;
     }
-    drop(permit);
 }
 
 /// Follows a conversation to its end, or to the end of the listener's patience.

@@ -5,7 +5,8 @@ use std::time::Duration;
 /// The limits of one listener. [`Limits::default`] is the contract; tests shorten the times.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at a time; more wait in the kernel's backlog (1 024).
+    /// Connections at a time (1 024). Above that, the one that has been idle for longest is closed in favour of a new one;
+    /// when all have a request in progress, the new one gets 429. One in eight is kept for callers with few connections.
     pub connections: usize,
     /// Of these, how many may be held by streams, long polls and waiting prompts (512).
     pub long_responses: usize,
@@ -17,6 +18,13 @@ pub struct Limits {
     pub head_time: Duration,
     /// The longest pause inside a body (10 s).
     pub body_pause: Duration,
+    /// The least that has to arrive of a body, in bytes a second (1 KiB/s), counted over `body_rate_time`.
+    pub body_rate: u64,
+    /// How long a body may be slower than `body_rate` (60 s).
+    pub body_rate_time: Duration,
+    /// Memory for request bodies of more than 16 KiB, of all connections together, in bytes (64 MiB). One caller may
+    /// have a quarter of it. Above that a request gets 429.
+    pub body_memory: u64,
     /// How long a connection may be idle between requests, and before the first (60 s).
     pub idle: Duration,
     /// How long a reader may leave bytes unread (60 s).
@@ -36,6 +44,9 @@ impl Default for Limits {
             head_lines: 100,
             head_time: Duration::from_secs(10),
             body_pause: Duration::from_secs(10),
+            body_rate: 1 << 10,
+            body_rate_time: Duration::from_secs(60),
+            body_memory: 64 << 20,
             idle: Duration::from_secs(60),
             stalled_reader: Duration::from_secs(60),
             linger: Duration::from_secs(2),

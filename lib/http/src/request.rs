@@ -18,8 +18,10 @@ use crate::access::Caller;
 use crate::body::{Body, Frames};
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
+use crate::memory::Share;
 use crate::outlet::Outlet;
 use crate::path::Query;
+use crate::places::caller_of;
 use crate::routes::Media;
 use crate::shutdown::Shutdown;
 
@@ -125,7 +127,8 @@ impl Request {
     }
 
     /// The body, whole. 413 before a byte is read if its length says so, 415 if the area asks for another type, 408
-    /// if it pauses too long, 400 if its framing is broken.
+    /// if it pauses or trickles for too long, 429 if bodies take all the memory set aside for them, 400 if its framing is
+    /// broken.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {
         let announced = self.body.size_hint().lower();
         if announced > 0 || !self.body.is_end_stream() {
@@ -134,9 +137,11 @@ impl Request {
         if announced > self.body_limit {
             return Err(self.too_large());
         }
-        let bytes = self.collect().await?;
+        let mut share = self.connection.body_memory.share(caller_of(self.peer()));
+        share.grow_to(announced)?;
+        let bytes = self.collect(&mut share).await?;
         self.connection.set_body(BodyLeft::Nothing);
-        Ok(bytes)
+        Ok(share.hold(bytes))
     }
 
     /// The body as a JSON value; without a body, an empty object.
@@ -189,7 +194,7 @@ impl Request {
         }
     }
 
-    async fn collect(&mut self) -> Result<Bytes, Failure> {
+    async fn collect(&mut self, share: &mut Share) -> Result<Bytes, Failure> {
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         while let Some(frame) = next_frame(&mut self.body).await {
@@ -201,6 +206,7 @@ impl Request {
             if length as u64 > self.body_limit {
                 return Err(self.too_large());
             }
+            share.grow_to(length as u64)?;
             if first.is_empty() && all.is_empty() {
                 first = data;
             } else {

@@ -1,7 +1,8 @@
 //! The listener: accepts, serves, drains.
 
+use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,13 +11,15 @@ use http::header::HeaderValue;
 use ken_types::{Error, Rate, Timestamp, id};
 use nix::sys::socket::{Backlog, listen};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
 use crate::connection;
 use crate::failure::Envelope;
 use crate::limits::Limits;
+use crate::memory::BodyMemory;
+use crate::places::Places;
 use crate::rate::Limiter;
 use crate::routes::Routes;
 use crate::shutdown::{Phase, Shutdown};
@@ -44,6 +47,7 @@ pub(crate) struct Listener<S> {
     pub envelope: Option<Envelope>,
     pub shutdown: Shutdown,
     pub long_responses: Arc<Semaphore>,
+    pub body_memory: Arc<BodyMemory>,
     pub ids: RequestIds,
 }
 
@@ -51,6 +55,8 @@ pub(crate) struct Listener<S> {
 const BACKLOG: i32 = 1_024;
 /// How long to wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that are told at one time that there is no place for them. Further ones are closed without a word.
+const REFUSALS: usize = 64;
 
 impl<S: Send + Sync + 'static> Server<S> {
     /// A listener that nobody from elsewhere may call, with the limits of the contract.
@@ -110,19 +116,19 @@ impl<S: Send + Sync + 'static> Server<S> {
         listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
             .map_err(|error| unusable(error.into()))?;
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
-        let places = Arc::new(Semaphore::new(self.limits.connections));
         let (phase, shutdown) = Shutdown::channel();
+        let (is_open, mut all_closed) = mpsc::channel(1);
         let listener = Arc::new(self.open(shutdown)?);
         tokio::select! {
             () = stop => {}
-            () = accept_all(&socket, &listener, &places) => {}
+            () = accept_all(&socket, &listener, &is_open) => {}
         }
+        drop(is_open);
         let _ = phase.send(Phase::Draining);
-        let all = u32::try_from(listener.limits.connections).unwrap_or(u32::MAX);
-        let _ = timeout(listener.limits.drain, places.acquire_many(all)).await;
+        let _ = timeout(listener.limits.drain, all_closed.recv()).await;
         let _ = phase.send(Phase::Stopped);
         // The connections still open are told, and end as their tasks run.
-        let _ = timeout(Duration::from_millis(100), places.acquire_many(all)).await;
+        let _ = timeout(Duration::from_millis(100), all_closed.recv()).await;
         Ok(())
     }
 
@@ -132,6 +138,7 @@ impl<S: Send + Sync + 'static> Server<S> {
             state: self.state,
             access: self.access,
             long_responses: Arc::new(Semaphore::new(self.limits.long_responses)),
+            body_memory: BodyMemory::new(self.limits.body_memory),
             limits: Arc::new(self.limits),
             wrong_secrets: self.wrong_secrets,
             limit_loopback: self.limit_loopback,
@@ -142,26 +149,30 @@ impl<S: Send + Sync + 'static> Server<S> {
     }
 }
 
-/// Accepts for ever. A connection has its place before it is accepted, so that what is over waits in the kernel.
+/// Accepts for ever. Whoever gets no place is told so, as long as not too many have to be told at once. Every
+/// connection holds a copy of `is_open`.
 async fn accept_all<S: Send + Sync + 'static>(
     socket: &TcpListener,
     listener: &Arc<Listener<S>>,
-    places: &Arc<Semaphore>,
+    is_open: &mpsc::Sender<Infallible>,
 ) {
-    // The semaphore is never closed, so this goes on until it is dropped.
-    while let Ok(place) = places.clone().acquire_owned().await {
+    let places = Places::new(listener.limits.connections);
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
+    loop {
         let (stream, peer) = accept(socket).await;
-        spawn(stream, peer.ip(), listener.clone(), place);
+        let (listener, peer, is_open) = (listener.clone(), peer.ip(), is_open.clone());
+        if let Some(place) = places.take(peer) {
+            tokio::spawn(async move {
+                connection::serve(stream, peer, listener, place).await;
+                drop(is_open);
+            });
+        } else if let Ok(turn) = refusals.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                connection::refuse(stream, peer, listener).await;
+                drop((turn, is_open));
+            });
+        }
     }
-}
-
-fn spawn<S: Send + Sync + 'static>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: Arc<Listener<S>>,
-    place: OwnedSemaphorePermit,
-) {
-    tokio::spawn(connection::serve(stream, peer, listener, place));
 }
 
 /// The next connection, however long it takes. No error ends this: one that was reset in the queue is passed over, and

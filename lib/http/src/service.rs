@@ -115,7 +115,8 @@ impl<S: Send + Sync + 'static> Service<S> {
 impl<S> Answer<S> {
     /// Who calls, or why that is not enough.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
-        if is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
+        let trusts_loopback = self.listener.access.trusts_loopback();
+        if trusts_loopback && is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
             return Ok(Caller::Local);
         }
         let asks_first = area.for_pages.is_some() && head.method == http::Method::OPTIONS;

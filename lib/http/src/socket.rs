@@ -24,6 +24,7 @@ use crate::chunks::ChunkReader;
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
 use crate::head::{self, BodyLength, Head, HeadReader};
+use crate::limits::Limits;
 
 /// Read at once for heads and small bodies, and for large ones.
 const SMALL_READ: usize = 4 << 10;
@@ -42,10 +43,13 @@ pub(crate) struct Socket {
     stage: Stage,
     /// No request has come yet.
     is_unused: bool,
+    /// A request has come, and hyper has not asked for the next one.
+    is_busy: bool,
     peer_is_done: bool,
     write_is_blocked: bool,
     reading: Patience,
     writing: Patience,
+    pace: Pace,
 }
 
 /// What the unchecked bytes are.
@@ -68,10 +72,12 @@ impl Socket {
             checked: 0,
             stage: Stage::Head(HeadReader::default()),
             is_unused: true,
+            is_busy: false,
             peer_is_done: false,
             write_is_blocked: false,
             reading: Patience::default(),
             writing: Patience::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -79,6 +85,7 @@ impl Socket {
     /// while, because a socket closed over unread bytes resets, and that destroys an answer still on its way.
     pub(crate) async fn close(mut self) {
         let _ = shutdown(self.stream().as_raw_fd(), Direction::Write);
+        self.set_idle();
         let known = !self.input.is_empty() || !matches!(self.stage, Stage::Head(_));
         if self.peer_is_done || !(known || self.more_has_come()) {
             return;
@@ -122,8 +129,14 @@ impl Socket {
     }
 
     fn begin_request(&mut self, head: Head) {
+        if !self.is_busy && !self.connection.begin_request() {
+            self.stage = Stage::Over;
+            return;
+        }
         self.reading.end();
+        self.pace = Pace::default();
         self.is_unused = false;
+        self.is_busy = true;
         self.checked = head.length;
         self.stage = match head.body {
             BodyLength::Known(0) => Stage::Head(HeadReader::default()),
@@ -139,6 +152,13 @@ impl Socket {
                 true => BodyLeft::Nothing,
                 false => BodyLeft::Something,
             });
+    }
+
+    /// hyper asks for a request, so those before are answered.
+    fn set_idle(&mut self) {
+        if std::mem::take(&mut self.is_busy) {
+            self.connection.end_request();
+        }
     }
 
     fn check_body(&mut self) {
@@ -162,7 +182,7 @@ impl Socket {
     }
 
     /// Puts a request in place of what came, and notes why.
-    fn refuse(&mut self, failure: Failure) {
+    pub(crate) fn refuse(&mut self, failure: Failure) {
         let mut request = BytesMut::from(&b"GET / HTTP/1.1\r\nhost: refused\r\n"[..]);
         if let Some(id) = head::request_id_in(&self.input) {
             request.extend_from_slice(b"x-request-id: ");
@@ -223,8 +243,12 @@ impl Socket {
     fn received(&mut self, count: usize) {
         if count > 0 {
             // The time of a head counts from its first byte, all others from the last.
-            if !matches!(self.stage, Stage::Head(_)) || self.input.len() == count {
+            let is_head = matches!(self.stage, Stage::Head(_));
+            if !is_head || self.input.len() == count {
                 self.reading.end();
+            }
+            if !is_head && self.pace.is_too_slow(count as u64, &self.connection.limits) {
+                self.fail_body(Failure::too_slow("the body came too slowly"));
             }
             return;
         }
@@ -280,6 +304,9 @@ impl Read for Socket {
             if self.checked > 0 || matches!(self.stage, Stage::Over) {
                 self.pass(&mut out);
                 return Poll::Ready(Ok(()));
+            }
+            if matches!(self.stage, Stage::Head(_)) {
+                self.set_idle();
             }
             ready!(self.poll_more(cx))?;
         }
@@ -337,6 +364,32 @@ impl Write for Socket {
 
 fn malformed_body(what: &str) -> Failure {
     Failure::from(Error::new(Code::Invalid, format!("malformed request: {what}"))).closing()
+}
+
+/// Whether a body arrives fast enough. Counted anew in each period, so that a fast start does not pay for a slow rest.
+#[derive(Default)]
+struct Pace {
+    since: Option<Instant>,
+    bytes: u64,
+}
+
+impl Pace {
+    /// So many bytes have come. A body that brings none at all is cut earlier, as one that pauses.
+    fn is_too_slow(&mut self, count: u64, limits: &Limits) -> bool {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        self.bytes += count;
+        if now.duration_since(since) < limits.body_rate_time {
+            return false;
+        }
+        let least = limits.body_rate * limits.body_rate_time.as_secs();
+        let is_slow = self.bytes < least;
+        *self = Pace {
+            since: Some(now),
+            bytes: 0,
+        };
+        is_slow
+    }
 }
 
 /// A limit on waiting. Its alarm is set only when a wait begins, and moved only when it would ring too late, so that

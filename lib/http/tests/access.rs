@@ -20,13 +20,7 @@ fn get(running: &Running, path: &str, headers: &str) -> common::Answer {
 #[test]
 fn local_callers_need_no_secret_and_a_wrong_one_does_not_hurt() {
     let running = start();
-    for headers in [
-        "",
-        "X-Api-Secret: wrong\r\n",
-        "X-Forwarded-For:\r\n",
-        "X-Real-IP: \r\n",
-        "Origin: http://127.0.0.1:5173\r\n",
-    ] {
+    for headers in ["", "X-Api-Secret: wrong\r\n", "Origin: http://127.0.0.1:5173\r\n"] {
         assert_eq!(
             get(&running, "/api/who", &format!("{LOCAL}{headers}")).json(),
             "Local",
@@ -47,6 +41,8 @@ fn each_sign_of_elsewhere_needs_the_secret() {
         "Host: localhost\r\nX-Forwarded-For: 127.0.0.1\r\n",
         "Host: localhost\r\nForwarded: for=127.0.0.1\r\n",
         "Host: localhost\r\nX-Real-IP: ::1\r\n",
+        "Host: localhost\r\nX-Forwarded-For:\r\n",
+        "Host: localhost\r\nVia: 1.1 proxy\r\n",
         "Host: localhost\r\nOrigin: https://evil.example\r\n",
         "Host: localhost\r\nOrigin: null\r\n",
         "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n",
@@ -80,6 +76,38 @@ fn without_a_configured_secret_callers_from_elsewhere_get_503() {
         get(&running, "/api/who", &format!("{FOREIGN}{secret}")).error(503, "unavailable");
     }
     assert_eq!(get(&running, "/api/who", LOCAL).json(), "Local");
+}
+
+#[test]
+fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
+    let untrusted = |access: Access| start_with(|_| {}, |server| server.access(access.trust_loopback(false)));
+    let running = untrusted(Access::new(Some("s3cret")));
+    for headers in [LOCAL, FOREIGN] {
+        get(&running, "/api/who", headers).error(401, "unauthenticated");
+        let right = format!("{headers}X-Api-Secret: s3cret\r\n");
+        assert_eq!(get(&running, "/api/who", &right).json(), "Operator");
+    }
+    assert_eq!(get(&running, "/health", LOCAL).status, 200);
+    get(&untrusted(Access::new(None)), "/api/who", LOCAL).error(503, "unavailable");
+}
+
+#[test]
+fn wrong_secrets_count_against_their_own_address() {
+    let running = start_with(
+        |_| {},
+        |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1))),
+    );
+    let ask = |from: &str| {
+        let mut client = running.connect_from(from);
+        client.send(format!(
+            "GET /api/who HTTP/1.1\r\n{FOREIGN}X-Api-Secret: wrong\r\n\r\n"
+        ));
+        client.answer()
+    };
+    ask("127.0.0.1").error(401, "unauthenticated");
+    ask("127.0.0.1").error(429, "busy");
+    ask("127.0.0.2").error(401, "unauthenticated");
+    ask("127.0.0.2").error(429, "busy");
 }
 
 #[test]

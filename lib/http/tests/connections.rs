@@ -370,25 +370,124 @@ fn headers_of_16_kib_are_taken_and_more_are_431() {
 }
 
 #[test]
-fn connections_over_the_limit_wait_for_a_place() {
-    let running = start_limited(|limits| limits.connections = 2);
-    let (mut first, second) = (running.connect(), running.connect());
-    first.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    assert_eq!(first.answer().status, 200);
-    let mut third = running.connect();
-    third.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    third
-        .stream
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    let mut byte = [0; 1];
-    assert!(third.stream.peek(&mut byte).is_err(), "served without a place");
-    drop(second);
-    third
-        .stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
-    assert_eq!(third.answer().status, 200);
+fn the_connection_that_is_idle_for_longest_makes_room() {
+    let running = start_limited(|limits| limits.connections = 3);
+    let mut waiting = running.connect();
+    waiting.send("GET /api/wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    running.until_waiting(1);
+    let mut used = running.connect();
+    // One whose headers never end is as idle as one that says nothing.
+    let mut begun = running.connect();
+    begun.send("GET /health HTTP/1.1\r\nHost: loc");
+    // Its answer makes this one younger than the other.
+    used.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(used.answer().status, 200);
+    assert_eq!(running.get("/health").status, 200);
+    assert!(begun.is_closed());
+    used.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(used.answer().status, 200, "it was not the oldest");
+    running.app.go.notify_waiters();
+    assert_eq!(waiting.answer().json(), json!({"done": true}));
+}
+
+#[test]
+fn when_every_connection_has_a_request_a_new_one_is_429() {
+    let running = start_limited(|limits| limits.connections = 8);
+    let mut held: Vec<_> = (0..8).map(|_| running.connect()).collect();
+    for client in &mut held {
+        client.send("GET /api/wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    }
+    running.until_waiting(8);
+    for _ in 0..3 {
+        let mut refused = running.connect();
+        let answer = refused.answer();
+        answer.error(429, "busy");
+        assert_eq!(
+            (answer.header("retry-after"), answer.header("connection")),
+            (Some("1"), Some("close"))
+        );
+        assert!(refused.is_ended());
+    }
+    reset(held.remove(0));
+    until(|| {
+        let mut client = running.connect();
+        client.try_send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        client.answer().status == 200
+    });
+    running.app.go.notify_waiters();
+}
+
+#[test]
+fn unfinished_bodies_share_one_budget() {
+    let running = start_limited(|limits| limits.body_memory = 4 << 20);
+    let agent =
+        "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let mebibyte = format!("\"{}\"", "x".repeat((1 << 20) - 2));
+    let mut first = running.connect();
+    first.send(format!("{agent}Content-Length: {}\r\n\r\n", mebibyte.len()));
+    let (begin, end) = mebibyte.split_at(500_000);
+    first.send(begin);
+    until(|| {
+        let mut other = running.connect();
+        other.send(format!("{agent}Content-Length: 20000\r\n\r\n"));
+        other.try_send("1".repeat(20_000));
+        let answer = other.answer();
+        // The first one may not have been seen yet.
+        if answer.status == 429 {
+            answer.error(429, "busy");
+            assert_eq!(
+                (answer.header("retry-after"), answer.header("connection")),
+                (Some("1"), Some("close"))
+            );
+        }
+        answer.status == 429
+    });
+    let mut chunked = running.connect();
+    chunked.send(format!("{agent}Transfer-Encoding: chunked\r\n\r\n"));
+    chunked.try_send(format!("8000\r\n{}\r\n", "1".repeat(0x8000)));
+    chunked.answer().error(429, "busy");
+    // Small bodies are taken all the same, and the first one is taken when it is complete.
+    assert_eq!(running.post("/api/echo", "1").json(), json!(1));
+    first.send(end);
+    assert_eq!(first.answer().status, 202);
+    let again = format!("{agent}Content-Length: {}\r\n\r\n{mebibyte}", mebibyte.len());
+    assert_eq!(running.ask(&again).status, 202);
+}
+
+#[test]
+fn a_body_that_trickles_is_408() {
+    let running = start_limited(|limits| limits.body_rate_time = Duration::from_secs(1));
+    for body in [
+        "Content-Length: 9000\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n1000\r\n",
+    ] {
+        let mut client = running.connect();
+        client.send(format!("POST /api/count HTTP/1.1\r\nHost: localhost\r\n{body}"));
+        client
+            .stream
+            .set_read_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        // Never a pause, and never as much as 1 KiB in a second.
+        for _ in 0..500 {
+            client.try_send("x");
+            if client.stream.peek(&mut [0]).is_ok() {
+                break;
+            }
+        }
+        client
+            .stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        client.answer().error(408, "deadline");
+    }
+    // A body may come in pieces, as long as they are large enough.
+    let mut client = running.connect();
+    client.send("POST /api/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000\r\n\r\n");
+    for _ in 0..10 {
+        client.send("x".repeat(2_000));
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert_eq!(client.answer().json(), json!({"bytes": 20_000}));
 }
 
 #[test]

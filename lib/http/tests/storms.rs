@@ -6,7 +6,7 @@ mod common;
 
 use std::io::{ErrorKind, Write};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{start, until};
 
@@ -66,6 +66,46 @@ fn a_client_that_pipelines_and_never_reads_costs_little() {
         assert!(grown < 8 << 10, "{grown} KiB for one client at {path}");
         assert_eq!(running.get("/health").status, 200);
     }
+}
+
+#[test]
+fn silent_connections_shut_nobody_out() {
+    let _alone = ALONE.lock();
+    let running = start();
+    let mut silent = Vec::new();
+    for round in 0..11 {
+        silent.extend((0..100).map(|_| running.connect()));
+        if round % 2 == 0 {
+            silent
+                .iter_mut()
+                .rev()
+                .take(50)
+                .for_each(|client| client.try_send("GET /hea"));
+        }
+        let begun = Instant::now();
+        assert_eq!(running.get("/health").status, 200);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{round}");
+    }
+}
+
+#[test]
+fn unfinished_large_bodies_cost_little() {
+    let _alone = ALONE.lock();
+    let running = start();
+    let before = resident_kib();
+    let head = "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                Content-Length: 16777216\r\n\r\n";
+    let part = "1".repeat(64 << 10);
+    let mut held = Vec::new();
+    for _ in 0..1_024 {
+        let mut client = running.connect();
+        client.try_send(head);
+        client.try_send(&part);
+        held.push(client);
+    }
+    assert_eq!(running.post("/api/echo", "1").status, 200);
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 100 << 10, "{grown} KiB");
 }
 
 #[test]

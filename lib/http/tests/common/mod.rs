@@ -249,6 +249,23 @@ impl Running {
         Client::new(TcpStream::connect(self.address).unwrap())
     }
 
+    /// A connection from another loopback address.
+    pub fn connect_from(&self, address: &str) -> Client {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket
+                .bind((address.parse::<std::net::Ipv4Addr>().unwrap(), 0).into())
+                .unwrap();
+            socket.connect(self.address).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        Client::new(stream)
+    }
+
     /// One request on a connection of its own.
     pub fn ask(&self, request: &str) -> Answer {
         let mut client = self.connect();
@@ -424,6 +441,14 @@ impl Client {
     /// Whether the peer has ended the connection, and properly so.
     pub fn is_ended(&mut self) -> bool {
         self.bytes.is_empty() && !self.more()
+    }
+
+    /// Whether the peer has ended the connection, in whatever way.
+    pub fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 
     fn more(&mut self) -> bool {

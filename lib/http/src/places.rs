@@ -1,0 +1,256 @@
+//! Which connections are open, and which of them is closed when there is no room for another.
+//!
+//! A connection without a request in progress costs its peer nothing, so it must not keep others out: when all places
+//! are taken, the one that has been idle for longest is closed in favour of the new one.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A caller with fewer connections may also take the places that are kept.
+const FEW: usize = 16;
+/// One of so many places is kept for callers with few connections.
+const KEPT: usize = 8;
+
+/// The places of one listener.
+#[derive(Debug)]
+pub(crate) struct Places {
+    limit: usize,
+    /// Counts the times that connections became idle, so that their order is known without a clock.
+    idle_count: AtomicU64,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    by_number: HashMap<u64, (IpAddr, Arc<Use>)>,
+    by_caller: HashMap<IpAddr, usize>,
+    last_number: u64,
+}
+
+/// What a connection is doing.
+#[derive(Debug, Default)]
+struct Use {
+    /// `BUSY`, `CLOSED`, or when it became idle.
+    state: AtomicU64,
+    closed: Notify,
+}
+
+/// A request is in progress.
+const BUSY: u64 = 0;
+/// It has lost its place and takes no more requests.
+const CLOSED: u64 = u64::MAX;
+
+/// The place of one connection, given back when dropped. It begins idle.
+#[derive(Debug)]
+pub(crate) struct Place {
+    number: u64,
+    usage: Arc<Use>,
+    places: Arc<Places>,
+}
+
+impl Places {
+    pub(crate) fn new(limit: usize) -> Arc<Places> {
+        Arc::new(Places {
+            limit,
+            idle_count: AtomicU64::new(BUSY + 1),
+            open: Mutex::default(),
+        })
+    }
+
+    /// A place for a connection from this address. `None` when all that it may have are taken by connections with a
+    /// request in progress.
+    pub(crate) fn take(self: &Arc<Places>, peer: IpAddr) -> Option<Place> {
+        let caller = caller_of(peer);
+        let mut open = self.lock();
+        let has_few = open.connections_of(caller) < FEW;
+        let room = match has_few {
+            true => self.limit,
+            false => self.limit - self.limit / KEPT,
+        };
+        if open.by_number.len() >= room && !open.close_idle(has_few) {
+            return None;
+        }
+        let usage = Arc::new(Use {
+            state: AtomicU64::new(self.idle_count.fetch_add(1, Relaxed)),
+            closed: Notify::new(),
+        });
+        open.last_number += 1;
+        let number = open.last_number;
+        open.by_number.insert(number, (caller, usage.clone()));
+        *open.by_caller.entry(caller).or_default() += 1;
+        Some(Place {
+            number,
+            usage,
+            places: self.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn connections_of(&self, caller: IpAddr) -> usize {
+        self.by_caller.get(&caller).copied().unwrap_or_default()
+    }
+
+    /// Closes the connection that has been idle for longest, of a caller with many if there is one; `any`: else of any
+    /// caller.
+    fn close_idle(&mut self, any: bool) -> bool {
+        self.close_oldest(|open, caller| open.connections_of(caller) >= FEW)
+            || any && self.close_oldest(|_, _| true)
+    }
+
+    fn close_oldest(&mut self, is_considered: impl Fn(&Open, IpAddr) -> bool) -> bool {
+        // One that is found idle may get a request before it is closed; then the next one is tried.
+        loop {
+            let idle = self.by_number.iter().filter_map(|(number, (caller, usage))| {
+                let since = usage.state.load(Relaxed);
+                (since != BUSY && is_considered(self, *caller)).then_some((since, *number))
+            });
+            let Some((since, number)) = idle.min() else {
+                return false;
+            };
+            let is_closed = self
+                .by_number
+                .get(&number)
+                .is_some_and(|(_, usage)| usage.close(since));
+            if is_closed {
+                self.remove(number);
+                return true;
+            }
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some((caller, _)) = self.by_number.remove(&number) else {
+            return;
+        };
+        if let Some(count) = self.by_caller.get_mut(&caller) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_caller.remove(&caller);
+            }
+        }
+    }
+}
+
+impl Use {
+    fn close(&self, since: u64) -> bool {
+        let closed = self
+            .state
+            .compare_exchange(since, CLOSED, Relaxed, Relaxed)
+            .is_ok();
+        if closed {
+            self.closed.notify_one();
+        }
+        closed
+    }
+}
+
+impl Place {
+    /// A request has come. `false`: the place is lost and the request must not be answered.
+    pub(crate) fn begin_request(&self) -> bool {
+        self.usage
+            .state
+            .fetch_update(Relaxed, Relaxed, |state| (state != CLOSED).then_some(BUSY))
+            .is_ok()
+    }
+
+    /// The request has been answered. Not to be repeated while idle, which would make the connection look younger.
+    pub(crate) fn end_request(&self) {
+        let now = self.places.idle_count.fetch_add(1, Relaxed);
+        // It has a request, so nobody else changes its state.
+        self.usage.state.store(now, Relaxed);
+    }
+
+    /// Returns when the place is lost.
+    pub(crate) async fn closed(&self) {
+        self.usage.closed.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().remove(self.number);
+    }
+}
+
+/// Whose connection it is: an address, of IPv6 the network of 64 bits that one host can have to itself. The loopback
+/// addresses of both families are one caller.
+pub(crate) fn caller_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_closed(place: &Place) -> bool {
+        place.usage.state.load(Relaxed) == CLOSED
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_makes_room() {
+        let places = Places::new(3);
+        let peer = "10.0.0.1".parse().unwrap();
+        let open: Vec<Place> = (0..3).map(|_| places.take(peer).unwrap()).collect();
+        assert!(open[0].begin_request() && open[1].begin_request());
+        open[0].end_request();
+        // Idle are 2, since its accept, then 0; 1 has a request.
+        let first = places.take(peer).unwrap();
+        assert!(is_closed(&open[2]) && !open[2].begin_request());
+        assert!(first.begin_request());
+        let second = places.take(peer).unwrap();
+        assert!(is_closed(&open[0]));
+        assert!(second.begin_request());
+        assert!(places.take(peer).is_none(), "all have a request");
+        drop(second);
+        assert!(places.take(peer).is_some());
+        // The places that were lost are not given back twice.
+        drop(open);
+        assert_eq!(places.lock().by_number.len(), 1);
+    }
+
+    #[test]
+    fn a_share_is_kept_for_callers_with_few_connections() {
+        let places = Places::new(64);
+        let (many, few): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let busy = |peer| {
+            let place: Option<Place> = places.take(peer);
+            place.inspect(|place| assert!(place.begin_request()))
+        };
+        let held: Vec<Place> = std::iter::from_fn(|| busy(many)).collect();
+        assert_eq!(held.len(), 56);
+        let others: Vec<Place> = std::iter::from_fn(|| busy(few)).collect();
+        assert_eq!(others.len(), 8);
+        // Not at the cost of a caller with few, while there is one with many.
+        others[0].end_request();
+        held[0].end_request();
+        let third = places.take("10.0.0.3".parse().unwrap()).unwrap();
+        assert!(is_closed(&held[0]) && !is_closed(&others[0]));
+        // A caller with many closes no connection of others.
+        assert!(third.begin_request() && places.take(many).is_none());
+    }
+
+    #[test]
+    fn one_host_is_one_caller() {
+        let same =
+            |one: &str, other: &str| caller_of(one.parse().unwrap()) == caller_of(other.parse().unwrap());
+        assert!(same("::1", "127.0.0.1") && same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(same("2001:db8::1", "2001:db8::ffff:2"));
+        assert!(!same("2001:db8::1", "2001:db8:0:1::1") && !same("10.0.0.1", "10.0.0.2"));
+    }
+}
