@@ -18,10 +18,19 @@ const GUARDED: [&str; 7] = [
 ];
 
 /// What makes a request one from elsewhere, whatever its peer is.
-const FOREIGN: [(&str, &str); 10] = [
+const FOREIGN: [(&str, &str); 19] = [
     ("Forwarded", "for=10.0.0.1"),
+    ("Forwarded", ""),
     ("X-Forwarded-For", "127.0.0.1"),
+    ("X-Forwarded-For", ""),
+    ("X-Forwarded-Host", "ken.example"),
+    ("X-Forwarded-Proto", "https"),
     ("X-Real-IP", "::1"),
+    ("X-Real-IP", " "),
+    ("X-Client-IP", "127.0.0.1"),
+    ("True-Client-IP", "127.0.0.1"),
+    ("CF-Connecting-IP", "127.0.0.1"),
+    ("Via", "1.1 proxy"),
     ("Origin", "http://evil.test"),
     ("Origin", "null"),
     ("Origin", "http://localhost.evil.test"),
@@ -31,10 +40,7 @@ const FOREIGN: [(&str, &str); 10] = [
     ("Host", "0.0.0.0"),
 ];
 
-const LOCAL: [(&str, &str); 11] = [
-    ("Forwarded", ""),
-    ("X-Forwarded-For", ""),
-    ("X-Real-IP", " "),
+const LOCAL: [(&str, &str); 8] = [
     ("Origin", "http://localhost:8080"),
     ("Origin", "https://127.0.0.1"),
     ("Sec-Fetch-Site", "same-origin"),
@@ -113,6 +119,68 @@ fn the_secret() {
         .request("DELETE", "/api/chat/events")
         .header(foreign.0, foreign.1);
     request.send().expect(401);
+}
+
+/// What the gateway has logged at its start.
+fn log(system: &System) -> String {
+    let output = system.ken(&["logs", "gateway"]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn loopback_can_be_distrusted() {
+    let secret = ("X-Api-Secret", "s3cret");
+    for (config, trusts) in [
+        ("", true),
+        ("[gateway]\npublic_url = \"https://ken.example\"\n", false),
+        ("[gateway]\nlisten = \"0.0.0.0\"\n", false),
+        ("[gateway]\ntrust_loopback = \"no\"\n", false),
+        (
+            "[gateway]\npublic_url = \"https://ken.example\"\ntrust_loopback = \"yes\"\n",
+            true,
+        ),
+    ] {
+        let system = Builder::default()
+            .config(config)
+            .secrets("API_SECRET=s3cret")
+            .start();
+        let status = get(&system, "/api/knowledge", &[]).status;
+        assert_eq!(status, if trusts { 200 } else { 401 }, "{config}");
+        get(&system, "/api/knowledge", &[secret]).expect(200);
+        get(&system, "/health", &[]).expect(200);
+        // Who looks after the system can tell, in the log and by a program.
+        let warned = log(&system).contains("requests of this machine need none");
+        assert_eq!(warned, trusts, "{config}: {}", log(&system));
+        let stats = system.call("gateway", "service.stats", &[]);
+        assert_eq!(
+            (&stats["has_secret"], &stats["trusts_loopback"]),
+            (&json!(true), &json!(trusts)),
+            "{config}"
+        );
+    }
+    let stats = System::start().call("gateway", "service.stats", &[]);
+    assert_eq!(stats["has_secret"], json!(false));
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_secret() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "[gateway]\nlisten = \"0.0.0.0\"\nport = 0\n";
+    std::fs::write(home.path().join("ken.toml"), config).unwrap();
+    for secret in [None, Some(""), Some(" ")] {
+        let mut command = std::process::Command::new(ken_tests::binary("ken-gateway"));
+        command.env_clear().arg("--home").arg(home.path());
+        if let Some(secret) = secret {
+            command.env("API_SECRET", secret);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("gateway.listen") && said.contains("API_SECRET") && said.contains("0.0.0.0"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

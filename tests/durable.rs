@@ -45,6 +45,7 @@ fn streams_of_other_programs() {
     refusals(&system);
     producers(&system);
     pages_and_places(&system);
+    types_that_run(&system);
     an_end_ends_its_readers(&system);
 }
 
@@ -166,7 +167,7 @@ fn frames(system: &System) {
         let entries = if name == "json" { 3 } else { 2 };
         assert_eq!(
             text,
-            format!("event: data\n{data}\n{}", closed(entries)),
+            format!("id: {}\nevent: data\n{data}\n{}", place(entries), closed(entries)),
             "{name}"
         );
         let encoding = headers
@@ -274,9 +275,9 @@ fn producers(system: &System) {
     assert_eq!(system.get(target).body, b"0.0 0.1 0.2 1.0 end");
 }
 
-/// Pages of at most 100 entries and 1 MiB; a tail.
+/// Pages of at most 1 MiB, however many entries that are; a tail.
 fn pages_and_places(system: &System) {
-    let numbers: Vec<u32> = (0..250).collect();
+    let numbers: Vec<u32> = (0..2_500).collect();
     put(
         system,
         "/streams/pages",
@@ -284,27 +285,37 @@ fn pages_and_places(system: &System) {
         json!(numbers).to_string().as_bytes(),
     )
     .expect(201);
-    let mut found = Vec::new();
-    let mut offset = "-1".to_owned();
-    loop {
-        let page = system.get(&format!("/streams/pages?offset={offset}")).expect(200);
-        found.extend(
-            page.json()
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|number| number.as_u64().unwrap() as u32),
-        );
-        offset = page.header("stream-next-offset").unwrap().to_owned();
-        if page.header("stream-up-to-date").is_some() {
-            break;
-        }
-    }
-    assert_eq!((found, offset), (numbers, place(250)));
+    let page = system.get("/streams/pages").expect(200);
+    assert_eq!(page.json(), json!(numbers));
     assert_eq!(
-        system.get("/streams/pages?offset=-1&tail=2").expect(200).json(),
-        json!([248, 249])
+        (
+            page.header("stream-next-offset"),
+            page.header("stream-up-to-date")
+        ),
+        (Some(place(2_500).as_str()), Some("true"))
     );
+    for query in ["offset=-1&tail=2", "tail=2"] {
+        let last = system.get(&format!("/streams/pages?{query}")).expect(200);
+        assert_eq!(last.json(), json!([2_498, 2_499]));
+    }
+    // Clients send `tail` on every follow-up request, so it is ignored there.
+    let follow_up = format!("/streams/pages?offset={}&tail=1", place(2_497));
+    assert_eq!(
+        system.get(&follow_up).expect(200).json(),
+        json!([2_497, 2_498, 2_499])
+    );
+    // A long poll that is told of an append gets all of it, too.
+    let address = system.address();
+    let poll = format!("/streams/pages?offset={}&live=long-poll", place(2_500));
+    let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked().get(&poll));
+    post(
+        system,
+        "/streams/pages",
+        JSON,
+        json!(numbers).to_string().as_bytes(),
+    )
+    .expect(204);
+    assert_eq!(poll.join().unwrap().expect(200).json(), json!(numbers));
     let large = vec![0xff; 1 << 20];
     put(system, "/streams/large", BYTES, b"small").expect(201);
     for _ in 0..2 {
@@ -319,11 +330,35 @@ fn pages_and_places(system: &System) {
     assert!(system.get(&next).expect(200).body == large);
 }
 
+/// What a program has stored is served from the gateway's own origin, so a browser must not run it.
+fn types_that_run(system: &System) {
+    for (name, content_type, runs) in [
+        ("page", "text/html", true),
+        ("picture", "image/svg+xml; charset=utf-8", true),
+        ("note", "text/plain", false),
+        ("list", "application/json", false),
+        ("raw", "application/octet-stream", false),
+    ] {
+        let target = format!("/streams/types/{name}");
+        put(system, &target, &[("Content-Type", content_type)], b"[1]").expect(201);
+        let mut client = system.client();
+        for answer in [client.get(&target), client.request("HEAD", &target).send()] {
+            let found = (
+                answer.header("content-security-policy"),
+                answer.header("content-disposition"),
+            );
+            let wanted = runs.then_some(("sandbox", "attachment")).unzip();
+            assert_eq!(found, wanted, "{content_type}");
+        }
+    }
+}
+
 /// A stream that is deleted under its readers ends them, and one that comes after it is not shown to them.
 fn an_end_ends_its_readers(system: &System) {
     put(system, "/streams/short", TEXT, b"first").expect(201);
     let mut stream = system.attach("/streams/short?offset=-1&live=sse");
-    assert_eq!(stream.frame().unwrap().0, "event: data\ndata:first");
+    let first = stream.frame().unwrap().0;
+    assert_eq!(first, format!("id: {}\nevent: data\ndata:first", place(1)));
     stream.frame().unwrap();
     system.delete("/streams/short").expect(204);
     put(system, "/streams/short", TEXT, b"second").expect(201);

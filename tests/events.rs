@@ -85,6 +85,43 @@ fn what_changes_is_told_as_it_happens() {
     assert_eq!(seen.len(), 1);
 }
 
+/// As a browser's EventSource does: it asks for the same address again, and says what it has seen last.
+#[test]
+fn the_last_event_id_resumes() {
+    let system = System::start();
+    let session = system.session();
+    for title in ["One", "Two"] {
+        system
+            .post("/api/knowledge", &json!({"title": title, "content": "text"}))
+            .expect(201);
+    }
+    system.say(&session, "hello").expect(200);
+    for target in [
+        "/api/events?offset=-1".to_owned(),
+        format!("/agents/orchestrator/{session}?offset=-1&live=sse"),
+    ] {
+        let mut whole = Vec::new();
+        let mut live = system.attach(&target);
+        let frame = live.frame().unwrap();
+        let id = frame.id().expect("a data frame has an id").to_owned();
+        whole.extend(frame.data().as_array().unwrap().iter().cloned());
+        let control = live.until_control(&mut whole);
+        assert_eq!(control["streamNextOffset"], json!(id));
+        // The offset of the address is where it once began; it does not matter any more.
+        let mut again = system.attach_after(&target, &id);
+        let first = again.frame().unwrap();
+        assert_eq!((first.kind(), first.id()), ("control", None));
+        let second = format!("{}{:016}", &id[..17], 2);
+        let mut rest = Vec::new();
+        system.attach_after(&target, &second).until_control(&mut rest);
+        assert_eq!(rest, whole[2..]);
+        // What is no offset of this server is ignored.
+        let mut all = Vec::new();
+        system.attach_after(&target, "17").until_control(&mut all);
+        assert_eq!(all, whole);
+    }
+}
+
 fn modes(system: &System, count: usize) {
     let last = system
         .get("/api/events?offset=-1&tail=2&live=long-poll")
@@ -103,7 +140,7 @@ fn modes(system: &System, count: usize) {
     for (query, at) in [
         ("offset=bad", "?offset"),
         ("live=x", "?live"),
-        ("tail=1", "?tail"),
+        ("tail=0", "?tail"),
     ] {
         system
             .get(&format!("/api/events?{query}"))

@@ -54,9 +54,7 @@ fn wrong(system: &System) {
         ("offset=bad&tail=01&live=x", "?tail"),
         ("offset=bad&tail=-1", "?tail"),
         ("offset=bad&tail=", "?tail"),
-        ("tail=5", "?tail"),
-        ("tail=5&offset=now", "?tail"),
-        ("tail=5&offset=0_1", "?tail"),
+        ("tail=0&offset=now", "?tail"),
         ("live=x", "?offset"),
         ("live=sse", "?offset"),
         ("live=x&offset=bad", "?live"),
@@ -280,7 +278,7 @@ fn frames(system: &System) {
         text += std::str::from_utf8(&client.chunk().unwrap()).unwrap();
     }
     let (data, control) = text.split_once("\n\n").unwrap();
-    assert_eq!(data, format!("event: data\ndata:{events}"));
+    assert_eq!(data, format!("id: {end}\nevent: data\ndata:{events}"));
     let control = control.strip_suffix("\n\n").unwrap();
     let cursor = control
         .split("streamCursor\":\"")

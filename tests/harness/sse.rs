@@ -20,8 +20,17 @@ pub struct Frame(pub String);
 impl Stream {
     /// Attaches. Fails the test unless it is a 200.
     pub fn open(address: SocketAddr, target: &str) -> Stream {
+        Stream::open_with(address, target, &[])
+    }
+
+    /// The same with headers.
+    pub fn open_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Stream {
         let mut client = Client::connect(address);
-        client.request("GET", target).start();
+        let request = client.request("GET", target);
+        headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(name, value))
+            .start();
         let (status, headers) = client.head().expect("a head");
         assert_eq!(status, 200, "{target}");
         assert!(
@@ -88,6 +97,11 @@ impl Frame {
             .lines()
             .find_map(|line| line.strip_prefix("event: "))
             .unwrap_or_default()
+    }
+
+    /// What stands behind `id: `.
+    pub fn id(&self) -> Option<&str> {
+        self.0.lines().find_map(|line| line.strip_prefix("id: "))
     }
 
     pub fn data(&self) -> Value {

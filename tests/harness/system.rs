@@ -270,6 +270,11 @@ impl System {
         Stream::open(self.address(), target)
     }
 
+    /// The same as a client that has seen an event with this id.
+    pub fn attach_after(&self, target: &str, last_event_id: &str) -> Stream {
+        Stream::open_with(self.address(), target, &[("Last-Event-ID", last_event_id)])
+    }
+
     /// A fresh session of actor `a` in conversation `c`; its id.
     pub fn session(&self) -> String {
         self.post("/api/chat/sessions", &tui(&[]))

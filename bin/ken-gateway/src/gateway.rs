@@ -7,7 +7,7 @@ use std::time::Duration;
 use ken_chat::Ingress;
 use ken_http::{Access, Limiter, Limits, Rate, Request, Server, names_loopback};
 use ken_service::{NoOptions, Program, Start};
-use ken_types::config::Config;
+use ken_types::config::{Config, Gateway as GatewayConfig};
 use ken_types::ops::Op;
 use ken_types::ops::model::ModelInfo;
 use ken_types::{Code, Error};
@@ -40,6 +40,9 @@ pub(crate) struct Gateway {
     public_url: String,
     /// Where it listens, for answers to requests that name no host of this machine.
     own_url: String,
+    has_secret: bool,
+    /// Requests of this machine need no secret.
+    trusts_loopback: bool,
 }
 
 /// The store, as routes call it.
@@ -70,7 +73,13 @@ pub(crate) fn silence_is_absence(error: Error) -> Error {
 
 impl Daemon for Gateway {
     fn stats(&self) -> Map<String, Value> {
-        [("followed_streams".to_owned(), self.tails.count().into())]
+        let stats: [(&str, Value); 3] = [
+            ("followed_streams", self.tails.count().into()),
+            ("has_secret", self.has_secret.into()),
+            ("trusts_loopback", self.trusts_loopback.into()),
+        ];
+        stats
+            .map(|(name, value)| (name.to_owned(), value))
             .into_iter()
             .collect()
     }
@@ -98,6 +107,8 @@ pub(crate) fn start(
     let own = socket
         .local_addr()
         .map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
+    let secret = variable("API_SECRET").filter(|secret| !secret.trim().is_empty());
+    check_access(&start.config.gateway, secret.is_some())?;
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let (store, model) = (pool("store"), pool("model"));
     let gateway = Arc::new(Gateway {
@@ -113,8 +124,10 @@ pub(crate) fn start(
         wait: Duration::from_millis(start.config.chat.wait_ms.into()),
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),
         own_url: format!("http://{own}"),
+        has_secret: secret.is_some(),
+        trusts_loopback: start.config.gateway.trusts_loopback(),
     });
-    let server = server(&start.config, gateway.clone())?;
+    let server = server(&start.config, secret.as_deref(), gateway.clone())?;
     let mut stop = start.stop.clone();
     start.tasks.spawn(async move {
         if let Err(error) = server.run(socket, async move { stop.stopped().await }).await {
@@ -136,10 +149,31 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     })
 }
 
-fn server(config: &Config, gateway: Arc<Gateway>) -> Result<Server<Gateway>, Error> {
+/// Refuses what would leave the gateway useless or open, and logs what may be a mistake.
+fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
+    if !has_secret && !config.listen.is_loopback() {
+        let message = format!(
+            "gateway.listen is {}, which other machines can reach, and API_SECRET is not set",
+            config.listen
+        );
+        return Err(Error::invalid("gateway.listen", message).hint(
+            "put API_SECRET=... into secrets.env, or set [gateway] listen = \"127.0.0.1\" in ken.toml",
+        ));
+    }
+    if has_secret && config.trusts_loopback() {
+        tracing::warn!(
+            "API_SECRET is set, but requests of this machine need none, and those that a local proxy forwards look the \
+             same: behind a proxy set gateway.public_url or gateway.trust_loopback = \"no\""
+        );
+    }
+    Ok(())
+}
+
+fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Result<Server<Gateway>, Error> {
     let limits = Limits {
         connections: config.limits.connections as usize,
         long_responses: config.limits.held_connections as usize,
+        body_memory: config.limits.body_memory,
         ..Limits::default()
     };
     let chat = limiter("RATE_LIMIT_CHAT", &config.limits.rate_chat)?;
@@ -149,7 +183,7 @@ fn server(config: &Config, gateway: Arc<Gateway>) -> Result<Server<Gateway>, Err
         None => config.limits.rate_loopback,
     };
     Ok(Server::new(routes::table(&chat, &api), gateway)
-        .access(Access::new(variable("API_SECRET").as_deref()))
+        .access(Access::new(secret).trust_loopback(config.gateway.trusts_loopback()))
         .limits(limits)
         .limit_loopback(limit_loopback))
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use ken_http::http::{HeaderValue, Method, StatusCode};
 use ken_http::{Failure, Query, Request, Response};
 use ken_types::id::random;
-use ken_types::limits::LONG_POLL_MS;
+use ken_types::limits::{LONG_POLL_MS, PAGE_EVENTS};
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use ken_types::ops::streams::{Lifetime, media_type};
 use ken_types::{Code, Error, Offset};
@@ -67,6 +67,20 @@ impl Subject {
         Subject {
             name: "system".to_owned(),
             kind: Kind::System,
+        }
+    }
+
+    /// A read of this stream from a place on.
+    pub(crate) fn from(&self, offset: Offset) -> ReadStream {
+        ReadStream {
+            stream: self.name.clone(),
+            offset,
+            limit: match self.kind {
+                // Many clients read one page only, so it is as large as its bytes allow.
+                Kind::Public => u32::MAX,
+                Kind::Agent | Kind::Run | Kind::System => PAGE_EVENTS,
+            },
+            ..ReadStream::default()
         }
     }
 
@@ -151,7 +165,9 @@ impl Reading {
     fn with_defaults(query: &Query, offset: Option<&str>, live: Option<&str>) -> Result<Reading, Error> {
         let offset = query.one("offset")?.or(offset);
         let tail = query.one("tail")?;
-        let tail = tail.map(|tail| parse_tail(tail, offset)).transpose()?;
+        // Clients send it on every follow-up request, so elsewhere than at the start it is ignored.
+        let from_start = matches!(offset, None | Some("-1"));
+        let tail = tail.map(parse_tail).transpose()?.filter(|_| from_start);
         let live = query.one("live")?.or(live);
         if live.is_some() && offset.is_none() {
             return Err(Error::invalid("?offset", "live needs an offset"));
@@ -187,15 +203,11 @@ impl Reading {
     }
 }
 
-/// `[1-9][0-9]*`, and only with offset `-1`.
-fn parse_tail(text: &str, offset: Option<&str>) -> Result<u64, Error> {
-    let wrong = |message: &str| Error::invalid("?tail", message);
+/// `[1-9][0-9]*`
+fn parse_tail(text: &str) -> Result<u64, Error> {
     let digits = !text.starts_with('0') && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits {
-        return Err(wrong("tail is a number from 1"));
-    }
-    if offset != Some("-1") {
-        return Err(wrong("tail goes with offset=-1 only"));
+        return Err(Error::invalid("?tail", "tail is a number from 1"));
     }
     // A number too large for any stream asks for all of it.
     Ok(text.parse().unwrap_or(u64::MAX))
@@ -205,11 +217,21 @@ impl Reading {
     /// The first read of this reader.
     pub(crate) fn first(&self, subject: &Subject) -> ReadStream {
         ReadStream {
-            stream: subject.name.clone(),
-            offset: self.offset,
             tail: self.tail,
             touch: true,
-            ..ReadStream::default()
+            ..subject.from(self.offset)
+        }
+    }
+
+    /// Goes on after the last event that the client has seen, if that is an offset as this server sends them.
+    fn resumed_after(self, last_event: Option<&str>) -> Reading {
+        match last_event.map(str::parse) {
+            Some(Ok(offset @ Offset::After(_))) => Reading {
+                offset,
+                tail: None,
+                ..self
+            },
+            _ => self,
         }
     }
 
@@ -247,7 +269,10 @@ pub(crate) async fn read_as(
     match reading.mode {
         Mode::CatchUp => catch_up(&gateway, request, &subject, &reading).await,
         Mode::LongPoll => long_poll(&gateway, request, &subject, &reading).await,
-        Mode::Sse => sse::open(gateway, request, subject, reading).await,
+        Mode::Sse => {
+            let reading = reading.resumed_after(request.header("last-event-id"));
+            sse::open(gateway, request, subject, reading).await
+        }
     }
 }
 
@@ -297,11 +322,30 @@ fn array(page: &StreamPage) -> Vec<u8> {
 /// 200 with a page as its body.
 fn found(mut page: StreamPage) -> Result<Response, Failure> {
     let bytes = body(&mut page);
-    let content_type = match page.public {
-        None => HeaderValue::from_static("application/json"),
-        Some(public) => header_value(&public.content_type)?,
+    let Some(public) = page.public else {
+        return Ok(Response::json_bytes(200, bytes));
     };
-    Ok(Response::bytes(200, content_type, bytes))
+    let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
+    match is_inert(&public.content_type) {
+        true => Ok(response),
+        // What any program has put there is not run with the rights of this server's own pages.
+        false => response
+            .text_header("content-security-policy", "sandbox")?
+            .text_header("content-disposition", "attachment"),
+    }
+}
+
+/// Whether a browser only shows, plays or stores what has this type. Of others it may run scripts.
+fn is_inert(content_type: &str) -> bool {
+    let media_type = media_type(content_type);
+    let (kind, subtype) = media_type.split_once('/').unwrap_or_default();
+    match kind {
+        "audio" | "video" => true,
+        "image" => subtype != "svg+xml",
+        "text" => matches!(subtype, "plain" | "csv" | "markdown"),
+        "application" => subtype == "octet-stream" || subtype == "json" || subtype.ends_with("+json"),
+        _ => false,
+    }
 }
 
 /// The value of a header that came in one.
@@ -311,12 +355,7 @@ pub(crate) fn header_value(text: &str) -> Result<HeaderValue, Failure> {
 }
 
 async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
-    let end = ReadStream {
-        stream: subject.name.clone(),
-        offset: Offset::Now,
-        ..ReadStream::default()
-    };
-    let page = page(gateway, subject, &end).await?;
+    let page = page(gateway, subject, &subject.from(Offset::Now)).await?;
     let place = Place::of(subject, &page);
     let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
     let etag = etag(subject, &page);
@@ -387,12 +426,10 @@ async fn wait(
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let args = ReadStream {
-            stream: subject.name.clone(),
-            offset: Offset::After(after.next),
             id: Some(after.id),
             wait_ms: u64::try_from(left.as_millis()).unwrap_or(LONG_POLL_MS),
             gather_ms: GATHER_MS,
-            ..ReadStream::default()
+            ..subject.from(Offset::After(after.next))
         };
         match page(gateway, subject, &args).await {
             Err(_) if left.is_zero() => return Ok(None),
@@ -483,8 +520,7 @@ mod tests {
             ("tail=0&tail=1&live=x", "?tail"),
             ("tail=0&live=x", "?tail"),
             ("tail=01&offset=-1", "?tail"),
-            ("tail=5&offset=0_1", "?tail"),
-            ("tail=5", "?tail"),
+            ("tail=x&offset=0_1", "?tail"),
             ("live=x", "?offset"),
             ("live=x&offset=y", "?live"),
             ("live=&offset=-1", "?live"),
@@ -494,13 +530,62 @@ mod tests {
             assert_eq!(reading(query).unwrap_err().at.as_deref(), Some(at), "{query}");
         }
         assert_eq!(reading("").unwrap().offset, Offset::Start);
-        assert_eq!(reading("offset=-1&tail=5").unwrap().tail, Some(5));
+        for (query, tail) in [
+            ("offset=-1&tail=5", Some(5)),
+            ("tail=5", Some(5)),
+            ("tail=99999999999999999999", Some(u64::MAX)),
+            ("offset=now&tail=5", None),
+            ("offset=0_7&tail=5", None),
+        ] {
+            assert_eq!(reading(query).unwrap().tail, tail, "{query}");
+        }
         assert_eq!(
             reading("offset=now&live=sse&cursor=zzz&other=1&other=2")
                 .unwrap()
                 .mode,
             Mode::Sse
         );
+    }
+
+    #[test]
+    fn the_last_event_wins_over_the_offset_if_it_is_one_of_ours() {
+        let reading = reading("offset=0_7&live=sse").unwrap();
+        for (last_event, offset) in [
+            (Some("0000000000000000_0000000000000009"), 9),
+            (Some("now"), 7),
+            (Some("-1"), 7),
+            (Some("abc"), 7),
+            (Some(""), 7),
+            (None, 7),
+        ] {
+            let resumed = reading.clone().resumed_after(last_event);
+            assert_eq!(resumed.offset, Offset::After(offset), "{last_event:?}");
+        }
+    }
+
+    #[test]
+    fn types_that_a_browser_would_run() {
+        for runs in [
+            "text/html; charset=utf-8",
+            "TEXT/HTML",
+            "application/xhtml+xml",
+            "image/svg+xml",
+            "text/xml",
+            "application/pdf",
+            "text/javascript",
+            "multipart/x-mixed-replace",
+        ] {
+            assert!(!is_inert(runs), "{runs}");
+        }
+        for inert in [
+            "application/json",
+            "application/problem+json",
+            "text/plain;charset=utf-8",
+            "image/png",
+            "application/octet-stream",
+        ] {
+            assert!(is_inert(inert), "{inert}");
+        }
     }
 
     #[test]

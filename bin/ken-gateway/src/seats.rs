@@ -153,12 +153,12 @@ impl Seat {
     /// Writes what has come to the reader, or calls it to fetch it.
     fn take(&self, piece: &Piece) {
         let mut stand = self.stand();
-        let known = piece.place.next <= stand.place.next && !piece.place.closed;
-        if known || stand.left {
-            return; // a reader may be ahead of the one who follows
+        let relation = stand.place.relation(piece.start, piece.place);
+        if relation == Relation::Known || stand.left {
+            return;
         }
         let sent = match piece.frames(self.cursor) {
-            Some(frames) if piece.start == stand.place.next => self.outlet.send(frames),
+            Some(frames) if relation == Relation::Next => self.outlet.send(frames),
             _ => Sent::Not,
         };
         if sent != Sent::Not {
@@ -167,6 +167,27 @@ impl Seat {
         }
         if sent != Sent::Whole || piece.place.closed {
             self.called.notify_one();
+        }
+    }
+}
+
+/// What a piece of the stream is to a reader at some place.
+#[derive(Debug, PartialEq, Eq)]
+enum Relation {
+    /// The reader has all of it: a reader may be ahead of the one who follows the stream.
+    Known,
+    /// It begins where the reader is.
+    Next,
+    /// It begins elsewhere: sent as it is, the reader would miss entries or get some twice.
+    Apart,
+}
+
+impl Place {
+    fn relation(self, start: u64, end: Place) -> Relation {
+        match start == self.next {
+            _ if end.next <= self.next && !end.closed => Relation::Known,
+            true => Relation::Next,
+            false => Relation::Apart,
         }
     }
 }
@@ -201,5 +222,36 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.seat.stand().left = true;
         self.seats.lock().by_number.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(next: u64, closed: bool) -> Place {
+        Place {
+            next,
+            at_end: true,
+            closed,
+        }
+    }
+
+    #[test]
+    fn a_piece_is_sent_only_where_it_begins() {
+        let reader = place(10, false);
+        for (start, next, closed, relation) in [
+            (10, 11, false, Relation::Next),
+            (10, 10, true, Relation::Next),
+            (8, 11, false, Relation::Apart),
+            (9, 11, true, Relation::Apart),
+            (11, 12, false, Relation::Apart),
+            (8, 10, false, Relation::Known),
+            (8, 9, false, Relation::Known),
+            (8, 10, true, Relation::Apart),
+        ] {
+            let found = reader.relation(start, place(next, closed));
+            assert_eq!(found, relation, "{start} to {next}");
+        }
     }
 }

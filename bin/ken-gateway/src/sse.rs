@@ -151,7 +151,7 @@ impl Reader {
         let mut page = first;
         loop {
             let place = Place::after(&page);
-            let data = data_frame(page, self.form);
+            let data = data_frame(page, self.form, self.subject.kind);
             self.send(data, place).await;
             if place.at_end {
                 return Ok(place);
@@ -173,11 +173,9 @@ impl Reader {
 
     async fn read(&mut self, after: u64) -> Result<StreamPage, Gone> {
         let args = ReadStream {
-            stream: self.subject.name.clone(),
-            offset: Offset::After(after),
             max_bytes: OWN_PAGE_BYTES,
             id: Some(self.id),
-            ..ReadStream::default()
+            ..self.subject.from(Offset::After(after))
         };
         loop {
             match page(&self.gateway, &self.subject, &args).await {
@@ -270,13 +268,14 @@ async fn half_closed(seen: &mut Option<HalfClosed>) {
     }
 }
 
-/// One page as an event; nothing of an empty one.
-pub(crate) fn data_frame(mut page: StreamPage, form: Form) -> Bytes {
+/// One page as an event, with the offset behind it as its id, from which a browser resumes by itself; nothing of an
+/// empty one.
+pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
     if page.is_empty() {
         return Bytes::new();
     }
     let body = body(&mut page);
-    let mut frame = b"event: data\n".to_vec();
+    let mut frame = format!("id: {}\nevent: data\n", kind.place(page.next)).into_bytes();
     match form {
         // JSON text holds no line ends, so it is one line.
         Form::Json => push_line(&mut frame, &body),

@@ -28,7 +28,7 @@ pub(crate) const FOR_PAGES: PageHeaders = &[
 ];
 
 const ALLOWED_METHODS: &str = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
-const ALLOWED_HEADERS: &str = "Content-Type, If-None-Match, x-api-secret, Stream-Seq, Stream-TTL, Stream-Expires-At, \
+const ALLOWED_HEADERS: &str = "Content-Type, If-None-Match, Last-Event-ID, x-api-secret, Stream-Seq, Stream-TTL, Stream-Expires-At, \
      Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, \
      Producer-Seq";
 

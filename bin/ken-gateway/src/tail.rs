@@ -83,7 +83,7 @@ impl Piece {
         let place = Place::after(&page);
         let start = page.start;
         let cursor = next_cursor(None).unwrap_or_default();
-        let data = data_frame(page, followed.form);
+        let data = data_frame(page, followed.form, followed.subject.kind);
         let control = place.control(followed.subject.kind, cursor);
         Piece {
             start,
@@ -193,12 +193,10 @@ async fn follow(store: Pool, followed: Followed, seats: &Seats) {
     loop {
         let next = seats.place().next;
         let args = ReadStream {
-            stream: followed.subject.name.clone(),
-            // `After`, even at 0: `-1` of a long stream that has been cleared is another place.
-            offset: Offset::After(next),
             wait_ms: WAIT_MS,
             id: Some(followed.id),
-            ..ReadStream::default()
+            // `After`, even at 0: `-1` of a long stream that has been cleared is another place.
+            ..followed.subject.from(Offset::After(next))
         };
         let time = Duration::from_millis(WAIT_MS) + CALL;
         match store.call::<StreamsRead>(&args, time).await {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
-use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS, PAGE_RUNS};
+use ken_types::limits::{PAGE_BYTES, PAGE_RUNS};
 use ken_types::ops::Nothing;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
@@ -261,7 +261,7 @@ impl Store {
         if !page.is_empty() {
             return Ok(page);
         }
-        let limit = args.limit.min(PAGE_EVENTS) as usize;
+        let limit = args.limit as usize;
         let from = ReadStream {
             offset: Offset::After(page.next),
             tail: None,

@@ -63,6 +63,29 @@ pub struct Gateway {
     pub port: u16,
     /// The address that clients use when a proxy stands in front; empty: the one listened on.
     pub public_url: String,
+    /// Whether requests of this machine need no secret.
+    pub trust_loopback: TrustLoopback,
+}
+
+/// Whether requests that come from a loopback address, and not by a proxy that says so, need no secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrustLoopback {
+    /// Yes, unless `public_url` is set or the gateway listens on another address than loopback.
+    Auto,
+    Yes,
+    No,
+}
+
+impl Gateway {
+    /// Whether requests of this machine need no secret, with `auto` decided.
+    pub fn trusts_loopback(&self) -> bool {
+        match self.trust_loopback {
+            TrustLoopback::Auto => self.public_url.is_empty() && self.listen.is_loopback(),
+            TrustLoopback::Yes => true,
+            TrustLoopback::No => false,
+        }
+    }
 }
 
 impl Default for Gateway {
@@ -71,6 +94,7 @@ impl Default for Gateway {
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 3940,
             public_url: String::new(),
+            trust_loopback: TrustLoopback::Auto,
         }
     }
 }
@@ -129,10 +153,13 @@ impl Default for Model {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections that the gateway holds at once.
+    /// Connections that the gateway holds at once. Above that the one that is idle for longest is closed for a new one.
     pub connections: u32,
     /// Of those, how many may be streams, long polls and waiting prompts.
     pub held_connections: u32,
+    /// Memory for request bodies of more than 16 KiB, of all requests together, in bytes; one caller may have a quarter of
+    /// it.
+    pub body_memory: u64,
     /// Chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. `RATE_LIMIT_CHAT` has precedence.
     pub rate_chat: String,
     /// All other requests per caller. `RATE_LIMIT_API` has precedence.
@@ -146,6 +173,7 @@ impl Default for Limits {
         Limits {
             connections: 1024,
             held_connections: 512,
+            body_memory: 64 * 1024 * 1024,
             rate_chat: String::from("120/minute"),
             rate_api: String::from("600/minute"),
             rate_loopback: false,
@@ -259,5 +287,20 @@ mod tests {
         assert_eq!(config, Config::default());
         assert!(serde_json::from_str::<Config>(r#"{"gateway":{"prot":1}}"#).is_err());
         assert!(serde_json::from_str::<Config>(r#"{"part":{"store":{"comand":[]}}}"#).is_err());
+    }
+
+    #[test]
+    fn loopback_is_trusted_where_nobody_else_can_come_from_there() {
+        let trusts = |text: &str| serde_json::from_str::<Gateway>(text).unwrap().trusts_loopback();
+        assert!(trusts("{}"));
+        assert!(trusts(r#"{"listen":"::1"}"#));
+        assert!(!trusts(r#"{"listen":"0.0.0.0"}"#));
+        assert!(!trusts(r#"{"listen":"10.0.0.1"}"#));
+        assert!(!trusts(r#"{"public_url":"https://ken.example"}"#));
+        assert!(trusts(
+            r#"{"public_url":"https://ken.example","trust_loopback":"yes"}"#
+        ));
+        assert!(!trusts(r#"{"trust_loopback":"no"}"#));
+        assert!(serde_json::from_str::<Gateway>(r#"{"trust_loopback":"perhaps"}"#).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ken_types::id::RunId;
-use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
+use ken_types::limits::PAGE_BYTES;
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::{Payload, PublicPage};
 use ken_types::{Error, Octets, Offset, Timestamp};
@@ -260,7 +260,7 @@ struct Gathered {
 impl Gathered {
     fn new(args: &ReadStream) -> Gathered {
         Gathered {
-            limit: args.limit.min(PAGE_EVENTS).into(),
+            limit: args.limit.into(),
             max_bytes: PAGE_BYTES.min(args.max_bytes as usize),
             count: 0,
             bytes: 0,

@@ -583,6 +583,7 @@ pub struct ReadStream {
     pub stream: String,
     #[serde(default = "start")]
     pub offset: Offset,
+    /// At most so many entries; 100 unless given.
     #[serde(default = "page_events")]
     pub limit: u32,
     /// At most so many bytes of entries, at most 1 MiB, but always one entry.

@@ -1,0 +1,193 @@
+//! The gateway behind a real reverse proxy, configured as ken-gateway(8) says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ken_tests::{Answer, Builder, Client, Stream, System, root, until};
+
+const SECRET: &str = "a-long-random-text";
+
+/// nginx with one server block; ended with the value.
+struct Nginx {
+    process: Child,
+    address: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // The master takes its workers along when it is asked, not when it is killed.
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).expect("a pid"));
+        _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        _ = self.process.wait();
+    }
+}
+
+/// Debian keeps it where a user's PATH does not look.
+fn nginx() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    dirs.push("/usr/sbin".into());
+    let found = dirs
+        .into_iter()
+        .map(|dir| dir.join("nginx"))
+        .find(|file| file.exists());
+    if found.is_none() {
+        println!("skipped: nginx is not installed");
+    }
+    found
+}
+
+impl Nginx {
+    /// `server` is a whole block that listens on `LISTEN`.
+    fn start(program: &Path, server: &str) -> Nginx {
+        let dir = tempfile::tempdir().expect("a folder");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = free.local_addr().expect("its address");
+        drop(free);
+        let user = if nix::unistd::geteuid().is_root() {
+            "user root;"
+        } else {
+            ""
+        };
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {};\n", dir.path().join(name).display()))
+            .concat();
+        let server = server.replace("LISTEN", &address.to_string());
+        let config = format!(
+            "{user}\nworker_processes 1;\npid {};\nerror_log stderr;\nevents {{}}\n\
+             http {{\naccess_log off;\n{temporary}\n{server}\n}}\n",
+            dir.path().join("pid").display()
+        );
+        let file = dir.path().join("nginx.conf");
+        std::fs::write(&file, config).expect("nginx.conf");
+        let process = Command::new(program)
+            .args(["-e", "stderr", "-g", "daemon off;", "-c"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nginx");
+        until("nginx listens", || TcpStream::connect(address).is_ok());
+        Nginx {
+            process,
+            address,
+            _dir: dir,
+        }
+    }
+
+    fn ask(&self, headers: &[(&str, &str)], target: &str) -> Answer {
+        let mut client = Client::connect(self.address);
+        let request = client.request_to("GET", target, "ken.example");
+        headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(name, value))
+            .send()
+    }
+}
+
+/// The block of a manual page that follows a line.
+fn block(page: &str, after: &str) -> String {
+    let text = std::fs::read_to_string(root().join("man").join(page)).expect("a page");
+    let (_, rest) = text.split_once(&format!("\n{after}\n.Bd ")).expect("the line");
+    let (_, rest) = rest.split_once('\n').expect("a block");
+    rest.split_once("\n.Ed").expect("its end").0.to_owned()
+}
+
+/// Outside callers get 401, the right secret gets in.
+fn is_guarded(nginx: &Nginx) {
+    for headers in [
+        &[][..],
+        &[("X-Api-Secret", "wrong")],
+        &[("X-Forwarded-For", "127.0.0.1")],
+    ] {
+        let answer = nginx.ask(headers, "/api/chat/sessions");
+        assert_eq!(answer.status, 401, "{headers:?}: {}", answer.shown());
+    }
+    let answer = nginx.ask(&[("X-Api-Secret", SECRET)], "/api/chat/sessions");
+    assert_eq!(answer.status, 200, "{}", answer.shown());
+    assert_eq!(nginx.ask(&[], "/health").status, 200);
+}
+
+fn with_secret(config: &str) -> System {
+    Builder::default()
+        .config(config)
+        .secrets(&format!("API_SECRET={SECRET}\n"))
+        .start()
+}
+
+#[test]
+fn nginx_as_the_page_says() {
+    let Some(program) = nginx() else { return };
+    let config = block(
+        "man8/ken-gateway.8",
+        "Therefore set the address that clients use, and a secret:",
+    );
+    let (config, secrets) = config.split_once("\n\n").expect("two files");
+    let system = Builder::default().config(config).secrets(secrets).start();
+    let server: String = block("man8/ken-gateway.8", "nginx:")
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("ssl_"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let server = server
+        .replace("listen 443 ssl;", "listen LISTEN;")
+        .replace("127.0.0.1:3940", &system.address().to_string());
+    assert!(
+        server.contains("listen LISTEN;") && !server.contains("3940"),
+        "{server}"
+    );
+    let nginx = Nginx::start(&program, &server);
+    is_guarded(&nginx);
+    // Events come as they happen: nothing is held back.
+    let secret = [("X-Api-Secret", SECRET)];
+    let mut live = Stream::open_with(nginx.address, "/api/events?offset=now", &secret);
+    assert_eq!(live.frame().expect("a first frame").kind(), "control");
+    let mut client = system.client();
+    let knowledge = serde_json::json!({"title": "Gate", "content": "It closes at ten."});
+    let request = client.request("POST", "/api/knowledge");
+    request
+        .header(secret[0].0, secret[0].1)
+        .json(&knowledge)
+        .send()
+        .expect(201);
+    live.until_event("knowledge.added");
+}
+
+/// The plainest block there is: a loopback Host and no forwarding header.
+#[test]
+fn the_plainest_proxy_does_not_open_the_gateway() {
+    let Some(program) = nginx() else { return };
+    let plain = |system: &System, more: &str| {
+        format!(
+            "server {{ listen LISTEN; location / {{ proxy_pass http://{}; {more} }} }}",
+            system.address()
+        )
+    };
+    for config in [
+        "[gateway]\npublic_url = \"https://ken.example\"\n",
+        "[gateway]\ntrust_loopback = \"no\"\n",
+    ] {
+        let system = with_secret(config);
+        is_guarded(&Nginx::start(&program, &plain(&system, "")));
+    }
+    // Where loopback is trusted, any header that proxies add is enough.
+    let system = with_secret("");
+    for header in [
+        "Forwarded for=$remote_addr",
+        "X-Forwarded-For $remote_addr",
+        "X-Forwarded-Proto http",
+        "X-Real-IP $remote_addr",
+        "X-Client-IP $remote_addr",
+        "True-Client-IP $remote_addr",
+        "CF-Connecting-IP $remote_addr",
+        "Via 1.1",
+    ] {
+        let more = format!("proxy_set_header {header};");
+        let nginx = Nginx::start(&program, &plain(&system, &more));
+        let answer = nginx.ask(&[], "/api/chat/sessions");
+        assert_eq!(answer.status, 401, "{header}: {}", answer.shown());
+    }
+}
