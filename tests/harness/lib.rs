@@ -13,6 +13,7 @@ mod http;
 mod page;
 mod sse;
 mod system;
+mod terminal;
 
 pub use chance::{Chance, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};
@@ -23,3 +24,4 @@ pub use http::{Answer, Client, Exchange};
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, scripted, scripted_builder, tui, until};
+pub use terminal::on_terminal;

@@ -8,134 +8,231 @@ use ken_types::ops::kend::WaitFor;
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
+use crate::knowledge::Knowledge;
 use crate::stream::Stream;
 
-/// Runs and looks after a system of ken. `ken X` is `ken-X`.
+/// Run and look after a system of ken. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
-#[command(name = "ken", version, after_help = "Manual: ken(1)")]
+#[command(
+    name = "ken",
+    version,
+    after_help = "Manual: ken(1)",
+    disable_help_subcommand = true
+)]
 pub(crate) struct Cli {
-    /// The folder of the system; without it KEN_HOME, else the places of the user
+    /// Folder of the system [default: KEN_HOME, else the user's own folders]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+    /// Use the gateway at this address, for instance on another machine
+    #[arg(long, global = true, value_name = "URL", help_heading = "Gateway")]
+    pub(crate) url: Option<String>,
+    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Gateway")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Print control characters as they are on a terminal too
+    #[arg(long, global = true)]
+    pub(crate) raw: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start everything; says `ready` and where
+    /// Start everything; prints `ready` with the addresses
     Up(Up),
     /// Stop everything
     Down,
-    /// What the parts are doing: 0 all that are wanted are up, 3 not, 4 no such part
+    /// Show the parts: exit status 0 when all enabled parts are ready, 3 otherwise, 4 for an unknown part
     Status(Status),
-    /// What a part has printed
+    /// Show what a part has logged
     Logs(Logs),
-    /// Read the configuration again; what did not change goes on
+    /// Read the configuration again; unchanged parts keep running
     Reload,
-    /// Start a part and what it requires
+    /// Start a part and the parts it requires
     Start(Change),
-    /// Stop a part and what requires it
+    /// Stop a part
     Stop(Change),
-    /// Give a part a new process
+    /// Restart a part
     Restart(Change),
-    /// Call an operation of a part and print what it answers
+    /// Call an operation of a part and print the reply
     Call(Call),
-    /// Say something and print the answer as it comes
+    /// Send a message and print the answer as it comes
     Chat(Chat),
-    /// List the conversations, newest first
+    /// List sessions, newest first
     Sessions(Sessions),
-    /// The audit log of the cognitive server
+    /// List runs of workflows, newest first
+    Runs(Runs),
+    /// Show a session, a run or a knowledge entry
+    Show(Show),
+    /// Cancel the running turn of a session, or a run
+    Cancel(Cancel),
+    /// Add, list, find and delete what the agent is taught
+    Knowledge(Knowledge),
+    /// Check the audit log of the cognitive server
     Audit(Audit),
-    /// What changes in the system: sessions, turns, runs, knowledge
+    /// Show changes in the system: sessions, turns, runs, knowledge
     Events(Events),
-    /// Append-only logs that any program may use: create, append, read, follow, close, rm, fork
+    /// Use append-only logs that any program may share
     Stream(Stream),
+    /// Show the configuration in force
+    Config(Config),
+    /// Print a script that completes commands and flags in a shell
+    Completions(Completions),
+    /// Show the flags of a command, or the manual page of a program: `ken help esl`
+    Help(Help),
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// Port of the gateway; 0 takes a free one
+    /// Port of the gateway; 0 picks a free one
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// Port of the cognitive server; 0 takes a free one
+    /// Port of the cognitive server; 0 picks a free one
     #[arg(long, value_name = "N")]
     pub(crate) cognitive_port: Option<u16>,
-    /// Leave it running in the background once it is ready
+    /// Run in the background, and return when everything is ready
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Only this part
+    /// Show only this part
     pub(crate) name: Option<String>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// A part, or kend
+    /// Name of a part, or kend
     pub(crate) name: String,
-    /// How many of the last lines
+    /// Number of lines
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     pub(crate) lines: u32,
-    /// Go on with what comes
+    /// Keep printing new lines
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
+    /// Name of a part
     pub(crate) name: String,
-    /// Return only when it is `ready` or `stopped`
+    /// Return when the part is `ready` or `stopped`
     #[arg(long, value_name = "STATE", value_parser = wait_for)]
     pub(crate) wait: Option<WaitFor>,
-    /// Wait at most so long: 500ms, 5s, 2m
+    /// Timeout: 500ms, 5s, 2m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
-    /// The part, or kend
+    /// Name of a part, or kend
     pub(crate) part: String,
-    /// The operation, noun.verb; service.info lists them
+    /// Operation, as noun.verb; service.info lists them
     pub(crate) op: String,
-    /// key=value, the value as JSON if it is JSON, else as text; or - for a JSON object on standard input
+    /// key=value, where the value is JSON or else text; or - for a JSON object on standard input
     pub(crate) args: Vec<String>,
-    /// Wait at most so long: 500ms, 5s, 2m
+    /// Timeout: 500ms, 5s, 2m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
-    /// What to say; without it, or with -, the text on standard input
+    /// Message; without it, or with -, standard input is read
     pub(crate) text: Vec<String>,
-    /// Go on with a session, by id or name; without it a fresh one
+    /// Continue a session, by id, the end of an id, or name; without it a new one
     #[arg(short = 's', long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Print the turn's events, one JSON object a line, instead of its text
+    /// Continue the last session
+    #[arg(short = 'c', long = "continue", conflicts_with = "session")]
+    pub(crate) resume: bool,
+    /// End when nothing has come for this long: 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+    pub(crate) wait: Duration,
+    /// Print the events of the turn instead of its text, one JSON object a line
     #[arg(long)]
     pub(crate) events: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Sessions {
-    /// At most so many
+    /// Maximum number of sessions
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
-    /// Those that were archived
+    /// Show archived sessions
     #[arg(long)]
     pub(crate) archived: bool,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    /// Maximum number of runs
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+    /// Show only runs in this state
+    #[arg(long, value_name = "STATUS", value_parser = ["active", "completed", "errored"])]
+    pub(crate) status: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Id of a session, run or knowledge entry, or the beginning of one
+    pub(crate) id: String,
+    /// Print JSON: the record, or one exchange a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// Id of a session or run, or the beginning of one
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Config {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting with the file and line it comes from; secrets are masked
+    Show(ConfigShow),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
+    /// Show only this section: gateway, part, part.store
+    pub(crate) section: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// bash, zsh or fish
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Help {
+    /// A command of ken, or the name of a program or page without `ken-`
+    pub(crate) topic: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -146,34 +243,34 @@ pub(crate) struct Audit {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Whether it is what was written; names the first record that is not
+    /// Check that no record was changed; names the first one that was
     Verify(Verify),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// Files of one log, in any order; without any, those of this system
+    /// Files of one log, in any order [default: the log of this system]
     pub(crate) files: Vec<PathBuf>,
-    /// A record with this hash, noted earlier, has to be among them
+    /// Require a record with this hash, which was noted earlier
     #[arg(long, value_name = "HASH", value_parser = hash)]
     pub(crate) holds: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// How many of the last events
+    /// Number of events
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
     pub(crate) lines: u32,
-    /// Go on with what comes, over restarts of the gateway
+    /// Keep printing new events
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl Cli {
-    /// The folder that the person means, absolute.
+    /// The folder of the system, absolute, if one was named.
     pub(crate) fn home(&self) -> Result<Option<PathBuf>, Error> {
         let set = std::env::var_os("KEN_HOME").filter(|home| !home.is_empty());
         let home = self.home.clone().or_else(|| set.map(PathBuf::from));
@@ -199,8 +296,8 @@ fn wait_for(text: &str) -> Result<WaitFor, String> {
     }
 }
 
-/// A number with `ms`, `s` or `m`; the bare number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+/// A number with `ms`, `s` or `m`; seconds without a unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits
         .parse()
@@ -217,7 +314,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// SHA-256 in hexadecimal, as it is compared: in lower case.
+/// SHA-256 in hexadecimal, in lower case for comparison.
 fn hash(text: &str) -> Result<String, String> {
     match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok(text.to_ascii_lowercase()),

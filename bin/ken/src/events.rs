@@ -2,33 +2,31 @@
 
 use std::process::ExitCode;
 
-use ken_types::places::Places;
+use ken_client::{Method, Reader};
 use serde_json::Value;
-use ureq::http::Method;
 
-use crate::cli::Events;
-use crate::output::{Outcome, say, say_json};
-use crate::remote::Remote;
-use crate::stream::{Reader, messages};
+use crate::cli::{Cli, Events};
+use crate::gateway;
+use crate::output::{Outcome, one_line, say, say_json};
 
 const TARGET: &str = "/api/events";
-/// They stand at the beginning of a line or say nothing to a person.
+/// Fields that stand at the beginning of a line, or say nothing to a person.
 const NOT_SHOWN: [&str; 4] = ["v", "type", "eventIndex", "timestamp"];
 
-pub(crate) fn run(places: &Places, args: &Events) -> Outcome {
-    let mut remote = Remote::find(places)?;
-    let end = remote.call(&Method::HEAD, TARGET, &[], &[])?;
+pub(crate) fn run(cli: &Cli, args: &Events) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    let end = gateway.call(&Method::HEAD, TARGET, &[], &[])?;
     let is_empty = end.header("stream-next-offset") == Some("-1");
     if is_empty && !args.follow {
         return Ok(ExitCode::SUCCESS);
     }
     let tail = Some(u64::from(args.lines)).filter(|lines| *lines > 0);
     let from = if tail.is_some() { "-1" } else { "now" };
-    let mut reader = Reader::new(remote, TARGET, from, tail);
+    let mut reader = Reader::new(gateway, TARGET, from, tail);
     loop {
-        // This stream has no other mode; with something in it the first page comes at once.
+        // This stream has no other mode than live; when something is in it the first page comes at once.
         let page = reader.page(true)?;
-        for event in messages(&page)? {
+        for event in page.messages()? {
             show(&event, args.json)?;
         }
         if page.up_to_date && !args.follow {
@@ -45,7 +43,7 @@ fn show(event: &Value, as_json: bool) -> Result<(), ken_types::Error> {
     let mut line = format!("{}  {:20}", text("timestamp"), text("type"));
     for (name, value) in event.as_object().into_iter().flatten() {
         if !NOT_SHOWN.contains(&name.as_str()) {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let value = value.as_str().map_or_else(|| value.to_string(), one_line);
             line += &format!("  {name}={value}");
         }
     }

@@ -1,30 +1,25 @@
-//! `ken X …` is `ken-X …`.
+//! `ken X …` runs `ken-X …`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
+use clap::CommandFactory;
 use ken_tool::find_program;
 use ken_types::Error;
 
 use crate::cli::Cli;
+use crate::nearest::nearest;
 use crate::output::Outcome;
 
 pub(crate) fn run(cli: &Cli, words: &[OsString]) -> Outcome {
     let Some((name, args)) = words.split_first() else {
         return Err(Error::invalid("", "no command"));
     };
-    let mut file = OsString::from("ken-");
-    file.push(name);
-    let shown = name.to_string_lossy();
-    // A name, never a way to another folder.
-    let path = Some(file).filter(|_| !shown.contains('/')).and_then(find_program);
-    let path = path.ok_or_else(|| {
-        Error::not_found(format!(
-            "there is no command `{shown}`: no ken-{shown} beside ken or on PATH"
-        ))
-        .hint("`ken --help` lists the commands")
-    })?;
+    let name = name.to_string_lossy();
+    let path = program(&name).ok_or_else(|| unknown(&name))?;
     let mut command = Command::new(&path);
     command.args(args);
     if let Some(home) = cli.home()? {
@@ -32,4 +27,42 @@ pub(crate) fn run(cli: &Cli, words: &[OsString]) -> Outcome {
     }
     let error = command.exec();
     Err(Error::unavailable(format!("{}: {error}", path.display())))
+}
+
+/// `ken-NAME`, beside `ken` or on PATH. A name never leads to another folder.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let file = Some(format!("ken-{name}")).filter(|_| !name.contains('/'));
+    file.and_then(find_program)
+}
+
+/// The error for a command that is neither built in nor a program.
+pub(crate) fn unknown(name: &str) -> Error {
+    let names = names();
+    let error = Error::not_found(format!(
+        "there is no command `{name}`: no ken-{name} beside ken or on PATH"
+    ));
+    match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => error.hint(format!("did you mean `ken {near}`?")),
+        None => error.hint("`ken --help` lists the commands"),
+    }
+}
+
+/// Every command: those of `ken`, and the programs `ken-X` beside it and on PATH.
+fn names() -> BTreeSet<String> {
+    let ken = Cli::command();
+    let mut names: BTreeSet<String> = ken
+        .get_subcommands()
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.to_owned()));
+    for folder in beside.into_iter().chain(std::env::split_paths(&path)) {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let programs =
+            files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("ken-")?.to_owned()));
+        names.extend(programs.filter(|name| !name.contains('.')));
+    }
+    names
 }

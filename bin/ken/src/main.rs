@@ -1,17 +1,25 @@
-//! ken, the front command: up, down, status, logs, call, and every `ken-X` as `ken X`. See ken(1).
+//! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
 mod audit;
 mod call;
 mod chat;
 mod cli;
 mod client;
+mod completions;
+mod config;
 mod events;
 mod external;
 mod gateway;
+mod help;
+mod ids;
+mod knowledge;
 mod logs;
+mod nearest;
+mod needed;
 mod output;
 mod parts;
-mod remote;
+mod progress;
+mod runs;
 mod sessions;
 mod status;
 mod stream;
@@ -21,12 +29,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Audit, AuditCommand, Cli, Command};
+use cli::{Audit, AuditCommand, Cli, Command, Config, ConfigCommand};
 use output::Outcome;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => run(&cli).unwrap_or_else(|error| output::fail(&error)),
+        Ok(cli) => {
+            if cli.raw {
+                output::set_raw();
+            }
+            run(&cli).unwrap_or_else(|error| output::fail(&error))
+        }
         Err(shown) => output::show(&shown),
     }
 }
@@ -42,10 +55,19 @@ fn run(cli: &Cli) -> Outcome {
         Command::Stop(change) => parts::change(&cli.places()?, "parts.stop", change),
         Command::Restart(change) => parts::change(&cli.places()?, "parts.restart", change),
         Command::Call(call) => call::run(&cli.places()?, call),
-        Command::Chat(chat) => chat::run(&cli.places()?, chat),
-        Command::Events(events) => events::run(&cli.places()?, events),
-        Command::Stream(stream) => stream::run(&cli.places()?, stream),
-        Command::Sessions(sessions) => sessions::run(&cli.places()?, sessions),
+        Command::Chat(chat) => chat::run(cli, chat),
+        Command::Events(events) => events::run(cli, events),
+        Command::Stream(stream) => stream::run(cli, stream),
+        Command::Sessions(sessions) => sessions::run(cli, sessions),
+        Command::Runs(runs) => runs::list(cli, runs),
+        Command::Show(show) => runs::show(cli, show),
+        Command::Cancel(cancel) => runs::cancel(cli, cancel),
+        Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
+        Command::Config(Config {
+            command: ConfigCommand::Show(show),
+        }) => config::show(&cli.places()?, show),
+        Command::Completions(completions) => completions::run(completions),
+        Command::Help(help) => help::run(help),
         Command::Audit(Audit {
             command: AuditCommand::Verify(verify),
         }) => audit::run(|| cli.places(), verify),

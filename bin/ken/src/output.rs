@@ -2,25 +2,43 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
+use ken_text::for_terminal;
 use ken_types::{Code, Error};
 use serde::Serialize;
 
 /// What a command comes to.
 pub(crate) type Outcome = Result<ExitCode, Error>;
 
+/// Whether `--raw` was given. The one piece of state that all output shares, so that no command can forget it.
+static RAW: AtomicBool = AtomicBool::new(false);
+
+/// Prints control characters as they are from now on, on a terminal too.
+pub(crate) fn set_raw() {
+    RAW.store(true, Ordering::Relaxed);
+}
+
+/// Whether control characters have to be replaced on standard output.
+pub(crate) fn is_guarded() -> bool {
+    !RAW.load(Ordering::Relaxed) && io::stdout().is_terminal()
+}
+
 /// Prints a line.
 pub(crate) fn say(line: &str) -> Result<(), Error> {
     put(&format!("{line}\n"))
 }
 
-/// Prints a piece of text at once.
+/// Prints a piece of text at once; on a terminal without control characters.
 pub(crate) fn put(text: &str) -> Result<(), Error> {
-    put_bytes(text.as_bytes())
+    match is_guarded() {
+        true => put_bytes(for_terminal(text).as_bytes()),
+        false => put_bytes(text.as_bytes()),
+    }
 }
 
-/// Prints bytes at once.
+/// Prints bytes at once, as they are.
 pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(closed)
@@ -32,7 +50,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     say(&line)
 }
 
-/// A reader that has seen enough is no error, and nothing more is to be said.
+/// A reader that has seen enough is not an error, and nothing more is printed.
 fn closed(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
@@ -40,21 +58,21 @@ fn closed(error: io::Error) -> Error {
     }
 }
 
-/// One line on standard error: text for a person, JSON for a program.
+/// Prints one line on standard error: text on a terminal, JSON elsewhere.
 pub(crate) fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return ExitCode::SUCCESS;
     }
     let mut stderr = io::stderr();
     let _ = if stderr.is_terminal() {
-        writeln!(stderr, "ken: {error}")
+        writeln!(stderr, "ken: {}", for_terminal(&error.to_string()))
     } else {
         stderr.write_all(ken_tool::error_line(error).as_bytes())
     };
     ExitCode::from(error.code.exit_status())
 }
 
-/// What clap has to say instead of a command line: its own text for a person, and for whoever asked for it; one line of JSON
+/// Prints what clap has to say instead of a command line: its own text for a person who asked for it, one line of JSON
 /// for a program.
 pub(crate) fn show(shown: &clap::Error) -> ExitCode {
     if !shown.use_stderr() || io::stderr().is_terminal() {
@@ -68,15 +86,23 @@ pub(crate) fn show(shown: &clap::Error) -> ExitCode {
     fail(&error.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"))
 }
 
-/// A remark for a person.
+/// Prints a remark on standard error.
 pub(crate) fn remark(text: &str) {
-    let _ = writeln!(io::stderr(), "ken: {text}");
+    let mut stderr = io::stderr();
+    let _ = match stderr.is_terminal() {
+        true => writeln!(stderr, "ken: {}", for_terminal(text)),
+        false => writeln!(stderr, "ken: {text}"),
+    };
 }
 
-/// Rows of cells as lines, with the columns aligned.
+/// Rows of cells as lines, with the columns aligned. A cell is one line.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let rows: Vec<[String; N]> = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| one_line(cell)))
+        .collect();
     let mut widths = [0; N];
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
@@ -87,4 +113,9 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
         padded.join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+/// A text with blanks for its line ends and tabs.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(['\n', '\t'], " ")
 }

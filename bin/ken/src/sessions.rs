@@ -1,22 +1,26 @@
-//! `ken sessions`: which conversations there are, newest first.
+//! `ken sessions`, and the session that a person means.
 
 use std::process::ExitCode;
 
-use ken_types::places::Places;
+use ken_client::Gateway;
+use ken_client::chat::Identity;
+use ken_types::{Code, Error};
 use serde_json::Value;
 
-use crate::cli::Sessions;
-use crate::gateway::Gateway;
+use crate::cli::{Cli, Sessions};
+use crate::gateway;
+use crate::ids::{field, is_short};
 use crate::output::{Outcome, say, say_json, table};
+use crate::progress::during;
 
-pub(crate) fn run(places: &Places, args: &Sessions) -> Outcome {
-    let archived = if args.archived { "&archived=1" } else { "" };
-    let answer = Gateway::find(places)?.get(&format!("/api/chat/sessions?limit={}{archived}", args.limit))?;
-    let sessions = answer
-        .get("sessions")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+/// Sessions that are looked through for a short id.
+const RECENT: u32 = 100;
+
+pub(crate) fn run(cli: &Cli, args: &Sessions) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    let sessions = during("waiting for the gateway", || {
+        gateway.sessions(None, args.archived, args.limit)
+    })?;
     if args.json {
         sessions.iter().try_for_each(say_json)?;
         return Ok(ExitCode::SUCCESS);
@@ -28,17 +32,83 @@ pub(crate) fn run(places: &Places, args: &Sessions) -> Outcome {
 }
 
 fn row(session: &Value) -> [String; 4] {
-    let text = |name: &str| {
-        session
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or("-")
-            .to_owned()
+    ["sessionId", "updatedAt", "displayName", "title"].map(|name| match field(session, name) {
+        "" => "-".to_owned(),
+        text => text.to_owned(),
+    })
+}
+
+/// The session that was used last.
+pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
+    let sessions = gateway.sessions(Some(&Identity::local()), false, 1)?;
+    let last = sessions
+        .first()
+        .map(|session| field(session, "sessionId").to_owned());
+    last.ok_or_else(|| Error::not_found("there is no session to continue"))
+}
+
+/// The one recent session that a word means: its id, the beginning or the last part of it, or its name. Archived sessions
+/// are found by their whole id only.
+pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
+    let sessions = gateway.sessions(of, false, RECENT)?;
+    only_one(sessions, word)
+}
+
+fn only_one(sessions: Vec<Value>, word: &str) -> Result<Value, Error> {
+    let id = |session: &Value| field(session, "sessionId").to_owned();
+    if let Some(exact) = sessions.iter().find(|session| id(session) == word) {
+        return Ok(exact.clone());
+    }
+    let is_meant = |session: &&Value| {
+        let id = id(session);
+        let tail = id.rsplit('-').next().unwrap_or_default();
+        field(session, "displayName") == word || is_short(&id, word) || is_short(tail, word)
     };
-    [
-        text("sessionId"),
-        text("updatedAt"),
-        text("displayName"),
-        text("title"),
-    ]
+    let meant: Vec<&Value> = sessions.iter().filter(is_meant).collect();
+    match meant.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            Err(Error::not_found(format!("there is no session `{word}`")).hint("`ken sessions` lists them"))
+        }
+        several => {
+            let ids: Vec<String> = several.iter().take(5).map(|session| id(session)).collect();
+            let message = format!("`{word}` means {} sessions: {}", several.len(), ids.join(", "));
+            Err(Error::new(Code::Conflict, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_session_is_meant_by_id_its_beginning_its_last_part_or_its_name() {
+        let sessions = || {
+            vec![
+                json!({"sessionId": "tui-2027-02-03T04-05-06-789Z-0f3c9a1e", "displayName": "nightly"}),
+                json!({"sessionId": "tui-2027-02-03T04-05-07-000Z-0f3cffff"}),
+            ]
+        };
+        let found = |word: &str| only_one(sessions(), word).map(|one| one["sessionId"].clone());
+        let first = Ok(json!("tui-2027-02-03T04-05-06-789Z-0f3c9a1e"));
+        for word in [
+            "0f3c9",
+            "0f3c9a1e",
+            "nightly",
+            "tui-2027-02-03T04-05-06",
+            "tui-2027-02-03T04-05-06-789Z-0f3c9a1e",
+        ] {
+            assert_eq!(found(word), first, "{word}");
+        }
+        for (word, code) in [
+            ("0f3c", Code::Conflict),
+            ("tui-2027", Code::Conflict),
+            ("0f", Code::NotFound),
+            ("night", Code::NotFound),
+        ] {
+            assert_eq!(found(word).unwrap_err().code, code, "{word}");
+        }
+    }
 }

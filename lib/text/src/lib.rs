@@ -5,12 +5,14 @@ mod contraction;
 mod negation;
 mod normal;
 mod sentence;
+mod terminal;
 mod word;
 
 pub use contraction::{Contraction, expand};
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use sentence::{Sentence, opens_sentence, sentences};
+pub use terminal::{TerminalBytes, for_terminal};
 pub use word::{Word, is_stop_word, words};
 
 /// A half-open range of bytes of the text it came from; both ends are character boundaries.

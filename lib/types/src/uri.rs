@@ -34,6 +34,14 @@ pub fn encode_segment(text: &str) -> String {
     segment
 }
 
+/// Percent-encodes a value of a query: a segment's characters, less those that separate pairs or stand for a blank.
+pub fn encode_query(text: &str) -> String {
+    encode_segment(text)
+        .replace('&', "%26")
+        .replace('+', "%2B")
+        .replace('=', "%3D")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +50,10 @@ mod tests {
     fn segments_are_encoded() {
         assert_eq!(encode_segment("schedule:01K2:01K3"), "schedule:01K2:01K3");
         assert_eq!(encode_segment("a/b c%ü?"), "a%2Fb%20c%25%C3%BC%3F");
+    }
+
+    #[test]
+    fn values_of_a_query_are_encoded() {
+        assert_eq!(encode_query("a b&c=d+e/ü?"), "a%20b%26c%3Dd%2Be%2F%C3%BC%3F");
     }
 }

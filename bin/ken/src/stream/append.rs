@@ -1,36 +1,34 @@
 //! `ken stream append`: each line of standard input, in order, once.
 //!
-//! One thread reads lines while a request is on its way; what has gathered by then is the next request. Each carries
-//! the producer's next number, so that one which is made again because its answer was lost writes nothing twice.
+//! One thread reads lines while a request is under way; the lines that came in the meantime are the next request. Each
+//! request carries the producer's next sequence number, so that a repeated one writes nothing twice.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use ken_client::{Gateway, Method, is_json};
 use ken_types::id::Mint;
 use ken_types::{Error, json};
-use ureq::http::Method;
 
 use super::Append;
-use super::reader::is_json;
-use crate::remote::Remote;
 
-/// What one append may hold.
+/// Bytes of one append.
 const APPEND_BYTES: usize = 1024 * 1024;
 /// Lines that wait for the request before them.
 const LINES: usize = 1_024;
 
-pub(super) fn run(remote: &mut Remote<'_>, append: &Append) -> Result<(), Error> {
+pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     if stdin().is_terminal() {
         let error = Error::invalid("-", "standard input is a terminal; lines are expected there");
         return Err(error.hint("tail -f FILE | ken stream append NAME"));
     }
     let target = append.name.target();
-    let content_type = open(remote, append, &target)?;
+    let content_type = open(gateway, append, &target)?;
     let (sender, lines) = sync_channel(LINES);
-    // Not waited for: it may sit in a read of a pipe that nobody closes.
+    // It is not joined: it may block in a read of a pipe that nobody closes.
     std::thread::spawn(move || read_lines(&sender));
     let mut producer = Producer {
-        remote,
+        gateway,
         target,
         is_json: is_json(&content_type),
         content_type,
@@ -44,23 +42,23 @@ pub(super) fn run(remote: &mut Remote<'_>, append: &Append) -> Result<(), Error>
     Ok(())
 }
 
-/// The stream's content type. It is made if it is not there.
-fn open(remote: &mut Remote<'_>, append: &Append, target: &str) -> Result<String, Error> {
-    match remote.call(&Method::HEAD, target, &[], &[]) {
+/// The content type of the stream, which is created if needed.
+fn open(gateway: &mut Gateway, append: &Append, target: &str) -> Result<String, Error> {
+    match gateway.call(&Method::HEAD, target, &[], &[]) {
         Ok(found) => {
             let own = found.header("content-type").unwrap_or("application/octet-stream");
             Ok(append.form.asked().unwrap_or(own).to_owned())
         }
         Err(error) if error.code == ken_types::Code::NotFound => {
             let content_type = append.form.content_type();
-            remote.call(&Method::PUT, target, &[("content-type", content_type)], &[])?;
+            gateway.call(&Method::PUT, target, &[("content-type", content_type)], &[])?;
             Ok(content_type.to_owned())
         }
         Err(error) => Err(error),
     }
 }
 
-/// A line with its end, or why there are no more.
+/// A line with its line end, or why there are no more.
 type Line = Result<Vec<u8>, Error>;
 
 fn read_lines(to: &SyncSender<Line>) {
@@ -84,8 +82,8 @@ fn read_lines(to: &SyncSender<Line>) {
     }
 }
 
-struct Producer<'a, 'b> {
-    remote: &'a mut Remote<'b>,
+struct Producer<'a> {
+    gateway: &'a mut Gateway,
     target: String,
     content_type: String,
     is_json: bool,
@@ -93,7 +91,7 @@ struct Producer<'a, 'b> {
     sequence: u64,
 }
 
-impl Producer<'_, '_> {
+impl Producer<'_> {
     fn append_all(&mut self, lines: &Receiver<Line>) -> Result<(), Error> {
         let mut number = 0;
         let mut next = lines.recv().ok();
@@ -110,7 +108,7 @@ impl Producer<'_, '_> {
                     Err(_) => break,
                 }
             }
-            // What stood before a line that cannot be taken is appended all the same.
+            // The lines before one that is refused are appended all the same.
             self.send(batch)?;
             if let Some(wrong) = wrong {
                 return Err(wrong);
@@ -133,20 +131,20 @@ impl Producer<'_, '_> {
             ("producer-epoch", "0"),
             ("producer-seq", sequence.as_str()),
         ];
-        self.remote.call(&Method::POST, &self.target, &headers, &body)?;
+        self.gateway.call(&Method::POST, &self.target, &headers, &body)?;
         self.sequence += 1;
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), Error> {
         let closed = [("stream-closed", "true")];
-        self.remote
+        self.gateway
             .call(&Method::POST, &self.target, &closed, &[])
             .map(drop)
     }
 }
 
-/// The lines of one append: JSON values in an array, anything else as it came.
+/// The lines of one append: JSON values in an array, anything else as it is.
 struct Batch {
     is_json: bool,
     body: Vec<u8>,
@@ -184,7 +182,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Nothing if there is nothing to append.
+    /// `None` when there is nothing to append.
     fn into_body(mut self) -> Option<Vec<u8>> {
         if self.body.is_empty() {
             return None;
@@ -213,7 +211,7 @@ mod tests {
     #[test]
     fn lines_of_text_stay_as_they_are_and_those_of_json_become_an_array() {
         assert_eq!(batch(false, &["a\n", "\n", "b"]), (Some("a\n\nb".into()), None));
-        // An array is one message: the one around it is what the protocol takes apart.
+        // An array is one message: the protocol takes only the outer array apart.
         assert_eq!(
             batch(true, &["{\"n\":1}\n", " \n", "[1,2]\r\n", "3"]),
             (Some("[{\"n\":1},[1,2],3]".into()), None)

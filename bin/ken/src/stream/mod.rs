@@ -2,21 +2,21 @@
 
 mod append;
 mod name;
-mod reader;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use ken_types::places::Places;
-use ken_types::{Error, json};
-use serde_json::Value;
-use ureq::http::Method;
+use ken_client::{Gateway, Method, Page, Reader};
+use ken_text::TerminalBytes;
+use ken_types::{Code, Error};
 
-use crate::output::{Outcome, put_bytes, say_json};
-use crate::remote::Remote;
+use crate::cli::{Cli, duration};
+use crate::gateway;
+use crate::output::{Outcome, is_guarded, put, put_bytes, say_json};
+use crate::progress::Progress;
 use name::Name;
-pub(crate) use reader::{Page, Reader};
 
 const EXAMPLES: &str = "Examples:
   tail -f server.log | ken stream append logs/server
@@ -35,55 +35,55 @@ pub(crate) struct Stream {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a stream; one that is there with the same settings stays as it is
+    /// Create a stream; one that exists with the same settings is left as it is
     Create(Create),
-    /// Append each line of standard input; makes the stream if it is not there
+    /// Append each line of standard input; creates the stream if needed
     Append(Append),
-    /// Print what is in it
+    /// Print its entries
     Read(Read),
-    /// Print what is in it and what comes, until it is closed
-    Follow(Read),
-    /// End it: what is in it stays, nothing can be appended
+    /// Print its entries and new ones as they come, until it is closed
+    Follow(Follow),
+    /// Close it: its entries stay, nothing can be appended
     Close(Named),
     /// Delete it
     Rm(Named),
-    /// Make a stream that begins with what is in another one
+    /// Create a stream that starts with the entries of another one
     Fork(Fork),
 }
 
 #[derive(Debug, Args)]
 struct Named {
-    /// Its name: 1 to 8 segments, like logs/server
+    /// Name: 1 to 8 segments, like logs/server
     name: Name,
 }
 
 #[derive(Debug, Args)]
 struct Create {
-    /// Its name: 1 to 8 segments, like logs/server
+    /// Name: 1 to 8 segments, like logs/server
     name: Name,
     #[command(flatten)]
     form: Form,
-    /// Delete it when it has not been read or written for so many seconds
+    /// Delete after SECONDS without access
     #[arg(long, value_name = "SECONDS", conflicts_with = "expires_at")]
     ttl: Option<u64>,
-    /// Delete it at this time (RFC 3339)
+    /// Delete at this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
 }
 
-/// What its entries are.
+/// The content type of its entries.
 #[derive(Debug, Args)]
 struct Form {
-    /// What its entries are; text/plain without it
+    /// Content type [default: text/plain]
     #[arg(long, value_name = "TYPE", conflicts_with = "json")]
     content_type: Option<String>,
-    /// JSON values: the same as --content-type application/json
+    /// JSON values: short for --content-type application/json
     #[arg(long)]
     json: bool,
 }
 
 impl Form {
-    /// What was asked for.
+    /// The content type that was asked for.
     fn asked(&self) -> Option<&str> {
         match self.json {
             true => Some("application/json"),
@@ -98,72 +98,84 @@ impl Form {
 
 #[derive(Debug, Args)]
 struct Append {
-    /// Its name: 1 to 8 segments, like logs/server
+    /// Name: 1 to 8 segments, like logs/server
     name: Name,
     #[command(flatten)]
     form: Form,
-    /// Close the stream when standard input has ended
+    /// Close the stream at the end of standard input
     #[arg(long)]
     close: bool,
 }
 
 #[derive(Debug, Args)]
 struct Read {
-    /// Its name: 1 to 8 segments, like logs/server
+    /// Name: 1 to 8 segments, like logs/server
     name: Name,
-    /// Begin after this place: -1 for the start, now for the end, or what --offsets has told
+    /// Start after this offset: -1 for the start, now for the end, or one that --offsets printed
     #[arg(long, value_name = "OFFSET", default_value = "-1", allow_hyphen_values = true)]
     offset: String,
-    /// Begin at most so many entries before the end: messages of JSON, else appends, whatever their lines
+    /// Start N entries before the end; an entry is a JSON message, else one append, however many lines it has
     #[arg(long, value_name = "N", conflicts_with = "offset", value_parser = clap::value_parser!(u64).range(1..))]
     tail: Option<u64>,
-    /// Tell on standard error where to read on, after each page
+    /// Print the offset to continue from on standard error, after each page
     #[arg(long)]
     offsets: bool,
 }
 
 #[derive(Debug, Args)]
+struct Follow {
+    #[command(flatten)]
+    read: Read,
+    /// Wait this long for the stream to exist, for instance 10s; 0 does not wait [default: until it exists]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    wait: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
 struct Fork {
-    /// The stream to begin with
+    /// Stream to start from
     source: Name,
-    /// The name of the new one
+    /// Name of the new stream
     name: Name,
-    /// Take the source up to this place; without it, all of it
+    /// Take the source up to this offset [default: all of it]
     #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
     offset: Option<String>,
-    /// And so much of the append that follows: bytes, or messages of JSON
+    /// Also take this much of the append that follows: bytes, or JSON messages
     #[arg(long, value_name = "N", requires = "offset")]
     sub_offset: Option<u64>,
 }
 
-pub(crate) fn run(places: &Places, stream: &Stream) -> Outcome {
-    let mut remote = Remote::find(places)?;
+pub(crate) fn run(cli: &Cli, stream: &Stream) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
     match &stream.command {
-        Command::Create(create) => make(&mut remote, create)?,
-        Command::Append(append) => append::run(&mut remote, append)?,
-        Command::Read(read) => print(remote, read, false)?,
-        Command::Follow(read) => print(remote, read, true)?,
+        Command::Create(create) => make(&mut gateway, create)?,
+        Command::Append(append) => append::run(&mut gateway, append)?,
+        Command::Read(read) => print(gateway, read, false)?,
+        Command::Follow(follow) => {
+            wait_for(&gateway, follow)?;
+            print(gateway, &follow.read, true)?;
+        }
         Command::Close(named) => {
             let closed = [("stream-closed", "true")];
-            remote.call(&Method::POST, &named.name.target(), &closed, &[])?;
+            gateway.call(&Method::POST, &named.name.target(), &closed, &[])?;
         }
-        Command::Rm(named) => drop(remote.call(&Method::DELETE, &named.name.target(), &[], &[])?),
-        Command::Fork(from) => fork(&mut remote, from)?,
+        Command::Rm(named) => drop(gateway.call(&Method::DELETE, &named.name.target(), &[], &[])?),
+        Command::Fork(from) => fork(&mut gateway, from)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(remote: &mut Remote<'_>, create: &Create) -> Result<(), Error> {
+fn make(gateway: &mut Gateway, create: &Create) -> Result<(), Error> {
     let ttl = create.ttl.map(|seconds| seconds.to_string());
     let mut headers = vec![("content-type", create.form.content_type())];
     headers.extend(ttl.as_deref().map(|ttl| ("stream-ttl", ttl)));
     headers.extend(create.expires_at.as_deref().map(|at| ("stream-expires-at", at)));
-    remote
+    gateway
         .call(&Method::PUT, &create.name.target(), &headers, &[])
         .map(drop)
 }
 
-fn fork(remote: &mut Remote<'_>, fork: &Fork) -> Result<(), Error> {
+fn fork(gateway: &mut Gateway, fork: &Fork) -> Result<(), Error> {
     let source = fork.source.target();
     let sub_offset = fork.sub_offset.map(|number| number.to_string());
     let mut headers = vec![("stream-forked-from", source.as_str())];
@@ -177,52 +189,60 @@ fn fork(remote: &mut Remote<'_>, fork: &Fork) -> Result<(), Error> {
             .as_deref()
             .map(|number| ("stream-fork-sub-offset", number)),
     );
-    remote
+    gateway
         .call(&Method::PUT, &fork.name.target(), &headers, &[])
         .map(drop)
 }
 
-fn print(remote: Remote<'_>, read: &Read, follow: bool) -> Result<(), Error> {
-    let mut reader = Reader::new(remote, &read.name.target(), &read.offset, read.tail);
+/// Waits until the stream exists. The protocol has no call for that, so it is asked for, less and less often.
+fn wait_for(gateway: &Gateway, follow: &Follow) -> Result<(), Error> {
+    let target = follow.read.name.target();
+    let until = follow.wait.map(|wait| Instant::now() + wait);
+    let mut gateway = gateway.clone();
+    let mut progress = None;
+    let mut pause = Duration::from_millis(20);
     loop {
-        let page = reader.page(false)?;
-        show(&page, read)?;
-        if page.is_last() || (page.up_to_date && !follow) {
-            return Ok(());
+        let error = match gateway.call(&Method::HEAD, &target, &[], &[]) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if error.code != Code::NotFound || left.is_some_and(|left| left.is_zero()) {
+            return Err(error);
         }
-        if page.up_to_date {
-            break;
-        }
-    }
-    loop {
-        let page = reader.page(true)?;
-        show(&page, read)?;
-        if page.is_last() {
-            return Ok(());
-        }
+        progress.get_or_insert_with(|| Progress::start("waiting for the stream to exist"));
+        std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
+        pause = (pause * 2).min(Duration::from_millis(500));
     }
 }
 
-/// JSON as one value a line, anything else as it is.
-fn show(page: &Page, read: &Read) -> Result<(), Error> {
-    match page.is_json {
-        true => messages(page)?.iter().try_for_each(say_json)?,
-        false => put_bytes(&page.body)?,
+fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
+    let mut reader = Reader::new(gateway, &read.name.target(), &read.offset, read.tail);
+    let mut shown = TerminalBytes::default();
+    let mut live = false;
+    loop {
+        let page = reader.page(live)?;
+        show(&page, read, &mut shown)?;
+        if page.is_last() || (page.up_to_date && !follow) {
+            return match is_guarded() {
+                true => put(&shown.finish()),
+                false => Ok(()),
+            };
+        }
+        live |= page.up_to_date;
+    }
+}
+
+/// Prints JSON as one value a line, anything else as it is; on a terminal without control characters.
+fn show(page: &Page, read: &Read, shown: &mut TerminalBytes) -> Result<(), Error> {
+    match (page.is_json, is_guarded()) {
+        (true, _) => page.messages()?.iter().try_for_each(say_json)?,
+        (false, true) => put_bytes(shown.push(&page.body).as_bytes())?,
+        (false, false) => put_bytes(&page.body)?,
     }
     if read.offsets && !page.body.is_empty() {
-        // Nobody who reads it is no reason to stop.
+        // That nobody reads it is no reason to stop.
         _ = writeln!(std::io::stderr(), "{}", page.next);
     }
     Ok(())
-}
-
-/// The entries of a page of JSON.
-pub(crate) fn messages(page: &Page) -> Result<Vec<Value>, Error> {
-    if page.body.is_empty() {
-        return Ok(Vec::new());
-    }
-    match json::parse(&page.body, json::MAX_DEPTH + 2)? {
-        Value::Array(messages) => Ok(messages),
-        _ => Err(Error::internal("a page of a stream is no array")),
-    }
 }

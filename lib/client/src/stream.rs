@@ -1,11 +1,14 @@
-//! Reading a stream page by page, from where the last one ended, whatever happens to the gateway in between.
+//! Reading a stream page by page (long poll), from where the last page ended, also over restarts of the gateway.
 
-use ken_types::Error;
+use ken_types::{Error, json};
+use serde_json::Value;
 
-use crate::remote::Remote;
+use crate::gateway::{Gateway, Method};
 
-pub(crate) struct Reader<'a> {
-    remote: Remote<'a>,
+/// A reader of one stream.
+#[derive(Debug)]
+pub struct Reader {
+    gateway: Gateway,
     target: String,
     offset: String,
     tail: Option<u64>,
@@ -14,26 +17,41 @@ pub(crate) struct Reader<'a> {
 
 /// Some entries, and where they end.
 #[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) body: Vec<u8>,
-    pub(crate) is_json: bool,
+pub struct Page {
+    pub body: Vec<u8>,
+    pub is_json: bool,
     /// Where to read on.
-    pub(crate) next: String,
-    pub(crate) up_to_date: bool,
+    pub next: String,
+    pub up_to_date: bool,
     closed: bool,
 }
 
 impl Page {
-    /// Nothing can follow it.
-    pub(crate) fn is_last(&self) -> bool {
+    /// Whether nothing can follow it.
+    pub fn is_last(&self) -> bool {
         self.closed && self.up_to_date
+    }
+
+    /// The entries of a page of JSON.
+    ///
+    /// # Errors
+    /// `internal` for what is not an array, `invalid` for what is not JSON.
+    pub fn messages(&self) -> Result<Vec<Value>, Error> {
+        if self.body.is_empty() {
+            return Ok(Vec::new());
+        }
+        match json::parse(&self.body, json::MAX_DEPTH + 2)? {
+            Value::Array(messages) => Ok(messages),
+            _ => Err(Error::internal("a page of a stream is not an array")),
+        }
     }
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(remote: Remote<'a>, target: &str, offset: &str, tail: Option<u64>) -> Reader<'a> {
+impl Reader {
+    /// `target` is the stream's path; `tail` asks for at most so many entries before the end and goes with offset `-1`.
+    pub fn new(gateway: Gateway, target: &str, offset: &str, tail: Option<u64>) -> Reader {
         Reader {
-            remote,
+            gateway,
             target: target.to_owned(),
             offset: offset.to_owned(),
             tail,
@@ -41,8 +59,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next page; with `live` it is waited for, and comes empty after a while without entries.
-    pub(crate) fn page(&mut self, live: bool) -> Result<Page, Error> {
+    /// The next page. With `live` it is waited for, and comes empty after a while without entries.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn page(&mut self, live: bool) -> Result<Page, Error> {
         let mut target = format!("{}?offset={}", self.target, self.offset);
         if let Some(tail) = self.tail {
             target += &format!("&tail={tail}");
@@ -53,7 +74,7 @@ impl<'a> Reader<'a> {
                 target += &format!("&cursor={cursor}");
             }
         }
-        let answer = self.remote.get(&target)?;
+        let answer = self.gateway.call(&Method::GET, &target, &[], &[])?;
         let is = |name: &str| answer.header(name) == Some("true");
         let next = answer.header("stream-next-offset");
         let next = next.ok_or_else(|| Error::internal("the gateway does not say where to read on"))?;
@@ -74,7 +95,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(crate) fn is_json(content_type: &str) -> bool {
+/// Whether a content type is JSON.
+pub fn is_json(content_type: &str) -> bool {
     let media = content_type.split(';').next().unwrap_or_default().trim();
     media.eq_ignore_ascii_case("application/json")
 }

@@ -1,0 +1,199 @@
+//! `ken config show`: the configuration that is in force, and where each value comes from.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ken_types::Error;
+use ken_types::places::Places;
+use serde_json::json;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use crate::cli::ConfigShow;
+use crate::output::{Outcome, say, say_json};
+
+/// The defaults, as kend has them.
+const BUILTIN: &str = include_str!("../../../etc/ken.toml");
+const MASK: &str = "***";
+
+/// A value, and where it stands.
+struct Setting {
+    value: Value,
+    from: String,
+}
+
+/// By section and key, both as they are written in a header and before the equals sign.
+type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
+
+pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
+    let settings = in_force(&places.config)?;
+    let secrets = names(&places.secrets());
+    let is_meant = |section: &str| {
+        args.section
+            .as_deref()
+            .is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
+    };
+    for (section, keys) in settings.iter().filter(|(section, _)| is_meant(section)) {
+        if !args.json {
+            say(&format!("[{section}]"))?;
+        }
+        for (key, Setting { value, from }) in keys {
+            let value = masked(value.clone());
+            match args.json {
+                true => say_json(&json!({"key": format!("{section}.{key}"), "value": value, "from": from}))?,
+                false => say(&format!("{:<40} # {from}", format!("{key} = {value}")))?,
+            }
+        }
+        if !args.json {
+            say("")?;
+        }
+    }
+    for (name, from) in secrets.iter().filter(|_| args.section.is_none()) {
+        match args.json {
+            true => say_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?,
+            false => say(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The built-in settings with the user's laid over them, key by key, as kend does.
+fn in_force(path: &Path) -> Result<Settings, Error> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(Error::invalid(path.display().to_string(), error.to_string())),
+    };
+    let wrong = |error: toml::de::Error| {
+        Error::invalid(path.display().to_string(), error.message().to_owned())
+            .hint("`kend --check` names every error")
+    };
+    let own: Table = text.parse().map_err(wrong)?;
+    let mut all = Settings::new();
+    let default = |_: &[&str]| "default".to_owned();
+    collect(&mut all, BUILTIN.parse().map_err(wrong)?, &default);
+    let builtin = own
+        .get("kend")
+        .and_then(|kend| kend.get("builtin_parts"))
+        .and_then(Value::as_bool);
+    if builtin == Some(false) {
+        all.retain(|section, _| !section.starts_with("part."));
+    }
+    let line = |keys: &[&str]| match line_of(&text, keys) {
+        Some(line) => format!("{}:{line}", path.display()),
+        None => path.display().to_string(),
+    };
+    collect(&mut all, own, &line);
+    Ok(all)
+}
+
+fn collect(all: &mut Settings, table: Table, from: &dyn Fn(&[&str]) -> String) {
+    let mut add = |path: &[&str], keys: Table| {
+        let section = all.entry(path.join(".")).or_default();
+        for (key, value) in keys {
+            let place = [path, &[key.as_str()]].concat();
+            let from = from(&place);
+            section.insert(key, Setting { value, from });
+        }
+    };
+    for (name, value) in table {
+        match value {
+            Value::Table(parts) if name == "part" => {
+                for (part, value) in parts {
+                    if let Value::Table(keys) = value {
+                        add(&["part", &part], keys);
+                    }
+                }
+            }
+            Value::Table(keys) => add(&[&name], keys),
+            value => add(&[], Table::from_iter([(name, value)])),
+        }
+    }
+}
+
+/// The line, counted from 1, of a key.
+fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let mut at = None;
+    for key in keys {
+        let (name, value) = table.iter().find(|(name, _)| name.get_ref() == key)?;
+        at = Some(name.span().start);
+        if let DeValue::Table(inner) = value.get_ref() {
+            table = inner;
+        }
+    }
+    Some(text.get(..at?)?.matches('\n').count() + 1)
+}
+
+/// A value without the secrets in it: in `NAME=value` of a part's environment.
+fn masked(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(match text.split_once('=') {
+            Some((name, value)) if is_secret(name) && !value.is_empty() => format!("{name}={MASK}"),
+            _ => text,
+        }),
+        Value::Array(values) => Value::Array(values.into_iter().map(masked).collect()),
+        Value::Table(table) => Value::Table(
+            table
+                .into_iter()
+                .map(|(name, value)| (name, masked(value)))
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    ["SECRET", "TOKEN", "PASSWORD", "KEY"]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+/// The names that `secrets.env` sets, and their lines; never a value.
+fn names(path: &Path) -> Vec<(String, String)> {
+    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    let text = if is_file {
+        std::fs::read_to_string(path).unwrap_or_default()
+    } else {
+        String::new()
+    };
+    let lines = text.lines().zip(1..);
+    let named = lines.filter_map(|(line, number)| {
+        let (name, _) = line.trim().split_once('=')?;
+        (!name.starts_with('#')).then(|| (name.trim().to_owned(), format!("{}:{number}", path.display())))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_says_where_it_comes_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ken.toml");
+        std::fs::write(
+            &path,
+            "[gateway]\n# here\nport = 4000\n\n[part.store]\nenv = [\"X_TOKEN=abc\", \"Y=1\"]\n",
+        )
+        .unwrap();
+        let settings = in_force(&path).unwrap();
+        let port = &settings["gateway"]["port"];
+        assert_eq!(
+            (&port.value, port.from.as_str()),
+            (&Value::Integer(4000), &*format!("{}:3", path.display()))
+        );
+        assert_eq!(settings["gateway"]["listen"].from, "default");
+        assert_eq!(settings["part.store"]["nofile"].from, "default");
+        let env = masked(settings["part.store"]["env"].value.clone());
+        assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
+        std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
+        assert!(!in_force(&path).unwrap().contains_key("part.store"));
+        std::fs::write(&path, "[kend\n").unwrap();
+        assert!(in_force(&path).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! `ken help`: the flags of a command of `ken`, or the manual page of a program.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::CommandFactory;
+use ken_types::Error;
+
+use crate::cli::{Cli, Help};
+use crate::external::{program, unknown};
+use crate::output::{Outcome, say};
+
+pub(crate) fn run(help: &Help) -> Outcome {
+    if let Some(text) = flags(&help.topic) {
+        say(text.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let topic = help.topic.join("-");
+    let own = topic == "kend" || topic.starts_with("ken.");
+    let page = if own {
+        topic.clone()
+    } else {
+        format!("ken-{topic}")
+    };
+    if let Some(mut man) = manual(&page) {
+        return Err(not_run("man", &man.exec()));
+    }
+    match program(&topic) {
+        Some(path) => Err(not_run(&page, &Command::new(path).arg("--help").exec())),
+        None => Err(unknown(&topic)),
+    }
+}
+
+fn not_run(what: &str, error: &std::io::Error) -> Error {
+    Error::unavailable(format!("{what}: {error}"))
+}
+
+/// The help of `ken` or of one of its commands.
+fn flags(topic: &[String]) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let mut command = &mut command;
+    for word in topic {
+        command = command.find_subcommand_mut(word)?;
+    }
+    Some(command.render_help().to_string())
+}
+
+/// `man PAGE`, if there is such a page: with the pages of this installation, or of the source tree, before the others.
+fn manual(page: &str) -> Option<Command> {
+    let mut path = OsString::new();
+    for folder in folders().iter().filter(|folder| folder.is_dir()) {
+        path.push(folder);
+        path.push(":");
+    }
+    // The empty entry at the end stands for the system's own folders (man(1), MANPATH).
+    path.push(std::env::var_os("MANPATH").unwrap_or_default());
+    let man = |args: &[&str]| {
+        let mut man = Command::new("man");
+        man.args(args).arg(page).env("MANPATH", &path);
+        man
+    };
+    let found = man(&["-w"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success()).then(|| man(&[]))
+}
+
+fn folders() -> Vec<PathBuf> {
+    let Some(programs) = std::env::current_exe()
+        .ok()
+        .and_then(|exe| Some(exe.parent()?.to_owned()))
+    else {
+        return Vec::new();
+    };
+    vec![programs.join("../share/man"), programs.join("../../man")]
+}

@@ -1,0 +1,233 @@
+//! `ken knowledge`: what the agent is taught.
+
+use std::io::{IsTerminal, Read};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ken_client::Gateway;
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::uri::{encode_query, encode_segment};
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::gateway;
+use crate::ids::{field, only_one};
+use crate::output::{Outcome, say, say_json, table};
+use crate::progress::during;
+
+const TARGET: &str = "/api/knowledge";
+/// The largest content of an entry.
+const CONTENT_BYTES: u64 = 512 * 1024;
+/// Entries of a page, and pages that are looked through for a short id.
+const PAGE: u32 = 100;
+const PAGES: u32 = 20;
+
+const EXAMPLES: &str = "Examples:
+  ken knowledge add 'Deploy window' 'The site is deployed on Tuesdays at 14:00 UTC.'
+  ken knowledge add --tag runbook 'Failover' < failover.md
+  ken knowledge search deploy";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Knowledge {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Add an entry, and print its id
+    Add(Add),
+    /// List entries, newest first
+    List(List),
+    /// Show an entry
+    Show(Named),
+    /// Find entries, best match first
+    Search(Search),
+    /// Delete entries
+    Rm(Several),
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// Title, 1 to 200 characters
+    title: String,
+    /// Content; without it, or with -, standard input is read
+    content: Vec<String>,
+    /// Tag; may be repeated
+    #[arg(short = 't', long, value_name = "TAG")]
+    tag: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Maximum number of entries
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    limit: u32,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Search {
+    /// Words to look for
+    #[arg(required = true)]
+    words: Vec<String>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Id of an entry, or the beginning of it
+    id: String,
+    /// Print the record as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Several {
+    /// Ids of entries, or their beginnings
+    #[arg(required = true)]
+    ids: Vec<String>,
+}
+
+pub(crate) fn run(cli: &Cli, knowledge: &Knowledge) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    match &knowledge.command {
+        Command::Add(entry) => add(&mut gateway, entry)?,
+        Command::List(args) => list(&mut gateway, args, "")?,
+        Command::Search(search) => {
+            let query = format!("&q={}", encode_query(&search.words.join(" ")));
+            list(&mut gateway, &search.list, &query)?;
+        }
+        Command::Show(named) => {
+            let id = find(&mut gateway, &named.id)?;
+            show(&mut gateway, &id, named.json)?;
+        }
+        Command::Rm(several) => {
+            for word in &several.ids {
+                let id = find(&mut gateway, word)?;
+                gateway.delete(&target(&id))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
+    let content = content(entry)?;
+    let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
+    let key = Mint::fresh()?.ulid();
+    let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
+    say(answer
+        .pointer("/record/id")
+        .and_then(Value::as_str)
+        .unwrap_or_default())
+}
+
+fn content(entry: &Add) -> Result<String, Error> {
+    if entry.content.iter().any(|word| word != "-") {
+        return Ok(entry.content.join(" "));
+    }
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        let error = Error::invalid("CONTENT", "the content is missing");
+        return Err(error.hint("ken knowledge add TITLE CONTENT, or a text on standard input"));
+    }
+    let mut text = String::new();
+    let read = input.take(CONTENT_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+    Ok(text)
+}
+
+fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
+    let target = format!("{TARGET}?limit={}{query}", args.limit);
+    let mut answer = during("waiting for the gateway", || gateway.get(&target))?;
+    let records = records(&mut answer);
+    if args.json {
+        return records.iter().try_for_each(say_json);
+    }
+    let head = ["ID", "UPDATED", "SCOPE", "TITLE"].map(String::from);
+    let row = |record: &Value| {
+        let id = field(record, "id");
+        [
+            short(id),
+            field(record, "updatedAt"),
+            field(record, "scope"),
+            field(record, "title"),
+        ]
+        .map(str::to_owned)
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(records.iter().map(row)).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+/// `kb-` and 12 of 32 digits: no two entries of one system have these in common.
+fn short(id: &str) -> &str {
+    id.get(..15).unwrap_or(id)
+}
+
+fn records(answer: &mut Value) -> Vec<Value> {
+    match answer.get_mut("records").map(Value::take) {
+        Some(Value::Array(records)) => records,
+        _ => Vec::new(),
+    }
+}
+
+/// Prints an entry: what there is to know about it, an empty line, its content.
+pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
+    let answer = gateway.get(&target(id))?;
+    let record = answer.get("record").unwrap_or(&Value::Null);
+    if as_json {
+        return say_json(record);
+    }
+    for name in ["id", "title", "scope", "source", "createdAt", "updatedAt"] {
+        say(&format!("{name:10} {}", field(record, name)))?;
+    }
+    let tags: Vec<&str> = record
+        .get("tags")
+        .and_then(Value::as_array)
+        .map(|tags| tags.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    if !tags.is_empty() {
+        say(&format!("{:10} {}", "tags", tags.join(", ")))?;
+    }
+    say("")?;
+    say(field(record, "content").trim_end_matches('\n'))
+}
+
+fn target(id: &str) -> String {
+    format!("{TARGET}/{}", encode_segment(id))
+}
+
+/// The id of the one entry that a word means: a whole id, or the beginning of one, with or without `kb-`.
+pub(crate) fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
+    if word.len() == 35 && word.starts_with("kb-") {
+        return Ok(word.to_owned());
+    }
+    let mut ids = Vec::new();
+    let mut after = String::new();
+    for _ in 0..PAGES {
+        let mut answer = gateway.get(&format!("{TARGET}?limit={PAGE}{after}"))?;
+        ids.extend(
+            records(&mut answer)
+                .iter()
+                .map(|record| field(record, "id").to_owned()),
+        );
+        match answer.pointer("/page/after").and_then(Value::as_str) {
+            Some(cursor) => after = format!("&after={}", encode_query(cursor)),
+            None => break,
+        }
+    }
+    only_one(
+        ids,
+        word,
+        "kb-",
+        "knowledge entry",
+        "`ken knowledge list` lists them",
+    )
+}

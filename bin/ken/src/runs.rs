@@ -1,0 +1,197 @@
+//! `ken runs`, `ken show` and `ken cancel`: work by its id, whatever kind it is.
+
+use std::process::ExitCode;
+
+use ken_client::Gateway;
+use ken_client::chat::Identity;
+use ken_types::id::Mint;
+use ken_types::uri::encode_segment;
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::cli::{Cancel, Cli, Runs, Show};
+use crate::gateway;
+use crate::ids::{field, only_one};
+use crate::output::{Outcome, say, say_json, table};
+use crate::progress::during;
+use crate::{knowledge, sessions};
+
+/// Runs that are looked through for a short id.
+const RECENT: u32 = 1_000;
+/// Exchanges of a session that are shown.
+const EXCHANGES: u32 = 100;
+
+pub(crate) fn list(cli: &Cli, args: &Runs) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    let status = args
+        .status
+        .as_deref()
+        .map(|status| format!("&status={status}"))
+        .unwrap_or_default();
+    let target = format!("/runs?limit={}{status}", args.limit);
+    let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
+    if args.json {
+        runs.iter().try_for_each(say_json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"].map(String::from);
+    let row = |run: &Value| {
+        let took = run.get("durationMs").and_then(Value::as_u64);
+        [
+            field(run, "runId").to_owned(),
+            field(run, "workflowName").to_owned(),
+            field(run, "status").to_owned(),
+            field(run, "startedAt").to_owned(),
+            took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(runs.iter().map(row)).collect();
+    table(&rows).iter().try_for_each(|line| say(line))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {
+    match gateway.get(target)?.get_mut("runs").map(Value::take) {
+        Some(Value::Array(runs)) => Ok(runs),
+        _ => Err(Error::internal("the gateway's answer has no list of runs")),
+    }
+}
+
+/// What an id names.
+enum Named {
+    Session(Value),
+    Run(String),
+    Knowledge(String),
+}
+
+/// Looks for a word among sessions, runs and knowledge entries; their prefixes make it quicker, not different.
+fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
+    let may_be = |prefix: &[&str]| prefix.iter().any(|prefix| word.starts_with(prefix));
+    let mut found = Vec::new();
+    let mut problem = None;
+    let mut keep = |result: Result<Named, Error>| match result {
+        Ok(named) => found.push(named),
+        Err(error) if error.code == Code::NotFound => {}
+        Err(error) => problem = Some(error),
+    };
+    if !may_be(&["run_", "kb-"]) {
+        keep(sessions::find(gateway, None, word).map(Named::Session));
+    }
+    if !may_be(&["tui-", "web-", "connector-", "kb-"]) {
+        keep(find_run(gateway, word).map(Named::Run));
+    }
+    if !may_be(&["tui-", "web-", "connector-", "run_"]) {
+        keep(knowledge::find(gateway, word).map(Named::Knowledge));
+    }
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    let several = found.len() > 1;
+    match found.pop() {
+        Some(_) if several => {
+            let message = format!("`{word}` names things of several kinds");
+            Err(Error::new(Code::Conflict, message).hint("use more of the id, with its prefix"))
+        }
+        Some(named) => Ok(named),
+        None => Err(
+            Error::not_found(format!("there is no session, run or knowledge entry `{word}`"))
+                .hint("`ken sessions`, `ken runs` and `ken knowledge list` list them"),
+        ),
+    }
+}
+
+fn find_run(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
+    let runs = recent(gateway, &format!("/runs?limit={RECENT}"))?;
+    let ids = runs.iter().map(|run| field(run, "runId").to_owned()).collect();
+    only_one(ids, word, "run_", "run", "`ken runs` lists them")
+}
+
+pub(crate) fn show(cli: &Cli, args: &Show) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    match during("looking for it", || find(&mut gateway, &args.id))? {
+        Named::Run(id) => {
+            let record = gateway.get(&format!("/runs/{}?meta", encode_segment(&id)))?;
+            show_run(&record, args.json)?;
+        }
+        Named::Knowledge(id) => knowledge::show(&mut gateway, &id, args.json)?,
+        Named::Session(session) => show_session(&mut gateway, &session, args.json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
+    if as_json {
+        return say_json(record);
+    }
+    for (name, value) in record.as_object().into_iter().flatten() {
+        match value {
+            Value::String(text) => say(&format!("{name:12} {text}"))?,
+            value => say(&format!("{name:12} {value}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Prints a conversation: prompts after `> `, the answers as they are.
+fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
+    let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
+    let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;
+    let exchanges = page
+        .get("exchanges")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    if as_json {
+        return exchanges.iter().try_for_each(say_json);
+    }
+    if page.pointer("/page/hasOlder") == Some(&json!(true)) {
+        say(&format!("(the last {EXCHANGES} exchanges)"))?;
+    }
+    for exchange in exchanges {
+        let text = |pointer: &str| {
+            exchange
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        for line in text("/prompt/text").lines() {
+            say(&format!("> {line}"))?;
+        }
+        match (text("/assistant/text"), text("/status")) {
+            ("", status) => say(&format!("({status})"))?,
+            (answer, "completed") => say(answer)?,
+            (answer, status) => say(&format!("{answer}\n({status})"))?,
+        }
+        say("")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn cancel(cli: &Cli, args: &Cancel) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    let (what, cancelled) = match during("looking for it", || find(&mut gateway, &args.id))? {
+        Named::Run(id) => {
+            let target = format!("/runs/{}/abort", encode_segment(&id));
+            let answer = gateway.post(&target, &Mint::fresh()?.ulid(), &json!({}))?;
+            (id, answer.get("aborted") == Some(&json!(true)))
+        }
+        Named::Session(session) => {
+            let identity =
+                Identity::of(&session).ok_or_else(|| Error::internal("the session has no owner"))?;
+            let id = field(&session, "sessionId");
+            (id.to_owned(), gateway.cancel_turn(&identity, id)?)
+        }
+        Named::Knowledge(id) => {
+            let error = Error::invalid(
+                "ID",
+                format!("{id} is a knowledge entry, which cannot be cancelled"),
+            );
+            return Err(error.hint("`ken knowledge rm` deletes it"));
+        }
+    };
+    match cancelled {
+        true => say(&format!("{what} cancelled"))?,
+        false => return Err(Error::conflict(format!("nothing runs in {what}"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,110 @@
+//! Where the gateway is, and what it asks of a caller that is not local.
+
+use std::fmt;
+use std::path::Path;
+
+use ken_types::Error;
+
+/// A gateway's address and the secret for it.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    url: String,
+    secret: Option<Secret>,
+}
+
+impl Endpoint {
+    /// `url` without a path: `http://HOST:PORT`. An unspecified address (`0.0.0.0`, `[::]`), which is what a server that
+    /// listens everywhere says, stands for this machine.
+    pub fn new(url: &str) -> Endpoint {
+        let url = url.trim_end_matches('/');
+        let on_this_machine = [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")]
+            .into_iter()
+            .find_map(|(any, loopback)| {
+                let rest = url.strip_prefix("http://")?.strip_prefix(any)?;
+                Some(format!("http://{loopback}{rest}"))
+            });
+        Endpoint {
+            url: on_this_machine.unwrap_or_else(|| url.to_owned()),
+            secret: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_secret(mut self, secret: Option<Secret>) -> Endpoint {
+        self.secret = secret;
+        self
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn secret(&self) -> Option<&str> {
+        self.secret.as_ref().map(|secret| secret.0.as_str())
+    }
+}
+
+/// The gateway's `API_SECRET`. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// From a text, less the white space around it. `None` when nothing is left.
+    ///
+    /// # Errors
+    /// `invalid` for what cannot stand in an HTTP header; `at` names where it came from.
+    pub fn new(text: &str, at: &str) -> Result<Option<Secret>, Error> {
+        let text = text.trim();
+        if !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            let message = "the secret holds a character that no HTTP header can have";
+            return Err(Error::invalid(at, message).hint("use visible ASCII characters"));
+        }
+        Ok((!text.is_empty()).then(|| Secret(text.to_owned())))
+    }
+
+    /// From a file that holds nothing else.
+    ///
+    /// # Errors
+    /// `invalid` when it cannot be read or holds no secret.
+    pub fn from_file(path: &Path) -> Result<Secret, Error> {
+        let at = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| Error::invalid(&*at, error.to_string()))?;
+        Secret::new(&text, &at)?.ok_or_else(|| Error::invalid(at, "the file holds no secret"))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_is_this_machine() {
+        for (given, url) in [
+            ("http://0.0.0.0:3940", "http://127.0.0.1:3940"),
+            ("http://[::]:3940", "http://[::1]:3940"),
+            ("http://127.0.0.1:1/", "http://127.0.0.1:1"),
+            ("https://ken.example", "https://ken.example"),
+        ] {
+            assert_eq!(Endpoint::new(given).url(), url);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_trimmed_checked_and_never_shown() {
+        let secret = Secret::new(" s3cret\n", "x").unwrap().unwrap();
+        assert_eq!(format!("{secret:?}"), "Secret(…)");
+        assert_eq!(
+            Endpoint::new("x").with_secret(Some(secret)).secret(),
+            Some("s3cret")
+        );
+        assert_eq!(Secret::new(" \n", "x"), Ok(None));
+        assert!(Secret::new("a\nb", "x").is_err());
+        assert!(Secret::from_file(Path::new("/nowhere")).is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! Reading a stream of JSON by server-sent events, on a thread of its own, so that a caller may wait as long as it likes.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use ken_types::{Code, Error, json};
+use serde_json::Value;
+
+use crate::gateway::{Attempts, Gateway};
+
+/// Batches that wait for the caller; the gateway waits for the rest.
+const BATCHES: usize = 16;
+
+/// Events as they come, from an offset on, over broken connections and restarts of the gateway.
+#[derive(Debug)]
+pub struct Events {
+    batches: Receiver<Result<Batch, Error>>,
+    offset: String,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    events: Vec<Value>,
+    /// Where to read on after these.
+    next: Option<String>,
+    closed: bool,
+}
+
+impl Gateway {
+    /// The events of the stream at a path, after an offset (`-1` for all, `now` for what is to come).
+    pub fn events(&self, target: &str, offset: &str) -> Events {
+        let (sender, batches) = sync_channel(BATCHES);
+        let subscription = Subscription {
+            gateway: self.clone(),
+            target: target.to_owned(),
+            offset: offset.to_owned(),
+            to: sender,
+        };
+        std::thread::spawn(move || subscription.run());
+        Events {
+            batches,
+            offset: offset.to_owned(),
+            ended: false,
+        }
+    }
+}
+
+impl Events {
+    /// The next events, in order; `None` when the stream is closed and at its end. A batch is empty when the gateway only
+    /// said that it is there, or when `wait` has passed.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]; nothing follows an error.
+    pub fn next(&mut self, wait: Option<Duration>) -> Result<Option<Vec<Value>>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        let received = match wait {
+            Some(wait) => self.batches.recv_timeout(wait),
+            None => self.batches.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(batch) => {
+                let batch = batch.inspect_err(|_| self.ended = true)?;
+                self.ended = batch.closed;
+                if let Some(next) = batch.next {
+                    self.offset = next;
+                }
+                Ok(Some(batch.events))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(Some(Vec::new())),
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+        }
+    }
+
+    /// Where the events that were returned so far end.
+    pub fn offset(&self) -> &str {
+        &self.offset
+    }
+}
+
+/// The thread that reads. It ends with the stream, with an error that no repeat mends, or when nobody receives any more.
+struct Subscription {
+    gateway: Gateway,
+    target: String,
+    offset: String,
+    to: SyncSender<Result<Batch, Error>>,
+}
+
+/// How a connection ended.
+enum End {
+    /// The stream is closed, or the receiver has gone.
+    ForGood,
+    /// There is more to read.
+    Broken,
+}
+
+impl Subscription {
+    fn run(mut self) {
+        let mut attempts = Attempts::new(&self.gateway);
+        loop {
+            let error = match self.read(&mut attempts) {
+                Ok(End::ForGood) => return,
+                Ok(End::Broken) => Error::unavailable(format!("the stream {} broke off", self.target)),
+                Err(error) => error,
+            };
+            if let Err(error) = attempts.again(&mut self.gateway, error) {
+                _ = self.to.send(Err(error));
+                return;
+            }
+        }
+    }
+
+    /// Reads one connection to its end.
+    fn read(&mut self, attempts: &mut Attempts) -> Result<End, Error> {
+        let target = format!("{}?offset={}&live=sse", self.target, self.offset);
+        let lines = self.gateway.lines(&target)?;
+        let mut frame = Frame::default();
+        // Events whose end is not known yet: should the connection break here, they come again.
+        let mut held = Vec::new();
+        for line in lines {
+            let Ok(line) = line else { return Ok(End::Broken) };
+            let batch = match frame.push(&line) {
+                Some(finished) => read_frame(&finished, &mut held)?,
+                None if line.starts_with(':') => Some(Batch::default()),
+                None => None,
+            };
+            let Some(batch) = batch else { continue };
+            *attempts = Attempts::new(&self.gateway);
+            if let Some(next) = &batch.next {
+                self.offset.clone_from(next);
+            }
+            let closed = batch.closed;
+            if self.to.send(Ok(batch)).is_err() || closed {
+                return Ok(End::ForGood);
+            }
+        }
+        Ok(End::Broken)
+    }
+}
+
+/// A batch, once it is known where its events end: from the frame's own id, or from the control frame after it.
+fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
+    let data = json::parse(frame.data.as_bytes(), json::MAX_DEPTH + 2)?;
+    if frame.event != "control" {
+        let Value::Array(events) = data else {
+            return Err(Error::new(
+                Code::Internal,
+                "a data frame of the stream is not an array",
+            ));
+        };
+        held.extend(events);
+        return Ok(frame.id.clone().map(|id| Batch {
+            events: std::mem::take(held),
+            next: Some(id),
+            closed: false,
+        }));
+    }
+    let next = data.get("streamNextOffset").and_then(Value::as_str);
+    Ok(Some(Batch {
+        events: std::mem::take(held),
+        next: next.map(str::to_owned),
+        closed: data
+            .get("streamClosed")
+            .and_then(Value::as_bool)
+            .unwrap_or_default(),
+    }))
+}
+
+/// One frame of server-sent events (HTML Living Standard, 9.2.6), as far as the gateway uses them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Frame {
+    event: String,
+    data: String,
+    id: Option<String>,
+}
+
+impl Frame {
+    /// Adds a line; the frame, when that was its end.
+    fn push(&mut self, line: &str) -> Option<Frame> {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "event" => value.clone_into(&mut self.event),
+            "id" => self.id = Some(value.to_owned()),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data += value;
+            }
+            "" if line.is_empty() => {
+                let finished = std::mem::take(self);
+                return (!finished.data.is_empty()).then_some(finished);
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(text: &str) -> Vec<(Vec<Value>, Option<String>, bool)> {
+        let (mut frame, mut held) = (Frame::default(), Vec::new());
+        let mut found = Vec::new();
+        for line in text.lines() {
+            let finished = frame.push(line);
+            let batch = finished.and_then(|finished| read_frame(&finished, &mut held).unwrap());
+            found.extend(batch.map(|batch| (batch.events, batch.next, batch.closed)));
+        }
+        found
+    }
+
+    #[test]
+    fn events_wait_until_it_is_known_where_they_end() {
+        let control = "event: control\ndata:{\"streamNextOffset\":\"0_2\",\"streamClosed\":true}\n\n";
+        let without_id = "event: data\ndata:[1,2]\n\n";
+        assert_eq!(batches(without_id), []);
+        let whole = (vec![1.into(), 2.into()], Some("0_2".to_owned()), true);
+        assert_eq!(batches(&format!(": heartbeat\n\n{without_id}{control}")), [whole]);
+        let with_id = format!("id: 0_2\n{without_id}");
+        let at_once = (vec![1.into(), 2.into()], Some("0_2".to_owned()), false);
+        assert_eq!(batches(&with_id), [at_once]);
+    }
+
+    #[test]
+    fn data_of_several_lines_is_one_text() {
+        assert_eq!(batches("data:[1,\ndata: 2]\nid:x\n\n")[0].0, [1, 2]);
+    }
+}

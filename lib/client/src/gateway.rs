@@ -1,0 +1,307 @@
+//! One gateway: requests, their answers, and when a request is made again.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ken_types::{Code, Error, json};
+use serde_json::Value;
+pub use ureq::http::Method;
+use ureq::http::{HeaderMap, Request};
+use ureq::{Agent, Body};
+
+use crate::endpoint::Endpoint;
+
+/// The largest answer: a JSON answer is not larger than a page of a transcript can be.
+const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+const CONNECT: Duration = Duration::from_secs(5);
+/// A gateway that says nothing for so long is not going to: a long poll takes 30 s, and a stream has a heartbeat every 15.
+const SILENCE: Duration = Duration::from_secs(90);
+/// How long a request is repeated by default.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+type Locate = dyn Fn() -> Result<Endpoint, Error> + Send + Sync;
+type Notice = dyn Fn(&Error) + Send + Sync;
+
+/// A connection to a gateway. Clones share their connections.
+#[derive(Clone)]
+pub struct Gateway {
+    agent: Agent,
+    endpoint: Endpoint,
+    locate: Arc<Locate>,
+    patience: Duration,
+    notice: Option<Arc<Notice>>,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway")
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// A gateway that stays where it is.
+    ///
+    /// # Errors
+    /// None today; the signature is that of [`Gateway::located`].
+    pub fn at(endpoint: Endpoint) -> Result<Gateway, Error> {
+        Gateway::located(move || Ok(endpoint.clone()))
+    }
+
+    /// A gateway that may be elsewhere after a restart: `locate` is asked again before a request is repeated.
+    ///
+    /// # Errors
+    /// Those of `locate`.
+    pub fn located(
+        locate: impl Fn() -> Result<Endpoint, Error> + Send + Sync + 'static,
+    ) -> Result<Gateway, Error> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(SILENCE))
+            .proxy(None);
+        Ok(Gateway {
+            agent: config.build().into(),
+            endpoint: locate()?,
+            locate: Arc::new(locate),
+            patience: PATIENCE,
+            notice: None,
+        })
+    }
+
+    /// How long a request is repeated before its error is returned; 60 s by default.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Gateway {
+        self.patience = patience;
+        self
+    }
+
+    /// Is called with the reason before a request is repeated.
+    #[must_use]
+    pub fn notice(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
+        self.notice = Some(Arc::new(notice));
+        self
+    }
+
+    pub fn url(&self) -> &str {
+        self.endpoint.url()
+    }
+
+    /// A request that may be repeated, repeated while nobody can say what became of it.
+    ///
+    /// # Errors
+    /// A status of 400 and above, as the gateway's own error; `unavailable` when it cannot be reached.
+    pub fn call(
+        &mut self,
+        method: &Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, Error> {
+        let mut attempts = Attempts::new(self);
+        loop {
+            let error = match self.send(method, target, headers, body) {
+                Ok(answer) if answer.status < 400 => return Ok(answer),
+                Ok(answer) => answer.refusal(),
+                Err(error) => error,
+            };
+            attempts.again(self, error)?;
+        }
+    }
+
+    /// The JSON answer of a GET.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn get(&mut self, target: &str) -> Result<Value, Error> {
+        self.call(&Method::GET, target, &[], &[])?.json()
+    }
+
+    /// The JSON answer of a DELETE.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn delete(&mut self, target: &str) -> Result<Value, Error> {
+        self.call(&Method::DELETE, target, &[], &[])?.json()
+    }
+
+    /// The JSON answer of a POST. `key` is its `Idempotency-Key`: a repeat with the same key and body is not done twice.
+    /// The gateway is asked not to wait for work that it only starts.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn post(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
+        let headers = [
+            ("content-type", "application/json"),
+            ("prefer", "respond-async"),
+            ("idempotency-key", key),
+        ];
+        self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?
+            .json()
+    }
+
+    /// One request and its answer, whatever the status.
+    ///
+    /// # Errors
+    /// When there is no answer: `unavailable`, or `invalid` for what is not a request.
+    pub fn send(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{target}", self.endpoint.url()));
+        let secret = self.endpoint.secret().map(|secret| ("x-api-secret", secret));
+        for (name, value) in headers.iter().copied().chain(secret) {
+            request = request.header(name, value);
+        }
+        let wrong = |error| Error::invalid("", format!("not a request: {error}"));
+        let sent = match *method == Method::POST || *method == Method::PUT {
+            true => self.agent.run(request.body(body).map_err(wrong)?),
+            false => self.agent.run(request.body(()).map_err(wrong)?),
+        };
+        let (head, body) = sent.map_err(|error| self.unreachable(&error))?.into_parts();
+        let body = body.into_with_config().limit(ANSWER_BYTES).read_to_vec();
+        Ok(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: body.map_err(|error| self.unreachable(&error))?,
+        })
+    }
+
+    /// The lines of an answer as they come.
+    pub(crate) fn lines(
+        &self,
+        target: &str,
+    ) -> Result<impl Iterator<Item = std::io::Result<String>> + use<>, Error> {
+        let mut request = self.agent.get(format!("{}{target}", self.endpoint.url()));
+        if let Some(secret) = self.endpoint.secret() {
+            request = request.header("x-api-secret", secret);
+        }
+        let answer = request.call().map_err(|error| self.unreachable(&error))?;
+        let (head, body) = answer.into_parts();
+        if head.status.as_u16() == 200 {
+            return Ok(BufReader::new(body.into_reader()).lines());
+        }
+        Err(Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body: read_all(body).map_err(|error| self.unreachable(&error))?,
+        }
+        .refusal())
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Error {
+        Error::unavailable(format!("cannot reach the gateway at {}: {error}", self.url()))
+            .hint("`ken status` tells whether it runs")
+    }
+}
+
+fn read_all(body: Body) -> Result<Vec<u8>, ureq::Error> {
+    body.into_with_config().limit(ANSWER_BYTES).read_to_vec()
+}
+
+/// The pauses between the attempts at one thing, and when there are no more.
+pub(crate) struct Attempts {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Attempts {
+    pub(crate) fn new(gateway: &Gateway) -> Attempts {
+        Attempts {
+            until: Instant::now() + gateway.patience,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Waits for the next attempt, and finds the gateway again; or returns the error, when it is final or it is too late.
+    pub(crate) fn again(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
+        let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
+        let left = self.until.saturating_duration_since(Instant::now());
+        if !may_pass || left.is_zero() {
+            return Err(error);
+        }
+        if let Some(notice) = &gateway.notice {
+            notice(&error);
+        }
+        let asked = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
+        sleep(self.pause.max(asked).min(left));
+        self.pause = LONGEST_PAUSE.min(self.pause * 2);
+        if let Ok(endpoint) = (gateway.locate)() {
+            gateway.endpoint = endpoint;
+        }
+        Ok(())
+    }
+}
+
+/// An answer, whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Its body.
+    ///
+    /// # Errors
+    /// `invalid` when that is not JSON.
+    pub fn json(&self) -> Result<Value, Error> {
+        json::parse(&self.body, json::MAX_DEPTH + 2)
+    }
+
+    /// What a status of 400 and above says, in either of the gateway's envelopes.
+    pub fn refusal(&self) -> Error {
+        let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
+        let text = |pointers: [&str; 2]| {
+            let mut found = pointers.into_iter().filter_map(|pointer| body.pointer(pointer));
+            found.find_map(Value::as_str).map(str::to_owned)
+        };
+        let message = text(["/error/message", "/error"]);
+        let unauthenticated = "give the gateway's API_SECRET: in secrets.env beside ken.toml, in KEN_API_SECRET, \
+                               or in a file with --secret-file";
+        let hint = (self.status == 401).then(|| unauthenticated.to_owned());
+        let seconds = self
+            .header("retry-after")
+            .and_then(|text| text.parse::<u64>().ok());
+        Error {
+            code: code(self.status),
+            message: message.unwrap_or_else(|| format!("the gateway answered with {}", self.status)),
+            hint: hint.or_else(|| text(["/error/meta/hint", "/hint"])),
+            at: text(["/error/meta/at", "/at"]),
+            retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
+        }
+    }
+}
+
+/// The code of a status, as ken-wire(5) pairs them.
+fn code(status: u16) -> Code {
+    match status {
+        401 => Code::Unauthenticated,
+        403 => Code::Forbidden,
+        404 | 410 => Code::NotFound,
+        409 => Code::Conflict,
+        413 => Code::TooLarge,
+        408 | 504 => Code::Deadline,
+        429 => Code::Busy,
+        499 => Code::Cancelled,
+        502 | 503 => Code::Unavailable,
+        500.. => Code::Internal,
+        _ => Code::Invalid,
+    }
+}

@@ -1,0 +1,102 @@
+//! Text from elsewhere, made harmless for a terminal.
+
+use std::borrow::Cow;
+
+/// The text with every character that a terminal acts on replaced by one that it shows: escape sequences do nothing, and
+/// nothing is drawn in another order than it is written.
+///
+/// Replaced are C0 but newline and tab, DEL, C1 (ECMA-48), and the embeddings, overrides and isolates of the
+/// bidirectional algorithm (UAX #9). C0 and DEL become their pictures (U+2400 and on), the rest U+FFFD. Each is replaced
+/// by one character, so columns stay aligned.
+pub fn for_terminal(text: &str) -> Cow<'_, str> {
+    if text.chars().all(|c| safe(c) == c) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(safe).collect())
+}
+
+fn safe(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),
+        '\x7f' => '\u{2421}',
+        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            char::REPLACEMENT_CHARACTER
+        }
+        _ => c,
+    }
+}
+
+/// The same for bytes that come in pieces: a character that is cut by the end of a piece is completed by the next one.
+#[derive(Debug, Default)]
+pub struct TerminalBytes {
+    /// The beginning of a character, at most three bytes.
+    cut: Vec<u8>,
+}
+
+impl TerminalBytes {
+    /// What can be shown so far. Bytes that are not UTF-8 become U+FFFD.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.cut);
+        all.extend_from_slice(bytes);
+        let whole = all.len() - cut_at_end(&all);
+        let rest = all.split_off(whole);
+        self.cut = rest;
+        for_terminal(&String::from_utf8_lossy(&all)).into_owned()
+    }
+
+    /// What was left of a character that never became whole.
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.cut).into_owned()
+    }
+}
+
+/// How many bytes at the end are the beginning of a character, but not all of it.
+fn cut_at_end(bytes: &[u8]) -> usize {
+    let tail = bytes.len().saturating_sub(3);
+    let Some(tail) = bytes.get(tail..) else {
+        return 0;
+    };
+    let incomplete = |at: &usize| {
+        let rest = tail.get(*at..).unwrap_or_default();
+        matches!(std::str::from_utf8(rest), Err(error) if error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    (0..tail.len()).find(incomplete).map_or(0, |at| tail.len() - at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_shown_instead() {
+        let plain = "a\tb\nüé漢🦀 \u{5d0}\u{200f}\u{a0}";
+        assert!(matches!(for_terminal(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(for_terminal("\x1b]52;c;eA==\x07\r"), "␛]52;c;eA==␇␍");
+        for code in (0..0x20)
+            .chain(0x7f..0xa0)
+            .chain(0x202a..=0x202e)
+            .chain(0x2066..=0x2069)
+        {
+            let c = char::from_u32(code).unwrap();
+            let text = format!("<{c}>");
+            let shown = for_terminal(&text);
+            assert_eq!(shown.contains(c), matches!(c, '\n' | '\t'), "{code:x}");
+            assert_eq!(shown.chars().count(), 3);
+        }
+    }
+
+    #[test]
+    fn pieces_show_what_the_whole_shows() {
+        let whole = "aü漢🦀\u{9b}31m \x1b[31m z".as_bytes();
+        for size in 1..whole.len() {
+            let mut pieces = TerminalBytes::default();
+            let mut shown: String = whole.chunks(size).map(|piece| pieces.push(piece)).collect();
+            shown += &pieces.finish();
+            assert_eq!(shown, "aü漢🦀\u{fffd}31m ␛[31m z", "pieces of {size}");
+        }
+        let mut bytes = TerminalBytes::default();
+        assert_eq!(bytes.push(b"\x9b31m\xff\xe2"), "\u{fffd}31m\u{fffd}");
+        assert_eq!(bytes.finish(), "\u{fffd}");
+    }
+}

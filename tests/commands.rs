@@ -1,0 +1,343 @@
+//! The front command over a whole system: sessions, runs, knowledge, configuration, help, and who may call.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+use ken_tests::{Builder, System, binary, until};
+use serde_json::{Value, json};
+
+/// Standard output, standard error, exit status.
+fn said(output: &Output) -> (String, String, i32) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (
+        text(&output.stdout),
+        text(&output.stderr),
+        output.status.code().unwrap(),
+    )
+}
+
+#[track_caller]
+fn done(system: &System, arguments: &[&str]) -> String {
+    let (stdout, stderr, status) = said(&system.ken(arguments));
+    assert_eq!((stderr.as_str(), status), ("", 0), "{arguments:?}");
+    stdout
+}
+
+/// The error of a command that fails, with nothing on standard output.
+#[track_caller]
+fn refused(system: &System, arguments: &[&str], status: i32) -> Value {
+    let (stdout, stderr, found) = said(&system.ken(arguments));
+    assert_eq!((stdout.as_str(), found), ("", status), "{arguments:?}: {stderr}");
+    serde_json::from_str::<Value>(&stderr).unwrap()["error"].take()
+}
+
+fn sessions(system: &System) -> Vec<Value> {
+    let lines = done(system, &["sessions", "--json"]);
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_session_is_named_continued_and_shown() {
+    let system = System::start();
+    // A command makes the session that it names, and no other.
+    done(&system, &["chat", "/new nightly"]);
+    done(&system, &["chat", "-s", "nightly", "hello"]);
+    let all = sessions(&system);
+    assert_eq!(all.len(), 1, "{all:?}");
+    let id = all[0]["sessionId"].as_str().unwrap().to_owned();
+    assert_eq!(all[0]["displayName"], "nightly");
+    // By the last part of its id, by the beginning, and as the last one.
+    let short = id.rsplit('-').next().unwrap();
+    for arguments in [
+        &["chat", "-s", short, "hello again"][..],
+        &["chat", "-s", &id[..30], "hello again"],
+        &["chat", "-c", "hello again"],
+    ] {
+        done(&system, arguments);
+    }
+    let exchanges = done(&system, &["show", "--json", short]);
+    assert_eq!(exchanges.lines().count(), 4, "{exchanges}");
+    let shown = done(&system, &["show", short]);
+    assert!(shown.starts_with("> hello\n"), "{shown}");
+    assert_eq!(shown.matches("\n> hello again\n").count(), 3, "{shown}");
+    assert_eq!(sessions(&system).len(), 1);
+
+    let error = refused(&system, &["chat", "-s", "morning", "hello"], 2);
+    assert_eq!(error["code"], "not_found");
+    assert_eq!(refused(&system, &["cancel", short], 2)["code"], "conflict");
+    assert_eq!(refused(&system, &["show", "0123abcd"], 2)["code"], "not_found");
+    assert_eq!(
+        refused(&system, &["chat", "-c", "-s", "nightly", "x"], 2)["code"],
+        "invalid"
+    );
+}
+
+#[test]
+fn knowledge_is_added_found_and_deleted() {
+    let system = System::start();
+    let first = done(
+        &system,
+        &[
+            "knowledge",
+            "add",
+            "--tag",
+            "runbook",
+            "Failover",
+            "Promote",
+            "the",
+            "replica.",
+        ],
+    );
+    let id = first.trim_end();
+    let mut add = system.command(&["knowledge", "add", "Tea"]);
+    let mut add = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    add.stdin
+        .take()
+        .unwrap()
+        .write_all(b"Green tea brews\nat 80 degrees.\n")
+        .unwrap();
+    assert!(add.wait_with_output().unwrap().status.success());
+    let titles = |arguments: &[&str]| {
+        let lines = done(&system, arguments);
+        let title = |line: &str| serde_json::from_str::<Value>(line).unwrap()["title"].take();
+        lines.lines().map(title).collect::<Vec<Value>>()
+    };
+    assert_eq!(
+        titles(&["knowledge", "list", "--json"]),
+        [json!("Tea"), json!("Failover")]
+    );
+    assert_eq!(
+        titles(&["knowledge", "search", "--json", "brews"]),
+        [json!("Tea")]
+    );
+    for word in [id, &id[..12], &id[3..9]] {
+        let shown = done(&system, &["knowledge", "show", word]);
+        assert!(shown.starts_with(&format!("id         {id}\n")), "{shown}");
+        assert!(
+            shown.ends_with("tags       runbook\n\nPromote the replica.\n"),
+            "{shown}"
+        );
+        assert_eq!(done(&system, &["show", word]), shown);
+    }
+    assert_eq!(done(&system, &["knowledge", "rm", &id[..12]]), "");
+    assert_eq!(titles(&["knowledge", "list", "--json"]), [json!("Tea")]);
+    assert_eq!(
+        refused(&system, &["knowledge", "show", id], 2)["code"],
+        "not_found"
+    );
+    assert_eq!(
+        refused(&system, &["knowledge", "rm", &id[..12]], 2)["code"],
+        "not_found"
+    );
+}
+
+#[test]
+fn runs_are_listed_shown_and_cancelled() {
+    let system = System::start();
+    let body = json!({"facts": ["Rex is a dog"], "rules": [[["?x is a dog"], "?x is an animal"]]});
+    let run = system.post("/workflows/full_reasoning?wait=result", &body).json();
+    let id = run["runId"].as_str().unwrap();
+    let listed = done(&system, &["runs"]);
+    let row: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(&row[..3], [id, "full_reasoning", "completed"]);
+    let shown = done(&system, &["show", &id[4..]]);
+    assert!(
+        shown.contains(&format!("runId        {id}\n")) && shown.contains("Rex is an animal"),
+        "{shown}"
+    );
+    assert_eq!(done(&system, &["runs", "--status", "errored", "--json"]), "");
+    assert_eq!(refused(&system, &["cancel", id], 2)["code"], "conflict");
+    assert_eq!(
+        refused(&system, &["runs", "--status", "odd"], 2)["code"],
+        "invalid"
+    );
+}
+
+#[test]
+fn a_gateway_that_listens_everywhere_is_used_with_the_secret_of_the_system() {
+    let system = Builder::default()
+        .config("[gateway]\nlisten = \"0.0.0.0\"\n")
+        .secrets("API_SECRET=\"a secret\"\n")
+        .start();
+    for arguments in [
+        &["chat", "hello"][..],
+        &["sessions"],
+        &["events"],
+        &["runs"],
+        &["knowledge", "list"],
+        &["stream", "create", "x"],
+    ] {
+        done(&system, arguments);
+    }
+}
+
+/// A server that answers each request with an empty list of sessions, and tells the header lines of each.
+fn recorder(requests: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let mut lines = Vec::new();
+        for _ in 0..requests {
+            let (mut connection, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(connection.try_clone().unwrap());
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if line == "\r\n" {
+                    break;
+                }
+                lines.push(line.trim_end().to_owned());
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 15\r\nconnection: close\r\n\r\n{\"sessions\":[]}";
+            connection.write_all(answer.as_bytes()).unwrap();
+        }
+        lines
+    });
+    (url, thread)
+}
+
+#[test]
+fn the_secret_for_another_machine_comes_from_a_file_or_the_environment_only() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("secrets.env"), "API_SECRET=of this system\n").unwrap();
+    std::fs::write(home.path().join("secret"), "from a file\n").unwrap();
+    let (url, server) = recorder(3);
+    let file = home.path().join("secret");
+    let ken = |arguments: &[&str], environment: Option<&str>| {
+        let mut command = Command::new(binary("ken"));
+        command
+            .env_clear()
+            .arg("--home")
+            .arg(home.path())
+            .args(["--url", &url, "sessions", "--json"])
+            .args(arguments);
+        command.envs(environment.map(|secret| ("KEN_API_SECRET", secret)));
+        let (stdout, stderr, status) = said(&command.output().unwrap());
+        assert_eq!((stdout.as_str(), stderr.as_str(), status), ("", "", 0));
+    };
+    ken(
+        &["--secret-file", file.to_str().unwrap()],
+        Some("from the environment"),
+    );
+    ken(&[], Some("from the environment"));
+    // The secret of this system is not for another machine.
+    ken(&[], None);
+    let lines = server.join().unwrap();
+    let secrets: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.to_lowercase().starts_with("x-api-secret"))
+        .collect();
+    assert_eq!(
+        secrets,
+        ["x-api-secret: from a file", "x-api-secret: from the environment"]
+    );
+}
+
+#[test]
+fn configuration_in_force_says_where_it_comes_from_and_hides_secrets() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("ken.toml");
+    std::fs::write(&config, "[chat]\nwait_ms = 5\n").unwrap();
+    let secrets = home.path().join("secrets.env");
+    std::fs::write(&secrets, "# keys\nAPI_SECRET=canary-4711\n").unwrap();
+    let ken = |arguments: &[&str]| {
+        let mut command = Command::new(binary("ken"));
+        said(
+            &command
+                .arg("--home")
+                .arg(home.path())
+                .args(arguments)
+                .output()
+                .unwrap(),
+        )
+    };
+    let (shown, stderr, status) = ken(&["config", "show"]);
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    let line = |start: &str| {
+        shown
+            .lines()
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("{start}: {shown}"))
+    };
+    assert!(line("wait_ms = 5 ").ends_with(&format!("# {}:2", config.display())));
+    assert!(line("port = 3940 ").ends_with("# default"));
+    assert!(line("# API_SECRET = ***").ends_with(&format!("# {}:2", secrets.display())));
+    assert!(!shown.contains("canary"), "{shown}");
+    let (one, ..) = ken(&["config", "show", "chat", "--json"]);
+    let value: Value = serde_json::from_str(one.trim()).unwrap();
+    assert_eq!(
+        (&value["key"], &value["value"]),
+        (&json!("chat.wait_ms"), &json!(5))
+    );
+    std::fs::write(&config, "[chat\n").unwrap();
+    assert_eq!(ken(&["config", "show"]).2, 2);
+}
+
+#[test]
+fn help_completions_and_a_mistyped_command() {
+    let ken = |arguments: &[&str]| said(&Command::new(binary("ken")).args(arguments).output().unwrap());
+    let (help, stderr, status) = ken(&["help", "chat"]);
+    assert_eq!((stderr.as_str(), status), ("", 0));
+    assert!(help.contains("Usage: ken chat"), "{help}");
+    assert!(ken(&["help"]).0.contains("Commands:"));
+    assert!(
+        ken(&["help", "stream", "append"])
+            .0
+            .contains("Usage: ken stream append")
+    );
+    // The page, or where there is no man(1) the program's own help.
+    let (page, _, status) = ken(&["help", "esl"]);
+    assert!(status == 0 && page.to_lowercase().contains("ken-esl"), "{page}");
+    assert_eq!(ken(&["help", "frobnicate"]).2, 2);
+    for (shell, word) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef ken"),
+        ("fish", "complete -c ken"),
+    ] {
+        let (script, stderr, status) = ken(&["completions", shell]);
+        assert_eq!((stderr.as_str(), status), ("", 0));
+        assert!(script.contains(word) && script.contains("knowledge"), "{shell}");
+    }
+    for (typed, meant) in [("statsu", "status"), ("knowlege", "knowledge"), ("eslx", "esl")] {
+        let (_, stderr, status) = ken(&[typed]);
+        assert_eq!(status, 2);
+        assert!(
+            stderr.contains(&format!("did you mean `ken {meant}`?")),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_turn_goes_on_over_a_gateway_that_is_killed() {
+    let system = Builder::default()
+        .script(&[json!({"events": [{"text": "one "}, {"sleep_ms": 1500}, {"text": "two "}, {"sleep_ms": 1500}, {"text": "three"}]})])
+        .start();
+    let mut chat = system.command(&["chat", "count"]);
+    let mut chat = chat
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut printed = String::new();
+    let mut stdout = BufReader::new(chat.stdout.take().unwrap());
+    let mut byte = [0];
+    while !printed.ends_with("one ") {
+        std::io::Read::read_exact(&mut stdout, &mut byte).unwrap();
+        printed.push(char::from(byte[0]));
+    }
+    system.kill("gateway");
+    until("it is back", || system.ken(&["sessions"]).status.success());
+    std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
+    let (_, stderr, status) = said(&chat.wait_with_output().unwrap());
+    assert_eq!(
+        (printed.as_str(), stderr.as_str(), status),
+        ("one two three\n", "", 0)
+    );
+}

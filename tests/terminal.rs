@@ -1,0 +1,170 @@
+//! What reaches a terminal: data without control characters, and what a command waits for.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::process::Stdio;
+
+use ken_tests::{Builder, System, on_terminal, until};
+use serde_json::{Value, json};
+
+/// Every character that a terminal acts on, but newline and tab, and NUL, which no text of the contract may hold.
+fn controls() -> Vec<char> {
+    let c0 = (1..0x20).filter(|code| *code != 0x09 && *code != 0x0a);
+    let c1 = 0x7f..0xa0;
+    let bidi = (0x202a..=0x202e).chain(0x2066..=0x2069);
+    c0.chain(c1).chain(bidi).filter_map(char::from_u32).collect()
+}
+
+fn text_of(characters: &[char]) -> String {
+    characters.iter().map(|c| format!("<{c}>")).collect()
+}
+
+/// What stands in JSON as it is: everything but C0.
+fn is_kept_in_json(c: &char) -> bool {
+    !c.is_ascii() || *c == '\x7f'
+}
+
+/// Commands that print data: what they print on a pipe holds the characters, on a terminal none of them, on a terminal with
+/// `--raw` all again.
+#[test]
+fn no_control_character_of_data_reaches_a_terminal() {
+    let all = controls();
+    let text = text_of(&all);
+    let nasty = format!("Colour \u{1b}]52;c;eA==\u{7} {text}");
+    let system = Builder::default()
+        .script(&[json!({"events": [{"text": nasty}]})])
+        .start();
+    // The title of the session is the beginning of its first prompt.
+    let prompt: String = all.iter().rev().collect();
+    let chat = system.ken(&["chat", &format!("{prompt} {text}")]);
+    assert!(chat.status.success());
+    let id = knowledge(&system, &nasty);
+    append(
+        &system,
+        &["stream", "append", "bytes"],
+        format!("{nasty}\n").as_bytes(),
+    );
+    append(
+        &system,
+        &["stream", "append", "--json", "values"],
+        json!(nasty).to_string().as_bytes(),
+    );
+    let run = system.post(
+        "/workflows/full_reasoning?wait=result",
+        &json!({"facts": [nasty], "rules": []}),
+    );
+    let run = run.json()["runId"].as_str().expect("a run").to_owned();
+
+    let as_text: Vec<char> = all.clone();
+    let as_json: Vec<char> = all.iter().copied().filter(is_kept_in_json).collect();
+    let session = &session(&system);
+    for (command, wanted) in [
+        (&["chat", "-c", "again"][..], &as_text),
+        (&["chat", "-c", "--events", "again"], &as_json),
+        (&["show", session], &as_text),
+        (&["show", "--json", session], &as_json),
+        (&["sessions", "--json"], &as_json),
+        (&["knowledge", "show", &id], &as_text),
+        (&["knowledge", "show", "--json", &id], &as_json),
+        (&["knowledge", "list"], &as_text),
+        (&["knowledge", "search", "Colour"], &as_text),
+        (&["stream", "read", "bytes"], &as_text),
+        (&["stream", "read", "values"], &as_json),
+        (&["show", &run], &as_json),
+        (&["call", "store", "knowledge.get", &format!("id={id}")], &as_json),
+    ] {
+        let piped = String::from_utf8(system.ken(command).stdout).unwrap();
+        let kept: Vec<char> = wanted.iter().copied().filter(|c| piped.contains(*c)).collect();
+        // The automatic title of a session is cut, and blanks in it are collapsed.
+        if !command.contains(&"sessions") {
+            assert_eq!(&kept, wanted, "{command:?} on a pipe: {piped:?}");
+        }
+        let (shown, status) = on_terminal(system.command(command));
+        assert_eq!(status, 0, "{command:?}: {shown}");
+        let reached: Vec<char> = all.iter().copied().filter(|c| shown.contains(*c)).collect();
+        assert_eq!(reached, [], "{command:?} on a terminal: {shown:?}");
+        assert!(
+            shown.contains('\u{fffd}'),
+            "{command:?} shows where they were: {shown:?}"
+        );
+        let raw = [&["--raw"], command].concat();
+        let (shown, _) = on_terminal(system.command(&raw));
+        let kept: Vec<char> = kept.iter().copied().filter(|c| shown.contains(*c)).collect();
+        assert!(
+            !kept.is_empty() && (command.contains(&"sessions") || &kept == wanted),
+            "{raw:?}: {shown:?}"
+        );
+    }
+    // Lists, events and errors that may hold data as well.
+    for command in [
+        &["sessions"][..],
+        &["events", "-n", "100"],
+        &["runs"],
+        &["logs", "agent"],
+        &["show", &format!("x{text}")],
+        &["stream", "read", &format!("x{text}")],
+        &["frob\u{1b}[31m"],
+        &["call", "store", &text],
+    ] {
+        let (shown, _) = on_terminal(system.command(command));
+        let reached: Vec<char> = all.iter().copied().filter(|c| shown.contains(*c)).collect();
+        assert_eq!(reached, [], "{command:?}: {shown:?}");
+        assert!(!shown.is_empty(), "{command:?}");
+    }
+}
+
+fn knowledge(system: &System, content: &str) -> String {
+    let title = controls().into_iter().collect::<String>();
+    let entry = json!({"title": format!("Colour {title}"), "content": content});
+    let record = system.post("/api/knowledge", &entry).expect(201).json();
+    record["record"]["id"].as_str().unwrap().to_owned()
+}
+
+fn append(system: &System, command: &[&str], input: &[u8]) {
+    let mut child = system.command(command).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+fn session(system: &System) -> String {
+    let listed = String::from_utf8(system.ken(&["sessions", "--json"]).stdout).unwrap();
+    let session: Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
+    session["sessionId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn chat_says_what_is_down_and_ends_in_time() {
+    let system = System::start();
+    // Nothing is going to come: it is said at once.
+    system.ken(&["stop", "gateway", "--wait", "stopped"]);
+    let output = system.ken(&["chat", "hello"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(75), "{error}");
+    assert_eq!(error["error"]["message"], "gateway is stopped");
+    assert_eq!(error["error"]["hint"], "start it with `ken start gateway`");
+    system.ken(&["start", "gateway", "--wait", "ready"]);
+    // Without the model a turn waits: that is shown on a terminal, and ends.
+    system.ken(&["stop", "model", "--wait", "stopped"]);
+    let (shown, status) = on_terminal(system.command(&["chat", "--wait", "3s", "hello"]));
+    assert_eq!(status, 75, "{shown}");
+    assert!(
+        shown.contains("ken: waiting for model (stopped: start it with `ken start model`)"),
+        "{shown:?}"
+    );
+    let output = system.ken(&["chat", "--wait", "1s", "hello"]);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(
+        (output.status.code(), &error["error"]["code"]),
+        (Some(75), &json!("deadline"))
+    );
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("waiting for model (stopped"), "{message}");
+    // The turns go on.
+    system.ken(&["start", "agent", "--wait", "ready"]);
+    until("the first turn is answered", || {
+        let shown = system.ken(&["show", &session(&system)]);
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        shown.starts_with("> hello\n") && !shown.contains("(running)")
+    });
+}
