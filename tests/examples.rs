@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -402,7 +402,8 @@ fn check(page: &Path) {
     for block in blocks(page) {
         let script = block.runnable();
         if let Some(program) = missing(&script) {
-            println!("not run, there is no {program} here: {}", block.at());
+            let line = format!("not run, there is no {program} here: {}\n", block.at());
+            _ = std::io::stderr().write_all(line.as_bytes());
             continue;
         }
         if let Some((_, command)) = block.form() {
