@@ -48,6 +48,8 @@ torture: toolchain
 	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
 	cd tests/conformance && npm ci --no-audit --no-fund --silent
 	node tests/conformance/torture.js target/release
+	$(CARGO) build --workspace --bins --locked
+	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls
 
 # Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
 bench: build
@@ -58,6 +60,7 @@ bench: build
 lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(CARGO) test --quiet --locked -p ken-tests --test circles -- --nocapture
 
 # Programs, manual pages and shared files below PREFIX; DESTDIR for packagers.
 install: build

@@ -137,6 +137,13 @@ fn admission(system: &System) {
         .into_iter()
         .filter(|event| event["type"] == "turn");
     let sum: u64 = turns
+        .inspect(|turn| {
+            let output = &turn["output"];
+            assert!(
+                output["role"] == "assistant" && output["content"].is_array(),
+                "{turn}"
+            );
+        })
         .map(|turn| turn["usage"]["totalTokens"].as_u64().unwrap())
         .sum();
     assert_eq!(answer.at("/result/usage/totalTokens"), json!(sum));

@@ -208,9 +208,10 @@ fn preferences(system: &System) {
     let running = ask("respond-async", "hold").expect(202);
     assert_eq!(running.header("preference-applied"), Some("respond-async"));
     assert_eq!(
-        (running.at("/result"), running.at("/status")),
-        (Value::Null, json!("running"))
+        (running.at("/result"), running.at("/status"), running.at("/text")),
+        (Value::Null, json!("running"), json!(""))
     );
+    assert!(running.at("/waiting").is_null());
     cancel(system, &running.text("/session/id"));
     let waited = ask("wait=1", "hold").expect(202);
     assert_eq!(waited.header("preference-applied"), Some("wait=1"));
@@ -227,8 +228,13 @@ fn preferences(system: &System) {
 
 fn failures(system: &System) {
     let session = system.session();
-    let failed = say(system, &session, "refused", &[]).expect(502);
-    assert_eq!(failed.at("/code"), "unavailable");
+    let failed = say(system, &session, "refused", &[]).expect(500);
+    assert_eq!(failed.at("/code"), "model_failed");
+    assert!(
+        failed.text("/error").contains("the key is not taken"),
+        "{}",
+        failed.shown()
+    );
     assert_eq!(failed.at("/contextUsage"), json!({"available": false}));
     assert_eq!(failed.text("/session/id"), session);
     assert!(failed.at("/result").is_null());
@@ -256,6 +262,66 @@ fn failures(system: &System) {
         (nothing.at("/cancelled"), nothing.at("/submissionId")),
         (json!(false), Value::Null)
     );
+}
+
+/// A field that may be left out is not null.
+#[test]
+fn null_is_no_value() {
+    let system = scripted();
+    let session = system.session();
+    for field in [
+        "text",
+        "actorId",
+        "conversationId",
+        "threadId",
+        "session",
+        "policy",
+        "actorDisplayName",
+        "clientId",
+        "projectId",
+        "workflow",
+        "task",
+    ] {
+        let body = tui(&[("text", json!("hello")), (field, Value::Null)]);
+        system
+            .post(CHAT, &body)
+            .refused(400, "invalid", &format!("/{field}"));
+    }
+    let given = tui(&[
+        ("text", json!("hello")),
+        ("raw", Value::Null),
+        ("unknown", Value::Null),
+    ]);
+    system.post(CHAT, &given).expect(200);
+    for field in ["connector", "actorId", "conversationId", "threadId"] {
+        let body = tui(&[(field, Value::Null)]);
+        let at = format!("/{field}");
+        system
+            .post("/api/chat/sessions", &body)
+            .refused(400, "invalid", &at);
+        let cancel = format!("/api/chat/sessions/{session}/cancel");
+        system.post(&cancel, &body).refused(400, "invalid", &at);
+    }
+    for field in ["title", "content", "tags", "actorId", "conversationId"] {
+        let mut body = json!({"title": "t", "content": "c"});
+        body[field] = Value::Null;
+        system
+            .post("/api/knowledge", &body)
+            .refused(400, "invalid", &format!("/{field}"));
+    }
+    for field in ["message", "images", "policy"] {
+        let mut body = json!({"message": "hello"});
+        body[field] = Value::Null;
+        let target = "/agents/orchestrator/null";
+        system
+            .post(target, &body)
+            .refused(400, "invalid_request", &format!("/{field}"));
+    }
+    // A blank body is an empty one.
+    let mut client = system.client();
+    let blank = client.request("POST", "/agents/orchestrator/null/abort");
+    let blank = blank.header("Content-Type", "application/json").body(" \r\n");
+    blank.send().expect(200);
 }
 
 fn full_queue(system: &System) {
@@ -335,6 +401,7 @@ fn commands() {
     let system = scripted();
     new_and_clear(&system);
     resume_and_rename(&system);
+    texts_are_markdown(&system);
     compact(&system);
     the_others(&system);
 }
@@ -344,6 +411,20 @@ fn command(answer: &Answer) -> (Value, Value) {
         answer.at("/result/command/name"),
         answer.at("/result/command/handled"),
     )
+}
+
+/// The answer to a command says where its session's stream is, and where it ended before the command.
+fn follows(system: &System, answer: &Answer, entries: usize) {
+    let url = format!(
+        "{}/agents/orchestrator/{}",
+        system.url(),
+        answer.text("/session/id")
+    );
+    let offset = match entries {
+        0 => "-1".to_owned(),
+        entries => format!("0000000000000000_{entries:016}"),
+    };
+    assert_eq!((answer.text("/streamUrl"), answer.text("/offset")), (url, offset));
 }
 
 fn new_and_clear(system: &System) {
@@ -360,6 +441,7 @@ fn new_and_clear(system: &System) {
             (json!(true), title)
         );
         assert_ne!(answer.text("/session/id"), old);
+        follows(system, &answer, 0);
     }
     say(system, &old, &format!("/new {}", "x".repeat(121)), &[]).refused(400, "invalid", "/text");
     // The old one stays; a command is in no transcript and on no stream.
@@ -405,7 +487,40 @@ fn resume_and_rename(system: &System) {
     }
     say(system, "nowhere", "/rename x", &[]).refused(404, "not_found", "");
     say(system, &system.session(), "/rename Tide", &[]).expect(200);
-    resume("/resume Tide", &[]).refused(409, "conflict", "");
+    // The namesakes are listed, so that one of them can be resumed.
+    let ambiguous = resume("/resume Tide", &[])
+        .refused(409, "conflict", "")
+        .text("/error");
+    assert!(ambiguous.contains(&session), "{ambiguous}");
+    let talked = system.session();
+    say(system, &talked, "hello", &[]).expect(200);
+    let events = kinds(system, &talked).len();
+    for text in ["/session", "/rename Talked", "/resume Talked"] {
+        follows(system, &say(system, &talked, text, &[]).expect(200), events);
+    }
+    follows(system, &say(system, &talked, "/compact", &[]).expect(200), events);
+}
+
+/// The texts of commands are Markdown: whatever is in angle brackets, and every line, is still there when it is shown.
+fn texts_are_markdown(system: &System) {
+    let session = system.session();
+    for text in ["/help", "/nothing"] {
+        let help = say(system, &session, text, &[]).expect(200).text("/result/text");
+        assert!(help.contains("- `/resume <id or name>`: "), "{help}");
+        let lines = help.lines().filter(|line| !line.is_empty());
+        assert!(
+            lines.filter(|line| line.starts_with("- `/")).count() == 7,
+            "{help}"
+        );
+    }
+    let named = say(system, &session, "/rename <b>`x`", &[])
+        .expect(200)
+        .text("/result/text");
+    assert!(named.contains("`` <b>`x` ``"), "{named}");
+    let misused = say(system, &session, "/resume", &[])
+        .expect(400)
+        .text("/result/text");
+    assert!(misused.contains("`/resume <id or name>`"), "{misused}");
 }
 
 fn compact(system: &System) {

@@ -147,7 +147,7 @@ fn answers_of_chat(system: &System) {
     ] {
         system.say(&session, text).expect(200);
     }
-    system.say(&session, "refused").expect(502);
+    system.say(&session, "refused").expect(500);
     system.say(&session, "/rename").expect(400);
     system.say(&session, "/resume nowhere").expect(404);
     let resume = format!("/api/chat/sessions/{session}/resume");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use ken_tests::{Answer, Client, System, scripted, tui, until};
+use ken_tests::{Answer, Client, System, scripted, scripted_builder, tui, until};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/api/chat/events";
@@ -168,8 +168,8 @@ fn not_kept(system: &System) {
 fn kept_failures(system: &System) {
     let session = system.session();
     let body = tui(&[("text", json!("refused")), ("session", json!(session))]);
-    let first = send(system, CHAT, "failed", &body).expect(502);
-    let again = send(system, CHAT, "failed", &body).expect(502);
+    let first = send(system, CHAT, "failed", &body).expect(500);
+    let again = send(system, CHAT, "failed", &body).expect(500);
     assert!(replayed(&again) && again.body == first.body);
     assert_eq!(prompts(system, &session), 1);
     let target = "/agents/orchestrator/failed?wait=result";
@@ -236,4 +236,26 @@ fn after_kills(system: &System) {
         });
         assert_eq!(prompts(system, &session), 1, "{part}, {number}");
     }
+}
+
+/// A key belongs to whoever sent it: the operator from elsewhere, and this machine.
+#[test]
+fn a_key_has_an_owner() {
+    let system = scripted_builder().secrets("API_SECRET=s3cret").start();
+    let ask = |secret: Option<&str>| {
+        let mut client = system.client();
+        let request = client
+            .request("POST", "/api/chat/sessions")
+            .header("Idempotency-Key", "shared");
+        let request = match secret {
+            Some(secret) => request
+                .header("X-Forwarded-For", "10.0.0.1")
+                .header("X-Api-Secret", secret),
+            None => request,
+        };
+        request.json(&tui(&[])).send().expect(201)
+    };
+    let (local, operator) = (ask(None), ask(Some("s3cret")));
+    assert!(!replayed(&operator) && local.text("/session/id") != operator.text("/session/id"));
+    assert!(replayed(&ask(None)) && replayed(&ask(Some("s3cret"))));
 }

@@ -248,6 +248,11 @@ fn archived(system: &System) {
     archive(system, &id, SCOPE).expect(200);
     system.say(&id, "hello").expect(200);
     assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
+    // The operator may leave the identity out, but not half of it.
+    archive(system, &id, "connector=tui").refused(400, "invalid", "?actorId");
+    archive(system, &id, "").expect(200);
+    archive(system, "tui-nobody", "").refused(404, "not_found", "");
+    resume(system, &id, &tui(&[])).expect(200);
     // Not while a turn runs or waits.
     hold(system, &id);
     archive(system, &id, SCOPE).refused(409, "conflict", "");

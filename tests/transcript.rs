@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use ken_tests::{System, scripted, tui};
+use ken_tests::{System, scripted, tui, until};
 use serde_json::{Value, json};
 
 const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
@@ -75,7 +75,7 @@ fn exchange(system: &System) {
     // Neither arguments nor raw results.
     assert!(!page.to_string().contains("secret"), "{page:#}");
     let thinking = system.say(&session, "think").expect(200).text("/submissionId");
-    let failed = system.say(&session, "refused").expect(502).text("/submissionId");
+    let failed = system.say(&session, "refused").expect(500).text("/submissionId");
     let all = exchanges(&whole(system, &session));
     let find = |id: &str| all.iter().find(|one| one["id"] == id).unwrap().clone();
     let thought = find(&thinking);
@@ -137,40 +137,60 @@ fn pages(system: &System) {
     }
 }
 
+/// A page of a turn in flight shows what is settled of it, and sends the reader to the beginning of the turn.
 fn a_turn_in_flight(system: &System) {
     let session = system.session();
     system.say(&session, "hello").expect(200);
-    let mut client = system.client();
-    let request = client
-        .request("POST", "/api/chat/events")
-        .header("Prefer", "respond-async");
-    let body = tui(&[("text", json!("hold")), ("session", json!(session))]);
-    let running = request.json(&body).send().expect(202).text("/submissionId");
+    let stream = format!("/agents/orchestrator/{session}");
+    let events = || system.get(&stream).expect(200).json().as_array().unwrap().clone();
+    let before = events().len();
+    let begin = |text: &str| {
+        let mut client = system.client();
+        let request = client
+            .request("POST", "/api/chat/events")
+            .header("Prefer", "respond-async");
+        let body = tui(&[("text", json!(text)), ("session", json!(session))]);
+        request.json(&body).send().expect(202).text("/submissionId")
+    };
+    let running = begin("ponder");
+    // One that waits behind it has said nothing yet, and moves nothing.
+    begin("hold too");
+    until("the turn says something", || {
+        events()
+            .last()
+            .is_some_and(|last| last["type"] == "thinking_delta")
+    });
     let seen = page(system, &session, "");
-    let last = exchanges(&seen)[1].clone();
-    assert_eq!(
-        (&last["id"], &last["status"]),
-        (&json!(running), &json!("running"))
-    );
-    // Attached after it, a reader misses nothing and sees nothing twice.
+    let one = exchanges(&seen)[1].clone();
+    assert_eq!((&one["id"], &one["status"]), (&json!(running), &json!("running")));
+    let activities = one["activities"].as_array().unwrap();
+    assert!(activities.iter().all(|one| one["status"] != "running"), "{one}");
+    assert_eq!(seen["stream"]["upToDate"], false);
     let next = seen["stream"]["nextOffset"].as_str().unwrap().to_owned();
-    let mut stream = system.attach(&format!("/agents/orchestrator/{session}?offset={next}&live=sse"));
-    system
-        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
-        .expect(200);
-    let after = stream.until_event("submission_settled");
-    let all = system
-        .get(&format!("/agents/orchestrator/{session}"))
-        .expect(200)
-        .json();
-    let all = all.as_array().unwrap();
-    assert_eq!(all[all.len() - after.len()..], after[..]);
-    let before = all.len() - after.len();
-    let number: usize = next.rsplit('_').next().unwrap().parse().unwrap();
-    assert_eq!(number, before);
+    assert_eq!(next, format!("0000000000000000_{before:016}"));
+    // A page that does not show the turn sends the reader to the same place.
+    assert_eq!(
+        page(system, &session, "&limit=1")["stream"]["nextOffset"],
+        next.as_str()
+    );
     // A reading after it is the same, byte for byte, until something happens.
     let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}");
     assert_eq!(system.get(&target).body, system.get(&target).body);
+    // Attached there, a reader sees the whole turn.
+    let mut reader = system.attach(&format!("{stream}?offset={next}&live=sse"));
+    system.post(&format!("{stream}/abort"), &json!({})).expect(200);
+    let turn = reader.until_event("submission_settled");
+    assert_eq!(turn[..], events()[before..before + turn.len()]);
+    assert_eq!(turn[0]["submissionId"], running.as_str());
+    until("both have ended", || {
+        exchanges(&page(system, &session, ""))
+            .iter()
+            .all(|one| one["status"] != "running")
+    });
+    let seen = page(system, &session, "");
+    assert_eq!(seen["stream"]["upToDate"], true);
+    let end = format!("0000000000000000_{:016}", events().len());
+    assert_eq!(seen["stream"]["nextOffset"], end.as_str());
 }
 
 fn hidden(system: &System) {

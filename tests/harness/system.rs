@@ -376,7 +376,8 @@ impl System {
     }
 }
 
-/// A system whose model answers by what a prompt holds: `hold` keeps the turn for a minute, `pause` for 50 ms, `think`
+/// A system whose model answers by what a prompt holds: `hold` keeps the turn for a minute, `ponder` does so while it
+/// thinks, `pause` for 50 ms, `think`
 /// thinks first, `tools` calls two tools that nobody has, `refused` is a failure of the provider, `length` is cut;
 /// everything else is answered at once.
 pub fn scripted() -> System {
@@ -388,6 +389,7 @@ pub fn scripted_builder() -> Builder {
     Builder::default().script(&[
         json!({"purpose": "compaction", "events": [{"text": "They talked."}]}),
         json!({"when": "hold", "events": [{"text": "part"}, {"sleep_ms": 60_000}, {"text": " and rest"}]}),
+        json!({"when": "ponder", "events": [{"think": "Hm. "}, {"sleep_ms": 60_000}, {"text": "So."}]}),
         json!({"when": "pause", "events": [{"sleep_ms": 50}, {"text": "Rested."}]}),
         json!({"when": "think", "events": [{"think": "Hm. "}, {"think": "So."}, {"text": "I "}, {"text": "see."}]}),
         json!({"when": "tools", "after_tools": 2, "events": [{"text": "Tools are gone."}]}),

@@ -12,14 +12,15 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::body::{self, required};
-use crate::gateway::{CALL, Gateway};
+use crate::body::{self, given, required};
+use crate::gateway::{CALL, CHANGE, Gateway, failed_change};
 use crate::once::{Answer, once};
 use crate::turn::{Waited, check_model, failure, stream_url, wait};
 
 /// The body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 struct Prompt {
+    #[serde(default, deserialize_with = "given")]
     message: Option<String>,
     #[serde(default)]
     images: Vec<Value>,
@@ -122,13 +123,14 @@ async fn admitted(
     admit: Admit,
     waits: bool,
 ) -> Result<Answer, Failure> {
+    let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
     let admission = gateway
         .store
-        .call::<SubmissionsAdmit>(&admit, CALL)
+        .change::<SubmissionsAdmit>(&admit, time)
         .await
         .map_err(|error| match error.code {
             Code::Conflict => Failure::from(error).kind("session_busy"),
-            _ => Failure::from(error),
+            _ => failed_change(error, "submissionId", admit.submission_id.as_str()),
         })?;
     let stream_url = stream_url(gateway, request, &admit.instance);
     if !waits {

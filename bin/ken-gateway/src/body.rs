@@ -3,6 +3,7 @@
 use ken_http::Failure;
 use ken_types::{Error, json};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// A body as `T`; no body is `{}`. Whether unknown fields are refused is up to `T`.
@@ -14,9 +15,13 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     Ok(json::from_value(value)?)
 }
 
-/// A body as any JSON value; no body is `{}`.
+/// A body as any JSON value; no body, or a blank one, is `{}`.
 pub(crate) fn value(bytes: &[u8]) -> Result<Value, Failure> {
-    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    let bytes = if bytes.trim_ascii().is_empty() {
+        b"{}"
+    } else {
+        bytes
+    };
     let malformed = |error| Failure::from(error).kind("invalid_json");
     json::parse(bytes, json::MAX_DEPTH).map_err(malformed)
 }
@@ -30,6 +35,15 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
+}
+
+/// For `deserialize_with` of an optional field: it may be left out, and is not null.
+pub(crate) fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
 }
 
 /// The value of a field that has to be there.

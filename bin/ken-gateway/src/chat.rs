@@ -1,7 +1,7 @@
 //! POST /api/chat/events: a message in, an answer out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ken_chat::{Connector, Done, Inbound, Received, Reply};
 use ken_http::http::StatusCode;
@@ -14,8 +14,9 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::body::{self, check_length, pointer, required};
-use crate::gateway::{Gateway, silence_is_absence};
+use crate::body::{self, check_length, given, pointer, required};
+use crate::gateway::{CALL, Gateway, change_failed, failed_change};
+use crate::health::waiting_for;
 use crate::once::{Answer, once};
 use crate::turn::{Waited, check_model, stream_url, wait};
 
@@ -25,17 +26,27 @@ use crate::turn::{Waited, check_model, stream_url, wait};
 struct Message {
     #[serde(default)]
     connector: Value,
+    #[serde(default, deserialize_with = "given")]
     text: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     thread_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     session: Option<String>,
     #[serde(default)]
     policy: Policy,
+    #[serde(default, deserialize_with = "given")]
     actor_display_name: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     client_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     project_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     workflow: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     task: Option<String>,
     raw: Option<Value>,
 }
@@ -180,16 +191,19 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
 async fn converse(
     gateway: &Gateway,
     request: &Request,
-    preference: Preference,
+    mut preference: Preference,
     mut mint: Mint,
     inbound: Inbound,
 ) -> Result<Answer, Failure> {
+    let begun = Instant::now();
     let connector = inbound.connector;
+    let event_id = connector.event_id(&mut mint);
     let received = gateway
         .ingress
-        .receive(&mut mint, inbound)
+        .receive(event_id.clone(), &mut mint, inbound, preference.time.max(CALL))
         .await
-        .map_err(silence_is_absence)?;
+        .map_err(|error| failed_change(change_failed(error), "eventId", event_id.as_str()))?;
+    preference.time = preference.time.saturating_sub(begun.elapsed());
     let event = event(&received, connector);
     match received.done {
         Done::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
@@ -203,7 +217,7 @@ async fn converse(
             let turn = Turn::new(gateway, request, event, session, submission);
             turn.compacted(gateway, request, preference, &name, &text).await
         }
-        Done::Commanded(reply) => commanded(&received.event_id.0, &reply),
+        Done::Commanded(reply) => commanded(gateway, request, &received.event_id.0, &reply),
         Done::Prompted { session, submission } => {
             Turn::new(gateway, request, event, session, submission)
                 .answered(gateway, request, preference)
@@ -221,13 +235,16 @@ fn event(received: &Received, connector: Connector) -> Value {
     })
 }
 
-fn commanded(event_id: &str, reply: &Reply) -> Result<Answer, Failure> {
+fn commanded(gateway: &Gateway, request: &Request, event_id: &str, reply: &Reply) -> Result<Answer, Failure> {
     let mut body = json!({
         "result": {"text": reply.text, "command": {"name": reply.name, "handled": true}},
         "event": {"id": event_id},
     });
     if let Some(session) = &reply.session {
         insert(&mut body, "session", json!(session));
+        let url = stream_url(gateway, request, session.id.as_str());
+        insert(&mut body, "streamUrl", json!(url));
+        insert(&mut body, "offset", json!(reply.offset));
     }
     match &reply.error {
         None => Answer::json(200, &body),
@@ -287,8 +304,15 @@ impl Turn {
         .await?;
         let answer = match waited {
             Waited::Settled(standing) => self.settled(*standing)?,
-            Waited::Running(standing) => self.running(standing.as_deref())?,
-            Waited::Stopping => self.running(None)?.not_kept(),
+            Waited::Running(standing) => {
+                // One who did not wait at all is not kept from the answer by another question.
+                let parts = match preference.time.is_zero() {
+                    true => Vec::new(),
+                    false => waiting_for(gateway).await,
+                };
+                self.running(standing.as_deref(), parts)?
+            }
+            Waited::Stopping => self.running(None, Vec::new())?.not_kept(),
         };
         Ok(preference.noted_on(answer))
     }
@@ -313,6 +337,8 @@ impl Turn {
             "result": {"text": text, "command": {"name": name, "handled": true}},
             "event": self.event,
             "session": self.session,
+            "streamUrl": self.stream_url,
+            "offset": self.submission.offset,
         });
         let answer = match waited {
             Waited::Settled(standing) if standing.state == State::Completed => {
@@ -343,9 +369,15 @@ impl Turn {
         }
     }
 
-    fn running(&self, standing: Option<&Standing>) -> Result<Answer, Failure> {
+    /// The answer of a turn that goes on, and the parts that it waits for.
+    fn running(&self, standing: Option<&Standing>, parts: Vec<String>) -> Result<Answer, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
+        // Clients that look for a text and not at the status find one.
+        insert(&mut body, "text", json!(""));
+        if !parts.is_empty() {
+            insert(&mut body, "waiting", json!(parts));
+        }
         let approvals = standing
             .map(|standing| standing.approvals.as_slice())
             .unwrap_or_default();
@@ -383,21 +415,23 @@ impl Turn {
     }
 }
 
-/// The status of a turn that did not come to its end (gateway-http 5.1).
+/// How a turn that did not complete is answered (gateway-http 5.1). Its cause is shown as it is: the stream shows it too.
 fn failure(standing: &Standing) -> Failure {
     let unknown = Cause {
         name: "defect".to_owned(),
         message: "the turn ended without a result".to_owned(),
     };
     let cause = standing.error.as_ref().unwrap_or(&unknown);
-    let (status, code) = match (standing.state, cause.name.as_str()) {
-        (State::Aborted, _) => (499, Code::Cancelled),
-        (_, "provider") => (502, Code::Unavailable),
-        (_, "timeout") => (504, Code::Deadline),
-        _ => (500, Code::Internal),
+    let failed = |code| {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Failure::new(status, Code::Unavailable, cause.message.clone()).code(code)
     };
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Failure::new(status, code, cause.message.clone())
+    match (standing.state, cause.name.as_str()) {
+        (State::Aborted, _) => Error::cancelled(cause.message.clone()).into(),
+        (_, "timeout") => Error::deadline(cause.message.clone()).into(),
+        (_, "provider") => failed("model_failed"),
+        _ => failed("internal"),
+    }
 }
 
 fn partial(result: Option<TurnResult>) -> Value {

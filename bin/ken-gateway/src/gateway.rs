@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_chat::Ingress;
-use ken_http::{Access, Limiter, Limits, Rate, Request, Server, names_loopback};
+use ken_http::{Access, Failure, Limiter, Limits, Rate, Request, Server, names_loopback};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::config::{Config, Gateway as GatewayConfig};
 use ken_types::ops::Op;
@@ -18,8 +18,10 @@ use crate::routes;
 use crate::slots::Slots;
 use crate::tail::Tails;
 
-/// How long a call to another part may take. It is less than a client's patience and more than a part's restart.
+/// How long one call to another part may take. It is less than a client's timeout and more than a part's restart.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
+/// How long to find out what became of a change before its caller is told that this is unknown.
+pub(crate) const CHANGE: Duration = Duration::from_secs(30);
 
 /// The ways to the other parts, and what was configured.
 #[derive(Debug)]
@@ -50,9 +52,17 @@ pub(crate) struct Gateway {
 pub(crate) struct Store(Pool);
 
 impl Store {
-    /// As [`Pool::call`].
+    /// Reads, or changes what may well be changed twice; as [`Pool::call`].
     pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        self.0.call::<O>(args, time).await.map_err(silence_is_absence)
+        self.0
+            .call::<O>(args, time)
+            .await
+            .map_err(deadline_as_unavailable)
+    }
+
+    /// Changes, under ids that `args` holds; as [`Pool::change`]. `unavailable` says that nothing was done.
+    pub(crate) async fn change<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+        self.0.change::<O>(args, CALL, time).await.map_err(change_failed)
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -60,14 +70,38 @@ impl Store {
     }
 }
 
-/// A store that does not answer in time is down for the caller: 503. A deadline (504) is that of his own work.
-pub(crate) fn silence_is_absence(error: Error) -> Error {
-    match error.code {
-        Code::Deadline => Error {
-            code: Code::Unavailable,
+/// A part that does not answer in time is down for the caller: 503. A deadline (504) is that of the caller's own work, or
+/// of a change whose outcome is unknown.
+pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
+    Error {
+        code: match error.code {
+            Code::Deadline => Code::Unavailable,
+            code => code,
+        },
+        outcome: None,
+        ..error
+    }
+}
+
+/// 504 for a change that may have been made; 503 only for one that certainly was not.
+pub(crate) fn change_failed(error: Error) -> Error {
+    match error.is_outcome_unknown() {
+        true => Error {
+            code: Code::Deadline,
+            hint: Some(
+                "a request with an Idempotency-Key can be repeated until its outcome is known".to_owned(),
+            ),
             ..error
         },
-        _ => error,
+        false => deadline_as_unavailable(error),
+    }
+}
+
+/// A failed change, with the id that its caller can look for where the outcome is unknown.
+pub(crate) fn failed_change(error: Error, field: &str, id: &str) -> Failure {
+    match error.is_outcome_unknown() {
+        true => Failure::from(error).with(field, id),
+        false => error.into(),
     }
 }
 

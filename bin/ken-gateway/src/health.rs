@@ -58,6 +58,13 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     }
 }
 
+/// The parts that a turn needs and that are not ready.
+pub(crate) async fn waiting_for(gateway: &Gateway) -> Vec<String> {
+    let mut parts = waiting(gateway).await;
+    parts.retain(|part| part == "agent" || part == "model");
+    parts
+}
+
 async fn silent(parts: [(&str, &Pool); 3]) -> Vec<String> {
     let [store, model, agent] = parts.map(|(name, part)| async move {
         let answer = part.call::<ServicePing>(&Nothing {}, PATIENCE).await;

@@ -6,15 +6,19 @@ use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::Scope;
 use serde::Deserialize;
 
-use crate::body::{check_length, required};
+use crate::body::{check_length, given, required};
 
 /// The four fields, as they come.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Identity {
+    #[serde(default, deserialize_with = "given")]
     pub(crate) connector: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     pub(crate) actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     pub(crate) conversation_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     pub(crate) thread_id: Option<String>,
 }
 

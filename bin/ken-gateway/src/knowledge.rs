@@ -16,19 +16,23 @@ use ken_types::ops::store::{
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::body::{self, check_length, pointer, required};
-use crate::gateway::{CALL, Gateway};
+use crate::body::{self, check_length, given, pointer, required};
+use crate::gateway::{CALL, CHANGE, Gateway};
 use crate::once::{Answer, once};
 use crate::page;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Entry {
+    #[serde(default, deserialize_with = "given")]
     title: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     content: Option<String>,
     #[serde(default)]
     tags: Vec<String>,
+    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
 }
 
@@ -84,7 +88,7 @@ pub(crate) async fn put(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     let bytes = request.body().await?;
     let entry = body::read::<Entry>(&bytes)?.check()?;
     let work = async |_: Mint| {
-        let record = gateway.store.call::<KnowledgePut>(&entry, CALL).await?;
+        let record = gateway.store.change::<KnowledgePut>(&entry, CHANGE).await?;
         Answer::json(201, &json!({"record": record}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -123,7 +127,7 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 /// DELETE /api/knowledge/:id
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = entry_id(&request, "id");
-    gateway.store.call::<KnowledgeDelete>(&args, CALL).await?;
+    gateway.store.change::<KnowledgeDelete>(&args, CHANGE).await?;
     Response::json(200, &json!({"id": args.id, "deleted": true}))
 }
 
@@ -133,7 +137,7 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let work = async |mut mint: Mint| {
         let job = gateway
             .store
-            .call::<KnowledgeReindex>(&KeyedJob { id: mint.ulid() }, CALL)
+            .change::<KnowledgeReindex>(&KeyedJob { id: mint.ulid() }, CHANGE)
             .await?;
         Answer::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };

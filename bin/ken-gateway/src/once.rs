@@ -1,11 +1,13 @@
 //! Repeating a request: `Idempotency-Key`. The store keeps a seed for each key, and all ids of the work are minted from
 //! it, so that a repeat finds whatever its first try has made and goes on from there, also after a crash.
 
+use std::net::IpAddr;
+
 use ken_http::http::header::{HeaderName, HeaderValue};
 use ken_http::{Caller, Envelope, Failure, Request, Response};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
-use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyState, KeysBegin, KeysFinish};
+use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
 use ken_types::{Error, Timestamp};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -84,7 +86,7 @@ where
         return work(Mint::fresh()?).await?.into_response();
     };
     let name = digest(&[
-        caller(request).as_bytes(),
+        owner(request.caller(), request.peer()).as_bytes(),
         request.method().as_str().as_bytes(),
         request.path().as_bytes(),
         key,
@@ -94,10 +96,10 @@ where
         return Answer::replayed(kept).into_response();
     }
     let done = work(Mint::of(state.at, &seed(&state.seed)?)).await;
-    finish(gateway, name, &done, |failure| {
-        failure.body(envelope, request.id())
-    })
-    .await?;
+    let body = |failure: &Failure| failure.body(envelope, request.id());
+    if let Some(end) = key_end(&done, body) {
+        finish(gateway, name, end).await;
+    }
     done?.into_response()
 }
 
@@ -116,27 +118,29 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     })
 }
 
-/// Keeps what was accepted, and forgets the key of what was not: it may be tried again, with another body too. An
-/// answer that is neither stays open, to be joined.
-async fn finish(
-    gateway: &Gateway,
-    key: String,
-    done: &Result<Answer, Failure>,
-    body: impl Fn(&Failure) -> Vec<u8>,
-) -> Result<(), Error> {
-    let answer = match done {
-        Ok(answer) if !answer.keep => return Ok(()),
-        Ok(answer) => Some(answer.kept()),
-        Err(failure) => match failure.status_code().as_u16() {
-            400..=429 | 503 => None,
-            status => Some(kept(status, &body(failure), own_headers(failure))),
-        },
-    };
-    gateway
+/// What becomes of the key. Nothing, where the work goes on or its outcome is unknown: a repeat joins it.
+fn key_end(done: &Result<Answer, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
+    match done {
+        Ok(answer) => answer.keep.then(|| KeyEnd::Answered(answer.kept())),
+        Err(failure) if failure.error().is_outcome_unknown() => None,
+        Err(failure) => Some(match failure.status_code().as_u16() {
+            400..=429 => KeyEnd::Refused,
+            503 => KeyEnd::NotReached,
+            status => KeyEnd::Answered(kept(status, &body(failure), own_headers(failure))),
+        }),
+    }
+}
+
+/// Where the store cannot be told, the key stays open: a repeat finds, under the same ids, what this request has done. So
+/// its caller gets the true answer in any case.
+async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
+    let finished = gateway
         .store
-        .call::<KeysFinish>(&FinishKey { key, answer }, CALL)
-        .await?;
-    Ok(())
+        .call::<KeysFinish>(&FinishKey { key, end }, CALL)
+        .await;
+    if let Err(error) = finished {
+        tracing::warn!("an idempotency key stays open: {error}");
+    }
 }
 
 fn kept(status: u16, body: &[u8], headers: Vec<(String, String)>) -> KeptAnswer {
@@ -171,11 +175,13 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     }
 }
 
-/// Whose keys these are: the operator's, or those of an address.
-fn caller(request: &Request) -> String {
-    match request.caller() {
+/// Whose keys these are: those of the operator, of this machine (by whichever of its addresses), or of another address.
+/// Each has a form of its own, so that no two share a key.
+fn owner(caller: Caller, peer: IpAddr) -> String {
+    match caller {
         Caller::Operator => "operator".to_owned(),
-        Caller::Local | Caller::Anyone => request.peer().to_string(),
+        Caller::Local => "local".to_owned(),
+        Caller::Anyone => format!("address {}", peer.to_canonical()),
     }
 }
 
@@ -208,6 +214,18 @@ mod tests {
         let bytes: [u8; 16] = random().unwrap();
         assert_eq!(seed(&hex(&bytes)).unwrap(), bytes);
         assert!(seed("x").is_err());
+    }
+
+    #[test]
+    fn keys_belong_to_a_caller_and_not_to_an_address_family() {
+        let owner = |caller, peer: &str| owner(caller, peer.parse().unwrap());
+        let loopback = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"];
+        let mut local = loopback.map(|peer| owner(Caller::Local, peer)).to_vec();
+        local.dedup();
+        assert_eq!(local.len(), 1);
+        let mapped = owner(Caller::Anyone, "::ffff:10.0.0.1");
+        assert_eq!(mapped, owner(Caller::Anyone, "10.0.0.1"));
+        assert!(local[0] != owner(Caller::Operator, "127.0.0.1") && local[0] != mapped);
     }
 
     #[test]

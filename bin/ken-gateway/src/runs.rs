@@ -10,7 +10,7 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::body;
-use crate::gateway::{CALL, Gateway};
+use crate::gateway::{CALL, CHANGE, Gateway};
 use crate::once::{Answer, once};
 use crate::page;
 use crate::read::{self, Subject};
@@ -56,7 +56,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     body::read::<Value>(&bytes)?;
     let by = by(&request);
     let work = async |_: Mint| {
-        let aborted = gateway.store.call::<RunsAbort>(&by, CALL).await;
+        let aborted = gateway.store.change::<RunsAbort>(&by, CHANGE).await;
         let aborted = aborted.map_err(|error| missing(error, &by))?;
         Answer::json(200, &json!({"aborted": aborted.aborted}))
     };

@@ -12,8 +12,8 @@ use ken_types::ops::store::{
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::body;
-use crate::gateway::{CALL, Gateway};
+use crate::body::{self, given};
+use crate::gateway::{CALL, CHANGE, Gateway};
 use crate::identity::Identity;
 use crate::once::{Answer, once};
 use crate::page;
@@ -28,7 +28,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
             id: mint.session(Origin::Tui),
             origin: Origin::Tui,
         };
-        let session = gateway.store.call::<SessionsCreate>(&args, CALL).await?;
+        let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         Answer::json(201, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await
@@ -52,7 +52,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
             selector,
             fresh: Some(fresh),
         };
-        let session = gateway.store.call::<SessionsResume>(&args, CALL).await?;
+        let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
         Answer::json(
             if session.created { 201 } else { 200 },
             &json!({"session": session}),
@@ -90,10 +90,15 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Cancel {
+    #[serde(default, deserialize_with = "given")]
     submission_id: Option<SubmissionId>,
+    #[serde(default, deserialize_with = "given")]
     connector: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     actor_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     conversation_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     thread_id: Option<String>,
 }
 
@@ -136,10 +141,11 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// DELETE /api/chat/sessions/:id
 pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OwnedSession {
-        scope: Identity::scope_of_query(&request.query()?)?,
+        // Whoever comes this far is the operator, and may leave the identity out.
+        scope: Identity::scope_or_none(&request.query()?)?,
         id: session(&request),
     };
-    gateway.store.call::<SessionsArchive>(&args, CALL).await?;
+    gateway.store.change::<SessionsArchive>(&args, CHANGE).await?;
     Response::json(200, &json!({"session": {"id": args.id}, "archived": true}))
 }
 

@@ -13,7 +13,7 @@ use ken_types::ops::streams::{
 };
 use ken_types::{Code, Error, Octets, Offset, Timestamp};
 
-use crate::gateway::{CALL, Gateway};
+use crate::gateway::{CHANGE, Gateway};
 use crate::read::{Kind, Subject, header_value, read as read_stream};
 
 /// What pages of other origins are told on every answer.
@@ -60,7 +60,7 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
         stream: stream.clone(),
         call: Some(slot.mark()),
     };
-    let deleted = gateway.store.call::<StreamsDelete>(&args, CALL).await;
+    let deleted = gateway.store.change::<StreamsDelete>(&args, CHANGE).await;
     deleted.map_err(|error| refused(error, &stream))?;
     Ok(Response::empty(204))
 }
@@ -73,7 +73,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     args.body = (!body.is_empty()).then(|| Octets(body.into()));
     let slot = gateway.slots.take();
     args.call = Some(slot.mark());
-    let made = gateway.store.call::<StreamsCreate>(&args, CALL).await;
+    let made = gateway.store.change::<StreamsCreate>(&args, CHANGE).await;
     match made.map_err(|error| refused_creation(error, &args))? {
         Creation::Made(made) => {
             let location = format!("{}{}", gateway.base_url(&request), request.path());
@@ -134,7 +134,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
         call: Some(slot.mark()),
         stream,
     };
-    let appending = gateway.store.call::<StreamsAppend>(&args, CALL).await;
+    let appending = gateway.store.change::<StreamsAppend>(&args, CHANGE).await;
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 

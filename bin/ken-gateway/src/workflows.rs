@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::agents::waits;
 use crate::body;
-use crate::gateway::{CALL, Gateway, silence_is_absence};
+use crate::gateway::{CALL, CHANGE, Gateway, deadline_as_unavailable, failed_change};
 use crate::once::{Answer, once};
 use crate::turn::{Waited, failure, wait};
 
@@ -53,7 +53,7 @@ async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
         return Err(Error::unavailable("the research worker is not part of this system").into());
     }
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
-    let known = known.map_err(silence_is_absence)?.workflows;
+    let known = known.map_err(deadline_as_unavailable)?.workflows;
     match known.iter().any(|known| known.name == workflow) {
         true => Ok(()),
         false => Err(unknown(workflow)),
@@ -68,7 +68,7 @@ async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Re
     let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => unknown(workflow),
-        _ => silence_is_absence(error).into(),
+        _ => deadline_as_unavailable(error).into(),
     })
 }
 
@@ -87,19 +87,22 @@ async fn admitted(
     run: AdmitRun,
     waits: bool,
 ) -> Result<Answer, Failure> {
-    gateway.store.call::<RunsAdmit>(&run, CALL).await?;
+    let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
+    let admitted = gateway.store.change::<RunsAdmit>(&run, time).await;
+    admitted.map_err(|error| failed_change(error, "runId", run.run_id.as_str()))?;
     let url = stream_url(gateway, request, &run.run_id);
     if !waits {
         return accepted(&run.run_id, &url);
     }
     let id = SubmissionId(run.run_id.as_str().to_owned());
-    match wait(gateway, request.shutdown(), &id, None).await? {
-        Waited::Settled(_) => {
-            let by = ByRun { run_id: run.run_id };
-            ended(gateway.store.call::<RunsGet>(&by, CALL).await?, &url)
-        }
-        Waited::Running(_) | Waited::Stopping => Ok(accepted(&run.run_id, &url)?.not_kept()),
+    let by = ByRun { run_id: run.run_id };
+    if let Waited::Settled(_) = wait(gateway, request.shutdown(), &id, None).await?
+        // A store that is down by now takes nothing back: the run was accepted.
+        && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL).await
+    {
+        return ended(record, &url);
     }
+    Ok(accepted(&by.run_id, &url)?.not_kept())
 }
 
 fn accepted(run: &RunId, url: &str) -> Result<Answer, Failure> {

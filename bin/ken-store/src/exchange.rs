@@ -142,6 +142,12 @@ impl Activity {
 }
 
 impl Exchange {
+    /// Leaves out what still runs: a reader learns of it from the stream.
+    pub fn drop_running(&mut self) {
+        self.activities
+            .retain(|activity| activity.status != Progress::Running);
+    }
+
     /// What still runs when its submission has ended was cut off.
     pub fn close(&mut self) {
         for activity in &mut self.activities {

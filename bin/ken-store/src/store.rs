@@ -393,6 +393,7 @@ impl Store {
         let Counters {
             writes,
             refused,
+            given_up,
             batches,
             failed_batches,
             claims,
@@ -403,6 +404,7 @@ impl Store {
         for (name, counter) in [
             ("writes", writes),
             ("writes_refused", refused),
+            ("writes_given_up", given_up),
             ("batches", batches),
             ("batches_failed", failed_batches),
             ("claims", claims),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ken_types::ops::store::{Claims, Lease, Work};
 use ken_types::{Error, Timestamp};
+use ken_wire::Gate;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -80,6 +81,8 @@ impl Drop for Delivery {
 
 /// One change and who waits for it.
 pub(crate) trait Write: Send {
+    /// Whether its caller still wants the change. Whoever gives up later does not know what came of it.
+    fn begin(&self) -> bool;
     /// Makes the change; false when it was refused.
     fn run(&mut self, writes: &mut dyn Writes, change: &mut Change) -> bool;
     /// Replaces the answer.
@@ -88,6 +91,7 @@ pub(crate) trait Write: Send {
 }
 
 struct Job<T, F> {
+    gate: Gate,
     work: Option<F>,
     result: Option<Result<T, Error>>,
     reply: oneshot::Sender<Result<T, Error>>,
@@ -98,6 +102,10 @@ where
     T: Send,
     F: FnOnce(&mut dyn Writes, &mut Change) -> Result<T, Error> + Send,
 {
+    fn begin(&self) -> bool {
+        self.gate.begin()
+    }
+
     fn run(&mut self, writes: &mut dyn Writes, change: &mut Change) -> bool {
         self.result = self.work.take().map(|work| work(writes, change));
         matches!(self.result, Some(Ok(_)))
@@ -121,6 +129,8 @@ where
 pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) refused: AtomicU64,
+    /// Not begun, because the deadline had passed or the caller had gone.
+    pub(crate) given_up: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) failed_batches: AtomicU64,
     pub(crate) claims: AtomicU64,
@@ -182,14 +192,17 @@ impl Writer {
         })
     }
 
-    /// Makes a change durable, then answers.
+    /// Makes a change durable, then answers. A change whose deadline has passed, or whose caller has gone, before it is
+    /// begun is not made.
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&mut dyn Writes, &mut Change) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
+        let gate = Gate::current();
         let job = Job {
+            gate: gate.clone(),
             work: Some(work),
             result: None,
             reply,
@@ -201,9 +214,12 @@ impl Writer {
             self.write_alone(&pushed);
         }
         drop(pushed);
-        answer
-            .await
-            .unwrap_or_else(|_| Err(Error::unavailable("the store is stopping")))
+        answer.await.unwrap_or_else(|_| {
+            Err(match gate.give_up() {
+                true => Error::deadline("the deadline passed before the change was begun"),
+                false => Error::unavailable("the store is stopping").outcome_unknown(),
+            })
+        })
     }
 
     /// Whether the thread is not at work and need not be.
@@ -385,7 +401,8 @@ impl Desk {
         };
         for order in orders {
             match order {
-                Order::Write(job) => batch.jobs.push(job),
+                Order::Write(job) if job.begin() => batch.jobs.push(job),
+                Order::Write(_) => count(&self.counters.given_up, 1),
                 Order::Claim(claim) => self.pending.push_back(claim),
                 Order::Undelivered(claims) => {
                     self.leases.untell(&claims.aborts);

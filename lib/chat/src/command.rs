@@ -76,11 +76,11 @@ impl<'a> CommandName<'a> {
     }
 }
 
-/// The list of commands, one a line.
+/// The list of commands, in Markdown.
 pub(crate) fn list() -> String {
     let line = |(name, arguments, does): &(&str, &str, &str)| match *arguments {
-        "" => format!("/{name}: {does}"),
-        arguments => format!("/{name} {arguments}: {does}"),
+        "" => format!("- `/{name}`: {does}"),
+        arguments => format!("- `/{name} {arguments}`: {does}"),
     };
     COMMANDS.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use ken_types::id::{EventId, Mint, Origin};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope,
-    Target,
+    Accept, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope, Target,
 };
-use ken_types::{Error, Timestamp};
+use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
 use serde_json::Value;
 
@@ -41,13 +40,13 @@ impl Connector {
         }
     }
 
-    /// Of the events that it mints; a messenger's events carry the platform's own number.
-    fn event_prefix(self) -> &'static str {
-        match self {
+    /// The id of a new event. Events of the messenger carry the platform's own number instead.
+    pub fn event_id(self, mint: &mut Mint) -> EventId {
+        EventId(mint.prefixed(match self {
             Connector::Tui => "tui:",
             Connector::Web => "web:",
             Connector::Messenger => "messenger:",
-        }
+        }))
     }
 }
 
@@ -93,6 +92,8 @@ pub struct Reply {
     pub name: String,
     pub text: String,
     pub session: Option<OpenSession>,
+    /// The end of the session's stream before this command.
+    pub offset: Option<Offset>,
     /// Wrong usage.
     pub error: Option<Error>,
     /// A compaction, to be waited for.
@@ -105,92 +106,31 @@ pub struct Ingress {
     store: Pool,
 }
 
-const TIME: Duration = Duration::from_secs(10);
+/// A message that the store has not begun to take in after this time is given up.
+const TRY: Duration = Duration::from_secs(10);
 
 impl Ingress {
     pub fn new(store: Pool) -> Ingress {
         Ingress { store }
     }
 
-    /// Takes a message in. `mint` makes all ids: the same one again finds what the first try has made.
-    pub async fn receive(&self, mint: &mut Mint, inbound: Inbound) -> Result<Received, Error> {
-        let event_id = EventId(mint.prefixed(inbound.connector.event_prefix()));
-        let text = inbound.text.clone();
-        match Command::parse(&text) {
-            Some(command) => self.command(event_id, mint, inbound, command).await,
-            None => self.prompt(event_id, mint, inbound).await,
-        }
-    }
-
-    async fn prompt(&self, id: EventId, mint: &mut Mint, inbound: Inbound) -> Result<Received, Error> {
-        let target = target(mint, inbound.connector, inbound.session.clone());
-        let action = Action::Prompt {
-            submission_id: mint.submission(),
-            policy: inbound.policy,
-        };
-        let kind = "chat.message";
-        let accepted = self.accept(id, kind, mint, inbound, target, action).await?;
-        let (event_id, received_at) = (accepted.event_id, accepted.received_at);
-        let done = match (accepted.refused, accepted.session, accepted.submission) {
-            (Some(error), _, _) => Done::Refused(error),
-            (None, Some(session), Some(submission)) => Done::Prompted { session, submission },
-            _ => {
-                return Err(Error::internal(
-                    "the store accepted a prompt and named no submission",
-                ));
-            }
-        };
-        Ok(Received {
-            event_id,
-            received_at,
-            kind,
-            done,
-        })
-    }
-
-    async fn command(
+    /// Takes a message in, as event `id`. The store is asked until it is known whether the message was accepted, at most
+    /// for `time`; an error whose outcome is unknown says that the time was over first.
+    ///
+    /// `mint` makes the other ids. The same id and an equal mint find what an earlier try has made.
+    pub async fn receive(
         &self,
         id: EventId,
         mint: &mut Mint,
         inbound: Inbound,
-        command: Command<'_>,
+        time: Duration,
     ) -> Result<Received, Error> {
-        let plan = Plan::of(&command, &inbound, mint);
-        let name = command.name.text();
-        let kind = "session-command";
-        let accepted = self
-            .accept(id, kind, mint, inbound, plan.target, plan.action)
-            .await?;
-        let (event_id, received_at) = (accepted.event_id, accepted.received_at);
-        let done = match accepted.refused {
-            Some(error) => Done::Refused(error),
-            None => Done::Commanded(Reply {
-                text: plan
-                    .text
-                    .unwrap_or_else(|| tell(&command, accepted.session.as_ref())),
-                name,
-                session: accepted.session,
-                error: plan.error,
-                submission: accepted.submission,
-            }),
+        let text = inbound.text.clone();
+        let command = Command::parse(&text);
+        let (kind, plan) = match &command {
+            Some(command) => ("session-command", Plan::of(command, &inbound, mint)),
+            None => ("chat.message", Plan::prompt(&inbound, mint)),
         };
-        Ok(Received {
-            event_id,
-            received_at,
-            kind,
-            done,
-        })
-    }
-
-    async fn accept(
-        &self,
-        id: EventId,
-        kind: &'static str,
-        mint: &Mint,
-        inbound: Inbound,
-        target: Target,
-        action: Action,
-    ) -> Result<Accepted, Error> {
         let event = InboundEvent {
             id,
             scope: inbound.scope,
@@ -200,16 +140,41 @@ impl Ingress {
             context: inbound.context,
             raw: inbound.raw,
         };
-        self.store
-            .call::<ChatAccept>(
-                &Accept {
-                    event,
-                    target,
-                    action,
-                },
-                TIME,
-            )
-            .await
+        let args = Accept {
+            event,
+            target: plan.target,
+            action: plan.action,
+        };
+        let accepted = self.store.change::<ChatAccept>(&args, TRY, time).await?;
+        let done = match (accepted.refused, &command) {
+            (Some(error), _) => Done::Refused(error),
+            (None, Some(command)) => Done::Commanded(Reply {
+                text: plan
+                    .text
+                    .unwrap_or_else(|| tell(command, accepted.session.as_ref())),
+                name: command.name.text(),
+                session: accepted.session,
+                offset: accepted.offset,
+                error: plan.error,
+                submission: accepted.submission,
+            }),
+            (None, None) => prompted(accepted.session, accepted.submission)?,
+        };
+        Ok(Received {
+            event_id: accepted.event_id,
+            received_at: accepted.received_at,
+            kind,
+            done,
+        })
+    }
+}
+
+fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Result<Done, Error> {
+    match (session, submission) {
+        (Some(session), Some(submission)) => Ok(Done::Prompted { session, submission }),
+        _ => Err(Error::internal(
+            "the store accepted a prompt and named no submission",
+        )),
     }
 }
 
@@ -250,15 +215,27 @@ struct Plan {
 }
 
 impl Plan {
+    fn prompt(inbound: &Inbound, mint: &mut Mint) -> Plan {
+        Plan {
+            target: target(mint, inbound.connector, inbound.session.clone()),
+            action: Action::Prompt {
+                submission_id: mint.submission(),
+                policy: inbound.policy,
+            },
+            text: None,
+            error: None,
+        }
+    }
+
     fn of(command: &Command<'_>, inbound: &Inbound, mint: &mut Mint) -> Plan {
         match command.name {
             CommandName::New | CommandName::Clear => Plan::open(command.rest, inbound.connector, mint),
             CommandName::Resume if command.rest.is_empty() => {
-                Plan::misused("say which: /resume <id or name>")
+                Plan::misused("`/resume` needs the id or the name of a session: `/resume <id or name>`")
             }
             CommandName::Resume => Plan::on(command.rest, Action::Find),
             CommandName::Rename => match (check_name(command.rest), &inbound.session) {
-                (Err(error), _) => Plan::misused(&format!("/rename <name>: {}", error.message)),
+                (Err(error), _) => Plan::misused(&format!("`/rename <name>`: {}", error.message)),
                 (Ok(_), None) => Plan::no_session("/rename"),
                 (Ok(name), Some(session)) => Plan::on(session, Action::Name { name }),
             },
@@ -276,9 +253,10 @@ impl Plan {
                 Some(session) => Plan::on(session, Action::Find),
             },
             CommandName::Help => Plan::say(list()),
-            CommandName::Unknown(name) => {
-                Plan::say(format!("There is no command /{name}. There are:\n{}", list()))
-            }
+            CommandName::Unknown(name) => Plan::say(format!(
+                "There is no command `/{name}`. These are the commands:\n\n{}",
+                list()
+            )),
         }
     }
 
@@ -337,7 +315,7 @@ impl Plan {
     }
 
     fn no_session(command: &str) -> Plan {
-        let why = format!("{command} needs `session`");
+        let why = format!("`{command}` needs `session`");
         Plan {
             error: Some(Error::invalid("/session", why.clone())),
             ..Plan::say(why)
@@ -345,30 +323,58 @@ impl Plan {
     }
 }
 
-/// The words of a command that was done.
+/// What a command that was done says, in Markdown. A session's name is the user's own text, and is shown as code so that
+/// nothing in it is taken for markup.
 fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     let Some(session) = session else {
         return "Done.".to_owned();
     };
-    let called = match &session.title {
-        Some(title) => format!("{} ({title})", session.id),
-        None => session.id.to_string(),
+    let id = code(session.id.as_str());
+    let name = session.title.as_deref().map(code);
+    let called = match &name {
+        Some(name) => format!("{id} ({name})"),
+        None => id,
     };
     match command.name {
         CommandName::New | CommandName::Clear => format!("Started session {called}."),
         CommandName::Resume => format!("Resumed session {called}."),
-        CommandName::Rename => format!(
-            "This session is now called {}.",
-            session.title.as_deref().unwrap_or_default()
-        ),
+        CommandName::Rename => format!("This session is now called {}.", name.unwrap_or_default()),
         CommandName::Compact => format!("Compacted the history of session {called}."),
         _ => format!("This is session {called}."),
     }
 }
 
+/// A code span of Markdown (CommonMark 6.1): fenced by more backticks than the text has in a row.
+fn code(text: &str) -> String {
+    let longest = text
+        .split(|letter| letter != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or_default();
+    let fence = "`".repeat(longest + 1);
+    let pad = if text.starts_with('`') || text.ends_with('`') {
+        " "
+    } else {
+        ""
+    };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_code_whatever_they_hold() {
+        for (text, shown) in [
+            ("Nightly", "`Nightly`"),
+            ("a`b", "``a`b``"),
+            ("``", "``` `` ```"),
+            ("<b>", "`<b>`"),
+        ] {
+            assert_eq!(code(text), shown);
+        }
+    }
 
     #[test]
     fn web_ids() {

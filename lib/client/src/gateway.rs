@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ken_types::{Code, Error, json};
+use ken_types::{Code, Error, Outcome, json};
 use serde_json::Value;
 pub use ureq::http::Method;
 use ureq::http::{HeaderMap, Request};
@@ -285,6 +285,7 @@ impl Answer {
             hint: hint.or_else(|| text(["/error/meta/hint", "/hint"])),
             at: text(["/error/meta/at", "/at"]),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
+            outcome: text(["/error/meta/outcome", "/outcome"]).map(|_| Outcome::Unknown),
         }
     }
 }

@@ -4,7 +4,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use ken_types::{Code, Error};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// An error on its way to a client: a [`ken_types::Error`] and what only HTTP knows of it.
 ///
@@ -17,6 +17,7 @@ struct Parts {
     error: Error,
     status: StatusCode,
     kind: Option<&'static str>,
+    code: Option<&'static str>,
     fields: Map<String, Value>,
     headers: HeaderMap,
     close: bool,
@@ -29,11 +30,15 @@ pub type Envelope = fn(&Failure) -> Vec<u8>;
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let status = StatusCode::from_u16(error.code.http_status());
+        let outcome = error
+            .outcome
+            .map(|outcome| ("outcome".to_owned(), json!(outcome)));
         Failure(Box::new(Parts {
             status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             error,
             kind: None,
-            fields: Map::new(),
+            code: None,
+            fields: outcome.into_iter().collect(),
             headers: HeaderMap::new(),
             close: false,
             common: false,
@@ -67,6 +72,12 @@ impl Failure {
     /// The `type` of the typed envelope, where it is not the status's own.
     pub fn kind(mut self, kind: &'static str) -> Failure {
         self.0.kind = Some(kind);
+        self
+    }
+
+    /// The `code` of the plain envelope, where the HTTP contract has one that the wire does not.
+    pub fn code(mut self, code: &'static str) -> Failure {
+        self.0.code = Some(code);
         self
     }
 
@@ -184,7 +195,7 @@ pub fn plain(failure: &Failure) -> Vec<u8> {
     #[derive(Serialize)]
     struct Body<'a> {
         error: &'a str,
-        code: Code,
+        code: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         at: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,7 +208,7 @@ pub fn plain(failure: &Failure) -> Vec<u8> {
     let error = failure.error();
     written(&Body {
         error: &error.message,
-        code: error.code,
+        code: failure.0.code.unwrap_or_else(|| error.code.name()),
         at: error.at.as_deref(),
         hint: error.hint.as_deref(),
         retry_after_ms: error.retry_after_ms,
@@ -249,6 +260,14 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_told_in_both_envelopes() {
+        let failure = Failure::from(Error::deadline("too late").outcome_unknown());
+        let body = |envelope: Envelope| serde_json::from_slice::<Value>(&envelope(&failure)).unwrap();
+        assert_eq!(body(plain)["outcome"], "unknown");
+        assert_eq!(body(typed)["error"]["meta"]["outcome"], "unknown");
     }
 
     #[test]

@@ -77,7 +77,15 @@ impl fmt::Display for Code {
     }
 }
 
-/// An error as it travels: `{"code","message","hint"?,"at"?,"retry_after_ms"?}`.
+/// What became of a call that failed, where that is not certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It may have been done, or may still be done. Asking again with the same ids tells.
+    Unknown,
+}
+
+/// An error as it travels: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     pub code: Code,
@@ -92,6 +100,9 @@ pub struct Error {
     /// When to come back, in milliseconds; always there for `busy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Absent: the call was not done, and will not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
 }
 
 impl Error {
@@ -102,6 +113,7 @@ impl Error {
             hint: None,
             at: None,
             retry_after_ms: None,
+            outcome: None,
         }
     }
 
@@ -157,6 +169,16 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The call may have been done all the same.
+    pub fn outcome_unknown(mut self) -> Error {
+        self.outcome = Some(Outcome::Unknown);
+        self
+    }
+
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.outcome == Some(Outcome::Unknown)
     }
 }
 

@@ -160,6 +160,7 @@ pub enum Body {
         model: String,
         provider: String,
         api: String,
+        #[serde(with = "output")]
         output: Vec<Block>,
         usage: Usage,
         stop_reason: StopReason,
@@ -461,6 +462,38 @@ pub struct TurnResult {
     /// After `/compact` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_budget: Option<Value>,
+}
+
+/// The `output` of a turn: the message that the model has said, `{"role":"assistant","content":[…]}`. Streams of earlier
+/// versions hold its content alone.
+mod output {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Block;
+
+    #[derive(Serialize)]
+    struct Message<'a> {
+        role: &'static str,
+        content: &'a [Block],
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Read {
+        Content(Vec<Block>),
+        Message { content: Vec<Block> },
+    }
+
+    pub(super) fn serialize<S: Serializer>(content: &[Block], serializer: S) -> Result<S::Ok, S::Error> {
+        let role = "assistant";
+        Message { role, content }.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Block>, D::Error> {
+        Ok(match Read::deserialize(deserializer)? {
+            Read::Content(content) | Read::Message { content } => content,
+        })
+    }
 }
 
 #[cfg(test)]

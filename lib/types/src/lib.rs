@@ -17,7 +17,7 @@ pub mod time;
 pub mod uri;
 
 pub use engine::Engine;
-pub use error::{Code, Error};
+pub use error::{Code, Error, Outcome};
 pub use octets::Octets;
 pub use offset::Offset;
 pub use rate::Rate;

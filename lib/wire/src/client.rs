@@ -120,13 +120,16 @@ impl Connection {
         })
     }
 
-    /// Calls an operation and waits for its final line.
+    /// Calls an operation and waits for its final line. An error whose outcome is unknown says that the call was sent and
+    /// may be done, or may still be done.
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        let mut call = self.start(O::NAME, args, None, time).await?;
-        let received = timeout_at(Instant::now() + time + GRACE, &mut call.last).await;
-        read_reply(
-            received.map_err(|_| Error::deadline(format!("{} did not answer in time", self.shared.part)))?,
-        )
+        let until = Instant::now() + time + GRACE;
+        let silent = || Error::deadline(format!("{} did not answer in time", self.shared.part));
+        // A part that does not read fills its socket and the queue in front of it: then nothing has been sent.
+        let started = timeout_at(until, self.start(O::NAME, args, None, time)).await;
+        let mut call = started.map_err(|_| silent())??;
+        let received = timeout_at(until, &mut call.last).await;
+        read_reply(received.map_err(|_| silent().outcome_unknown())?)
     }
 
     /// Calls an operation that streams. While its items are not taken, nothing else is read from this connection, so
@@ -237,7 +240,8 @@ impl<O: Op> fmt::Debug for Items<O> {
 type Received = Result<Result<Box<RawValue>, Error>, oneshot::error::RecvError>;
 
 fn read_reply<R: DeserializeOwned>(received: Received) -> Result<R, Error> {
-    let reply = received.map_err(|_| Error::unavailable("the connection ended before the answer"))??;
+    let ended = |_| Error::unavailable("the connection ended before the answer").outcome_unknown();
+    let reply = received.map_err(ended)??;
     serde_json::from_str(reply.get()).map_err(|error| not_understood("reply", &error))
 }
 
@@ -326,6 +330,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
             _ => break,
         }
     }
+    let reason = reason.outcome_unknown();
     for (_, waiting) in lock(&pending).take().unwrap_or_default().open {
         _ = waiting.last.send(Err(reason.clone()));
     }
@@ -379,22 +384,48 @@ impl Pool {
         }
     }
 
-    /// Calls an operation. When the part dies before it has answered, the call is made once more, after a moment:
-    /// every operation of ken may be repeated (`ken_types::ops`).
+    /// Calls an operation. When the part cannot be reached, or dies before it has answered, the call is made once more,
+    /// after a moment: every operation of ken may be repeated (`ken_types::ops`).
+    ///
+    /// An error whose outcome is unknown says that one of the tries may have been done, or may still be done.
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         let deadline = Instant::now() + time;
-        match self.call_once::<O>(args, time, deadline).await {
-            Err(error) if error.code == Code::Unavailable => {
-                sleep(jitter()).await;
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    Err(error)
-                } else {
-                    self.call_once::<O>(args, left, deadline).await
-                }
-            }
-            result => result,
+        let first = match self.call_once::<O>(args, time, deadline).await {
+            Err(error) if error.code == Code::Unavailable => error,
+            result => return result,
+        };
+        sleep(jitter()).await;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(first);
         }
+        let second = self.call_once::<O>(args, left, deadline).await;
+        second.map_err(|second| still_unknown(&first, second))
+    }
+
+    /// Makes a change, or finds out what became of it: calls the operation again, under the same ids, until an answer tells,
+    /// at most for `time`. A change that has not begun within `try_time` of its arrival is given up, and the error is
+    /// certain; an error whose outcome is unknown says that the time was over first.
+    pub async fn change<O: Op>(
+        &self,
+        args: &O::Args,
+        try_time: Duration,
+        time: Duration,
+    ) -> Result<O::Reply, Error> {
+        let deadline = Instant::now() + time;
+        let mut result = self.call::<O>(args, try_time.min(time)).await;
+        while let Err(unknown) = &result
+            && unknown.is_outcome_unknown()
+        {
+            sleep(jitter()).await;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let again = self.call::<O>(args, try_time.min(left)).await;
+            result = again.map_err(|error| still_unknown(unknown, error));
+        }
+        result
     }
 
     /// Calls an operation that streams, on a connection of its own: a caller that takes its items slowly holds up
@@ -494,6 +525,18 @@ where
 
 fn no_connection(_: Elapsed) -> Error {
     Error::deadline("no connection in time")
+}
+
+/// The error of a further try. Where it does not say what became of the operation, the doubt of the earlier one remains.
+fn still_unknown(earlier: &Error, error: Error) -> Error {
+    let says_nothing = matches!(
+        error.code,
+        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
+    );
+    match earlier.is_outcome_unknown() && says_nothing {
+        true => error.outcome_unknown(),
+        false => error,
+    }
 }
 
 /// 5 to 25 ms, so that many callers do not come back at once.

@@ -7,6 +7,7 @@
 mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod gate;
 mod halves;
 mod line;
 mod request;
@@ -14,6 +15,7 @@ mod server;
 mod table;
 
 pub use client::{Connection, Items, Lasting, Pool};
+pub use gate::Gate;
 pub use line::{Line, LineReader};
 pub use server::{Server, serve};
 pub use table::{ConnectionId, Context, Daemon, Table};

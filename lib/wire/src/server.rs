@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::gate::Gate;
 use crate::halves::{ReadHalf, WriteHalf, closed, split};
 use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
@@ -220,8 +221,8 @@ impl<S: Daemon> Connection<S> {
                 }
             }
             Ok(Request::Cancel { id }) => match calls.cancel(id) {
-                true => refusal(Some(id), &Error::cancelled("cancelled by the caller")),
-                false => return Ok(()), // already answered: its final line is on the way
+                Some(gate) => refusal(Some(id), &gate.ended(Error::cancelled("cancelled by the caller"))),
+                None => return Ok(()), // already answered: its final line is on the way
             },
             Err(Malformed { id, error }) => refusal(id, &error),
         };
@@ -235,15 +236,21 @@ struct Gone;
 /// The calls of one connection that have had no final line. Who removes a call from here owns its final line.
 #[derive(Clone)]
 struct Calls {
-    open: Arc<Mutex<HashMap<u64, Option<AbortHandle>>>>,
+    open: Arc<Mutex<HashMap<u64, OpenCall>>>,
     /// Told when the last open call has been removed.
     all_ended: Arc<Notify>,
     /// Open calls of all connections.
     count: Arc<AtomicUsize>,
 }
 
+struct OpenCall {
+    gate: Gate,
+    /// Absent for the moment between its entry here and its start.
+    task: Option<AbortHandle>,
+}
+
 impl Calls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Option<AbortHandle>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, OpenCall>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,26 +267,31 @@ impl Calls {
     }
 
     fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
+        let gate = Gate::new(deadline);
         // Entered before the task can run, so that a call which ends at once finds itself.
-        self.lock().insert(id, None);
+        let open = OpenCall {
+            gate: gate.clone(),
+            task: None,
+        };
+        self.lock().insert(id, open);
         self.count.fetch_add(1, Ordering::Relaxed);
         let calls = self.clone();
         let task = tokio::spawn(async move {
-            let line = match timeout_at(deadline, answer).await {
+            let line = match timeout_at(deadline, gate.clone().scope(answer)).await {
                 Ok(Ok(line)) => line,
                 Ok(Err(error)) => refusal(Some(id), &error),
-                Err(_) => refusal(Some(id), &Error::deadline("the deadline has passed")),
+                Err(_) => refusal(Some(id), &gate.ended(Error::deadline("the deadline has passed"))),
             };
             if calls.remove(id).is_some() {
                 _ = out.send(line).await;
             }
         });
-        if let Some(entry) = self.lock().get_mut(&id) {
-            *entry = Some(task.abort_handle());
+        if let Some(call) = self.lock().get_mut(&id) {
+            call.task = Some(task.abort_handle());
         }
     }
 
-    fn remove(&self, id: u64) -> Option<Option<AbortHandle>> {
+    fn remove(&self, id: u64) -> Option<OpenCall> {
         let mut open = self.lock();
         let removed = open.remove(&id);
         if removed.is_some() {
@@ -298,12 +310,14 @@ impl Calls {
         }
     }
 
-    fn cancel(&self, id: u64) -> bool {
-        let removed = self.remove(id);
-        if let Some(Some(task)) = &removed {
+    /// Ends a call that is open. A change that it asks for and that has not begun is not made.
+    fn cancel(&self, id: u64) -> Option<Gate> {
+        let OpenCall { gate, task } = self.remove(id)?;
+        gate.give_up();
+        if let Some(task) = task {
             task.abort();
         }
-        removed.is_some()
+        Some(gate)
     }
 
     fn abort_all(&self) {
@@ -318,10 +332,10 @@ impl Calls {
             _ = timeout(drain, self.ended()) => {}
             _ = out.closed() => {}
         }
-        for id in self.ids().into_iter().filter(|id| self.cancel(*id)) {
-            _ = out
-                .send(refusal(Some(id), &Error::unavailable("the part is stopping")))
-                .await;
+        for id in self.ids() {
+            let Some(gate) = self.cancel(id) else { continue };
+            let stopping = gate.ended(Error::unavailable("the part is stopping"));
+            _ = out.send(refusal(Some(id), &stopping)).await;
         }
     }
 

@@ -14,7 +14,7 @@ use ken_types::ops::service::{ServiceInfo, ServicePing};
 use ken_types::ops::{NoItem, Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
-use ken_wire::{Connection, Context, Daemon, Lasting, Pool, Server, Table, serve};
+use ken_wire::{Connection, Context, Daemon, Gate, Lasting, Pool, Server, Table, serve};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -28,6 +28,22 @@ struct Number {
 enum Sleep {}
 impl Op for Sleep {
     const NAME: &'static str = "test.sleep";
+    type Args = Number;
+    type Reply = Nothing;
+    type Item = NoItem;
+}
+
+enum Fill {}
+impl Op for Fill {
+    const NAME: &'static str = "test.fill";
+    type Args = String;
+    type Reply = Nothing;
+    type Item = NoItem;
+}
+
+enum Change {}
+impl Op for Change {
+    const NAME: &'static str = "test.change";
     type Args = Number;
     type Reply = Nothing;
     type Item = NoItem;
@@ -75,6 +91,16 @@ async fn sleep_ms(state: Arc<Probe>, _: Context<Sleep>, Number { n: ms }: Number
     Ok(Nothing {})
 }
 
+/// A change that begins at once, or as soon as nobody wants it any more.
+async fn change(_: Arc<Probe>, _: Context<Change>, Number { n: begins }: Number) -> Result<Nothing, Error> {
+    let gate = Gate::current();
+    if begins > 0 {
+        assert!(gate.begin());
+    }
+    std::future::pending::<()>().await;
+    Ok(Nothing {})
+}
+
 async fn count(_: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
     for number in 0..to {
         context.item(&number).await?;
@@ -112,6 +138,7 @@ fn listen(socket: &Path, state: Arc<Probe>) -> (Server, tokio::task::JoinHandle<
     let listener = UnixListener::bind(socket).unwrap();
     let table = Table::new("probe", "0")
         .op::<Sleep, _, _>(sleep_ms)
+        .op::<Change, _, _>(change)
         .op::<Count, _, _>(count)
         .op::<Times, _, _>(times);
     let server = Server::new(Duration::from_millis(200));
@@ -338,6 +365,128 @@ async fn stopping_answers_what_is_open_and_nothing_new() {
     assert!(short.await.unwrap().is_ok());
     assert_eq!(long.await.unwrap().unwrap_err().code, Code::Unavailable);
     running.task.await.unwrap();
+}
+
+/// Where the callee knows that a change was not begun, so does the caller.
+#[tokio::test]
+async fn a_deadline_tells_whether_the_change_had_begun() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let call = async |n| pool.call::<Change>(&Number { n }, SECOND / 10).await.unwrap_err();
+    for (begins, unknown) in [(0, false), (1, true)] {
+        let error = call(begins).await;
+        assert_eq!(
+            (error.code, error.is_outcome_unknown()),
+            (Code::Deadline, unknown)
+        );
+    }
+    // So it is when the part stops.
+    let open = |n| {
+        let pool = pool.clone();
+        tokio::spawn(async move { pool.call::<Change>(&Number { n }, 50 * SECOND).await })
+    };
+    let (not_begun, begun) = (open(0), open(1));
+    while running.server.open_requests() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    running.server.stop();
+    for (call, unknown) in [(not_begun, false), (begun, true)] {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(
+            (error.code, error.is_outcome_unknown()),
+            (Code::Unavailable, unknown)
+        );
+    }
+}
+
+/// A part that stands still: what was sent may be done later; what it has no room for was never sent.
+#[tokio::test]
+async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("probe.sock");
+    let _still = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let connection = Connection::open(&socket, Instant::now() + SECOND).await.unwrap();
+    let call = async || {
+        connection
+            .call::<ServicePing>(&Nothing {}, SECOND / 10)
+            .await
+            .unwrap_err()
+    };
+    let sent = call().await;
+    assert!(sent.code == Code::Deadline && sent.is_outcome_unknown());
+    let large = "x".repeat(1 << 20);
+    let mut last = sent;
+    for _ in 0..200 {
+        let full = connection.call::<Fill>(&large, SECOND / 100).await.unwrap_err();
+        if !full.is_outcome_unknown() {
+            assert_eq!(full.code, Code::Deadline);
+            return;
+        }
+        last = full;
+    }
+    panic!("200 MiB went to a part that does not read: {last:?}");
+}
+
+/// A change is asked for again until it is known what became of it.
+#[tokio::test]
+async fn a_change_whose_connection_is_lost_is_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("probe.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let dying = listener.try_clone().unwrap();
+    // Five deaths: more than one try more.
+    let deaths = tokio::task::spawn_blocking(move || {
+        for _ in 0..5 {
+            drop(dying.accept().unwrap());
+        }
+    });
+    let pool = Pool::new(&socket);
+    let other = pool.clone();
+    let change = tokio::spawn(async move {
+        other
+            .change::<ServicePing>(&Nothing {}, 5 * SECOND, 20 * SECOND)
+            .await
+    });
+    deaths.await.unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listener = UnixListener::from_std(listener).unwrap();
+    let probe = Table::new("probe", "0");
+    let server = tokio::spawn(serve(
+        Server::new(SECOND),
+        listener,
+        probe,
+        Arc::new(Probe::default()),
+    ));
+    change.await.unwrap().unwrap();
+    server.abort();
+    _ = server.await;
+    // Without an answer the doubt of the first try remains, also where a later one finds nobody.
+    std::fs::remove_file(&socket).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let pool = Pool::new(&socket);
+    let death = tokio::task::spawn_blocking(move || {
+        let (caller, _) = listener.accept().unwrap();
+        std::fs::remove_file(&socket).unwrap();
+        drop((caller, listener));
+    });
+    let error = pool
+        .change::<ServicePing>(&Nothing {}, SECOND, SECOND)
+        .await
+        .unwrap_err();
+    assert!(
+        error.code == Code::Unavailable && error.is_outcome_unknown(),
+        "{error:?}"
+    );
+    death.await.unwrap();
+    // A part that nobody can reach has done nothing.
+    let nobody = pool
+        .change::<ServicePing>(&Nothing {}, SECOND, SECOND)
+        .await
+        .unwrap_err();
+    assert!(
+        nobody.code == Code::Unavailable && !nobody.is_outcome_unknown(),
+        "{nobody:?}"
+    );
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ pub(super) fn accept(connection: &Connection, args: &Accept, change: &mut Change
         received_at: args.event.received_at,
         refused: None,
         session: session.as_ref().map(|found| found.opened(created)),
+        offset: stream.as_ref().map(streams::Stream::end),
         submission: queued.as_ref().map(|(stream, entry)| Admission {
             submission_id: entry.id.clone(),
             offset: stream.end(),
@@ -167,6 +168,7 @@ fn refuse(connection: &Connection, scope: i64, event: &InboundEvent, error: Erro
         received_at: event.received_at,
         refused: Some(error),
         session: None,
+        offset: None,
         submission: None,
     };
     store_event(connection, scope, event, &accepted)?;

@@ -1,7 +1,7 @@
 //! Idempotency keys: the first answer, kept for a day.
 
 use ken_types::limits::KEY_MS;
-use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyState};
+use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Connection, Row, params};
 
@@ -11,31 +11,38 @@ use super::{first, rows, run, time};
 /// Keys that one slice of background work forgets.
 const SLICE: usize = 200;
 
+/// The status of a key whose last request has not reached the store. It has no answer.
+const NOT_REACHED: u16 = 503;
+
 struct Known {
     body: String,
+    /// Whether another body may take the key over.
+    is_free: bool,
     state: KeyState,
 }
 
 fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
+    let state = KeyState {
+        seed: row.get("seed")?,
+        at: time(row, "at")?,
+        answer: read_answer(row)?,
+    };
     Ok(Known {
         body: row.get("body")?,
-        state: KeyState {
-            seed: row.get("seed")?,
-            at: time(row, "at")?,
-            answer: read_answer(row)?,
-        },
+        is_free: state.answer.is_none() && row.get::<_, Option<u16>>("status")? == Some(NOT_REACHED),
+        state,
     })
 }
 
 fn read_answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
-    let Some(status) = row.get("status")? else {
+    let Some(body) = row.get("answer")? else {
         return Ok(None);
     };
     let headers: Option<String> = row.get("headers")?;
     let headers = headers.map(|headers| serde_json::from_str(&headers));
     Ok(Some(KeptAnswer {
-        status,
-        body: row.get("answer")?,
+        status: row.get("status")?,
+        body,
         headers: headers.and_then(Result::ok).unwrap_or_default(),
     }))
 }
@@ -46,11 +53,18 @@ fn oldest(now: Timestamp) -> i64 {
 
 pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) -> Done<KeyState> {
     let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
-    if let Some(known) = first(connection, sql, params![args.key, oldest(now)], read_known)? {
-        if known.body != args.body {
+    match first(connection, sql, params![args.key, oldest(now)], read_known)? {
+        Some(known) if known.body == args.body => {
+            if known.is_free {
+                let sql = "UPDATE keys SET status = NULL WHERE key = ?1";
+                run(connection, sql, [&args.key])?;
+            }
+            return Ok(known.state);
+        }
+        Some(known) if !known.is_free => {
             return Err(Error::conflict("the idempotency key stands for another request").into());
         }
-        return Ok(known.state);
+        _ => {}
     }
     let sql = "INSERT OR REPLACE INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)";
     run(
@@ -67,10 +81,10 @@ pub(super) fn begin(connection: &Connection, args: &BeginKey, now: Timestamp) ->
 
 /// The first answer stays.
 pub(super) fn finish(connection: &Connection, args: &FinishKey) -> Done<()> {
-    match &args.answer {
-        Some(answer) => {
+    match &args.end {
+        KeyEnd::Answered(answer) => {
             let sql =
-                "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND status IS NULL";
+                "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL";
             let headers = serde_json::to_string(&answer.headers)?;
             run(
                 connection,
@@ -78,12 +92,16 @@ pub(super) fn finish(connection: &Connection, args: &FinishKey) -> Done<()> {
                 params![args.key, answer.status, answer.body, headers],
             )?;
         }
-        None => {
+        KeyEnd::Refused => {
             run(
                 connection,
-                "DELETE FROM keys WHERE key = ?1 AND status IS NULL",
+                "DELETE FROM keys WHERE key = ?1 AND answer IS NULL",
                 [&args.key],
             )?;
+        }
+        KeyEnd::NotReached => {
+            let sql = "UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL";
+            run(connection, sql, params![args.key, NOT_REACHED])?;
         }
     }
     Ok(())

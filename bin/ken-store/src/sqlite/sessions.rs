@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
 use super::fault::{Done, Fault};
-use super::{all, first, run, scopes, streams, submissions, system, time};
+use super::{all, first, rows, run, scopes, streams, submissions, system, time};
 use crate::backend::Change;
 use crate::cursor::List;
 
@@ -78,23 +78,34 @@ pub(super) fn by_id(connection: &Connection, id: &str) -> Done<Option<Found>> {
 /// A session by its id, on behalf of a scope.
 pub(super) fn owned(connection: &Connection, id: &SessionId, scope: &Scope) -> Done<Found> {
     let found = by_id(connection, id.as_str())?;
-    let found = found.ok_or_else(|| Error::not_found(format!("there is no session {id}")))?;
+    let found = found.ok_or_else(|| missing(id))?;
     Ok(found.owned_by(scopes::find(connection, scope)?)?)
 }
+
+fn missing(id: &SessionId) -> Error {
+    Error::not_found(format!("there is no session {id}"))
+}
+
+/// Sessions of one name that an error lists, the newest first.
+const NAMESAKES: usize = 10;
 
 /// An owned id, then an exact owned name. `None` when nothing matches.
 pub(super) fn select(connection: &Connection, scope: Option<i64>, selector: &str) -> Done<Option<Found>> {
     if let Some(found) = by_id(connection, selector)? {
         return Ok(Some(found.owned_by(scope)?));
     }
-    let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL LIMIT 2";
-    let mut named = all(connection, sql, params![scope, selector], read_found)?;
+    let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
+               ORDER BY updated_at DESC LIMIT ?3";
+    let mut named = all(
+        connection,
+        sql,
+        params![scope, selector, rows(NAMESAKES)],
+        read_found,
+    )?;
     if named.len() > 1 {
-        return Err(
-            Error::conflict(format!("more than one session is named {selector:?}"))
-                .hint("use its id")
-                .into(),
-        );
+        let ids: Vec<&str> = named.iter().map(|found| found.id.as_str()).collect();
+        let message = format!("more than one session is named {selector:?}: {}", ids.join(", "));
+        return Err(Error::conflict(message).hint("use an id").into());
     }
     Ok(named.pop())
 }
@@ -225,7 +236,10 @@ pub(super) fn unknown(selector: &str) -> Error {
 }
 
 pub(super) fn archive(connection: &Connection, args: &OwnedSession, change: &mut Change) -> Done<()> {
-    let found = owned(connection, &args.id, &args.scope)?;
+    let found = match &args.scope {
+        Some(scope) => owned(connection, &args.id, scope)?,
+        None => by_id(connection, args.id.as_str())?.ok_or_else(|| missing(&args.id))?,
+    };
     if submissions::is_busy(connection, found.stream)? {
         let error = Error::conflict(format!("a turn runs or waits in the session {}", args.id));
         return Err(error.hint("cancel it, or wait for it").into());

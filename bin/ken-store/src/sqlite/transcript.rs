@@ -1,5 +1,6 @@
 //! Transcript pages. A settled exchange is stored as it is shown; only one that runs is made up while reading.
 
+use ken_types::Offset;
 use ken_types::ops::store::{ReadTranscript, State};
 use rusqlite::{Connection, params};
 use serde_json::value::RawValue;
@@ -75,7 +76,15 @@ pub(super) fn page(connection: &Connection, args: &ReadTranscript) -> Done<Box<R
         .filter(|_| has_older)
         .map(|(oldest, _)| list.cursor([*oldest]));
     found.reverse();
-    let text = render(&session, &stream, &found, args.limit, cursor.as_deref())?;
+    let next = next_offset(connection, &stream)?;
+    let up_to_date = next == stream.end();
+    let text = render(
+        &session,
+        (next, up_to_date),
+        &found,
+        args.limit,
+        cursor.as_deref(),
+    )?;
     Ok(RawValue::from_string(text)?)
 }
 
@@ -97,18 +106,32 @@ fn exchanges(connection: &Connection, stream: &Stream, before: i64, limit: u32) 
     Ok(found)
 }
 
-/// An exchange that is not settled.
+/// An exchange that is not settled, with those activities that are.
 fn running(connection: &Connection, submission: i64, stream: &Stream) -> Done<String> {
     let sql = "SELECT * FROM submissions WHERE submission = ?1";
     let found = first(connection, sql, [submission], submissions::read)?;
     let found = found.ok_or(Fault::Sql(rusqlite::Error::QueryReturnedNoRows))?;
-    Ok(serde_json::to_string(&fold(connection, &found, stream)?)?)
+    let mut exchange = fold(connection, &found, stream)?;
+    exchange.drop_running();
+    Ok(serde_json::to_string(&exchange)?)
+}
+
+/// Where a reader of the transcript goes on in the stream: at its end, or before the first event of a turn in flight, so
+/// that the reader sees that turn from its beginning.
+fn next_offset(connection: &Connection, stream: &Stream) -> Done<Offset> {
+    let sql = "SELECT min(recorded_from) AS least FROM submissions
+               WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
+    let least = first(connection, sql, [stream.id], |row| {
+        row.get::<_, Option<i64>>("least")
+    })?;
+    let in_flight = least.flatten().map(i64::cast_unsigned);
+    Ok(in_flight.map_or_else(|| stream.end(), Offset::end))
 }
 
 /// The page as it is sent, put together from what is JSON already.
 fn render(
     session: &sessions::Found,
-    stream: &Stream,
+    (next, up_to_date): (Offset, bool),
     exchanges: &[(i64, String)],
     limit: u32,
     cursor: Option<&str>,
@@ -128,10 +151,9 @@ fn render(
         }
         text.push_str(body);
     }
-    let end = stream.end();
     let has_older = cursor.is_some();
     text.push_str(&format!(
-        "],\"stream\":{{\"nextOffset\":\"{end}\",\"upToDate\":true}},\"page\":{{\"limit\":{limit},\"hasOlder\":{has_older}"
+        "],\"stream\":{{\"nextOffset\":\"{next}\",\"upToDate\":{up_to_date}}},\"page\":{{\"limit\":{limit},\"hasOlder\":{has_older}"
     ));
     if let Some(cursor) = cursor {
         text.push_str(",\"before\":");

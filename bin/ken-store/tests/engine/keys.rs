@@ -15,15 +15,19 @@ fn begin(key: &str, body: &str) -> BeginKey {
     }
 }
 
-fn finish(key: &str, body: Option<&str>) -> FinishKey {
+fn answered(key: &str, body: &str) -> FinishKey {
     FinishKey {
         key: key.into(),
-        answer: body.map(|body| KeptAnswer {
+        end: KeyEnd::Answered(KeptAnswer {
             status: 200,
             body: body.into(),
             headers: vec![("location".into(), format!("/{body}"))],
         }),
     }
+}
+
+fn ended(key: &str, end: KeyEnd) -> FinishKey {
+    FinishKey { key: key.into(), end }
 }
 
 #[tokio::test]
@@ -43,10 +47,11 @@ async fn the_first_answer_stays_for_a_day() {
         kit.begin_key(begin("k", "c")).await.unwrap_err().code,
         Code::Conflict
     );
-    kit.finish_key(finish("k", Some("yes"))).await.unwrap();
-    kit.finish_key(finish("k", Some("no"))).await.unwrap();
-    kit.finish_key(finish("k", None)).await.unwrap();
-    kit.finish_key(finish("unknown", Some("x"))).await.unwrap();
+    kit.finish_key(answered("k", "yes")).await.unwrap();
+    kit.finish_key(answered("k", "no")).await.unwrap();
+    kit.finish_key(ended("k", KeyEnd::Refused)).await.unwrap();
+    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
+    kit.finish_key(answered("unknown", "x")).await.unwrap();
     kit.restart();
     kit.turn_clock(KEY_MS).await;
     let kept = kit.begin_key(begin("k", "b")).await.unwrap().answer.unwrap();
@@ -60,11 +65,32 @@ async fn the_first_answer_stays_for_a_day() {
 }
 
 #[tokio::test]
-async fn a_key_that_accepted_nothing_is_forgotten() {
+async fn a_key_whose_request_was_refused_is_forgotten() {
     let kit = Kit::new();
     kit.begin_key(begin("k", "b")).await.unwrap();
-    kit.finish_key(finish("k", None)).await.unwrap();
+    kit.finish_key(ended("k", KeyEnd::Refused)).await.unwrap();
     assert_eq!(kit.begin_key(begin("k", "c")).await.unwrap().seed, "seed of c");
+}
+
+/// An earlier try of the same request may still be on its way to the store, so its seed must not be replaced.
+#[tokio::test]
+async fn a_key_whose_request_has_not_reached_the_store_keeps_its_seed() {
+    let kit = Kit::new();
+    let repeat = BeginKey {
+        seed: "other".into(),
+        ..begin("k", "b")
+    };
+    kit.begin_key(begin("k", "b")).await.unwrap();
+    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
+    assert_eq!(kit.begin_key(repeat.clone()).await.unwrap().seed, "seed of b");
+    // It is being worked on again, so it stands for its body again.
+    let other = kit.begin_key(begin("k", "c")).await;
+    assert_eq!(other.unwrap_err().code, Code::Conflict);
+    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
+    assert_eq!(kit.begin_key(begin("k", "c")).await.unwrap().seed, "seed of c");
+    kit.finish_key(answered("k", "yes")).await.unwrap();
+    let kept = kit.begin_key(begin("k", "c")).await.unwrap().answer;
+    assert_eq!(kept.unwrap().body, "yes");
 }
 
 #[tokio::test]

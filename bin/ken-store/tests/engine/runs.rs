@@ -408,7 +408,7 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
     // A change that is refused has not happened.
     kit.prompt("tui-1", "s2").await;
     let owned = OwnedSession {
-        scope: scope("a"),
+        scope: Some(scope("a")),
         id: fresh("tui-1").id,
     };
     kit.archive_session(owned).await.unwrap_err();

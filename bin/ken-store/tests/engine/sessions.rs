@@ -25,7 +25,7 @@ fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
 
 fn owned(id: &str, actor: &str) -> OwnedSession {
     OwnedSession {
-        scope: scope(actor),
+        scope: Some(scope(actor)),
         id: SessionId(id.into()),
     }
 }

@@ -66,9 +66,9 @@ crate::operations! {
     /// Past exchanges of the same scope, best first.
     MemorySearch, "memory.search": Search => Found<PastExchange>;
 
-    /// Opens or finds an idempotency key. `conflict` when it stands for another body.
+    /// Opens or finds an idempotency key. `conflict` when it stands for another body, unless it ended as `not_reached`.
     KeysBegin, "keys.begin": BeginKey => KeyState;
-    /// Keeps the first answer of a key, or forgets the key when nothing was accepted.
+    /// Says what came of the request that a key stands for. The first answer that is kept stays.
     KeysFinish, "keys.finish": FinishKey => Nothing;
 }
 
@@ -148,7 +148,9 @@ pub struct FreshSession {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedSession {
-    pub scope: Scope,
+    /// Absent: whosever session it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
     pub id: SessionId,
 }
 
@@ -304,6 +306,9 @@ pub struct Accepted {
     pub refused: Option<Error>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<OpenSession>,
+    /// The end of the session's stream before anything that this event makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<Offset>,
     /// Of a prompt or a compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<Admission>,
@@ -816,7 +821,18 @@ pub struct KeptAnswer {
 #[serde(deny_unknown_fields)]
 pub struct FinishKey {
     pub key: String,
-    /// Absent: forget the key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<KeptAnswer>,
+    pub end: KeyEnd,
+}
+
+/// How the work under a key ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyEnd {
+    /// With an answer that every repeat gets.
+    Answered(KeptAnswer),
+    /// The store has refused it: the next request is a new one.
+    Refused,
+    /// This try has not reached the store, but an earlier one under the same key may have: a repeat keeps the seed, and
+    /// only another body makes the key a new one.
+    NotReached,
 }

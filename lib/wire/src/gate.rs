@@ -1,0 +1,102 @@
+//! Whether the change that a call asks for has begun. It is decided once, between whoever makes the change and whoever
+//! gives up waiting for it: a call that ends without its reply was either never begun, or its outcome is unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use ken_types::Error;
+use tokio::time::Instant;
+
+const WAITING: u8 = 0;
+const BEGUN: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+tokio::task_local! {
+    static CURRENT: Gate;
+}
+
+/// The gate of one call. A handler that changes state takes [`Gate::current`] along to where the change is made, and
+/// makes it only if [`Gate::begin`] allows it.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    state: Arc<AtomicU8>,
+    deadline: Option<Instant>,
+}
+
+impl Gate {
+    pub(crate) fn new(deadline: Instant) -> Gate {
+        Gate {
+            state: Arc::default(),
+            deadline: Some(deadline),
+        }
+    }
+
+    /// The gate of the call that this task answers. Outside of a call it is always open.
+    pub fn current() -> Gate {
+        CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate {
+            state: Arc::default(),
+            deadline: None,
+        })
+    }
+
+    pub(crate) async fn scope<F: Future>(self, answer: F) -> F::Output {
+        CURRENT.scope(self, answer).await
+    }
+
+    /// Whether the change may be made: its deadline has not passed, and nobody has given it up. From then on its outcome
+    /// is unknown to a caller who does not wait for the reply.
+    pub fn begin(&self) -> bool {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return !self.give_up();
+        }
+        self.set(BEGUN) != GIVEN_UP
+    }
+
+    /// True when the change has not begun, and never will.
+    pub fn give_up(&self) -> bool {
+        self.set(GIVEN_UP) != BEGUN
+    }
+
+    /// Why a call ended without a reply, with what is certain about its outcome.
+    pub(crate) fn ended(&self, error: Error) -> Error {
+        match self.give_up() {
+            true => error,
+            false => error.outcome_unknown(),
+        }
+    }
+
+    /// The first to set the state decides. Returns what it is now.
+    fn set(&self, state: u8) -> u8 {
+        let set = self
+            .state
+            .compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire);
+        set.map_or_else(|decided| decided, |_| state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_first_decides() {
+        let gate = Gate::current();
+        assert!(gate.begin() && gate.begin() && !gate.give_up());
+        let gate = Gate::current();
+        assert!(gate.give_up() && gate.give_up() && !gate.begin());
+    }
+
+    #[test]
+    fn nothing_begins_after_the_deadline() {
+        let gate = Gate::new(Instant::now() - Duration::from_millis(1));
+        assert!(!gate.begin() && gate.give_up());
+    }
+
+    #[tokio::test]
+    async fn a_call_has_one_gate() {
+        let gate = Gate::new(Instant::now() + Duration::from_secs(60));
+        assert!(gate.clone().scope(async { Gate::current().begin() }).await);
+        assert!(!gate.give_up());
+    }
+}

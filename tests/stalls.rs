@@ -1,0 +1,435 @@
+//! Parts that stand still, and a disk that does: whatever was accepted is done once, and 503 says that nothing was.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ken_tests::{Answer, Builder, Client, System, binary, tui, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
+const PARTS: [&str; 5] = ["store", "gateway", "agent", "model", "cognitive"];
+
+/// What a client knows of one request after its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Accepted,
+    /// 503 or 429: nothing was accepted.
+    Refused,
+    /// 504 with an unknown outcome, or no answer at all.
+    Unknown,
+}
+
+/// What a client asks for, again and again, each time with a label of its own.
+#[derive(Debug, Clone)]
+enum Work {
+    Chat { session: String },
+    Run,
+    Append { stream: String },
+}
+
+#[derive(Debug, Clone)]
+struct Asker {
+    address: SocketAddr,
+    name: String,
+    work: Work,
+    /// Whether each request has a key (an append: a producer) and is repeated until it is accepted.
+    keyed: bool,
+    over: Arc<AtomicBool>,
+}
+
+impl Asker {
+    /// Every label that was asked for, with what the client knows of it.
+    fn run(&self) -> Vec<(String, Verdict)> {
+        let mut asked = Vec::new();
+        while !self.over.load(Ordering::Relaxed) {
+            let number = asked.len();
+            let label = format!("{}-{number}", self.name);
+            asked.push((label.clone(), self.ask(&label, number)));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        asked
+    }
+
+    fn ask(&self, label: &str, number: usize) -> Verdict {
+        let give_up = Instant::now() + Duration::from_secs(150);
+        loop {
+            let verdict = self.ask_once(label, number);
+            if !self.keyed || verdict == Verdict::Accepted {
+                return verdict;
+            }
+            assert!(Instant::now() < give_up, "{label} was never accepted");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn ask_once(&self, label: &str, number: usize) -> Verdict {
+        let mut client = match Client::try_connect(self.address) {
+            Ok(client) => client,
+            Err(_) => return Verdict::Refused,
+        };
+        client.set_patience(Duration::from_secs(60));
+        let text = number.to_string();
+        // Callers of both kinds: those who wait for long, and those who are told early that the outcome is unknown.
+        let wait = if number.is_multiple_of(2) {
+            "wait=2"
+        } else {
+            "wait=60"
+        };
+        let request = match &self.work {
+            Work::Chat { session } => client
+                .request("POST", "/api/chat/events")
+                .header("Prefer", wait)
+                .json(&tui(&[("session", json!(session)), ("text", json!(label))])),
+            Work::Run => client
+                .request("POST", "/workflows/steps")
+                .json(&json!({"steps": 1, "label": label})),
+            Work::Append { stream } => client.request("POST", stream).json(&json!({"label": label})),
+        };
+        let request = match (&self.work, self.keyed) {
+            (_, false) => request,
+            (Work::Append { .. }, true) => request
+                .header("Producer-Id", &self.name)
+                .header("Producer-Epoch", "0")
+                .header("Producer-Seq", &text),
+            (_, true) => request.header("Idempotency-Key", label),
+        };
+        match request.try_send() {
+            Ok(answer) => verdict(label, &answer),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Verdict::Refused,
+            Err(_) => Verdict::Unknown,
+        }
+    }
+}
+
+fn verdict(label: &str, answer: &Answer) -> Verdict {
+    match answer.status {
+        200..=299 => Verdict::Accepted,
+        429 | 503 => Verdict::Refused,
+        504 => {
+            let body = answer.json();
+            let told = [body.pointer("/outcome"), body.pointer("/error/meta/outcome")];
+            assert!(told.contains(&Some(&json!("unknown"))), "{label}: {body}");
+            let ids = ["/eventId", "/error/meta/runId"].map(|id| body.pointer(id).is_some());
+            assert!(ids.contains(&true) || label.contains("append"), "{label}: {body}");
+            Verdict::Unknown
+        }
+        _ => panic!("{label}: {} {}", answer.status, answer.shown()),
+    }
+}
+
+/// Clients of every kind at work on one system.
+struct Load {
+    askers: Vec<(Asker, JoinHandle<Vec<(String, Verdict)>>)>,
+    over: Arc<AtomicBool>,
+}
+
+impl Load {
+    fn start(system: &System, of_each: usize) -> Load {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut askers = Vec::new();
+        for number in 0..of_each {
+            for keyed in [true, false] {
+                let how = if keyed { "keyed" } else { "plain" };
+                let stream = format!("/streams/{how}{number}");
+                let mut client = system.client();
+                let made = client
+                    .request("PUT", &stream)
+                    .header("Content-Type", "application/json");
+                made.send().expect(201);
+                for (what, work) in [
+                    (
+                        "chat",
+                        Work::Chat {
+                            session: system.session(),
+                        },
+                    ),
+                    ("run", Work::Run),
+                    ("append", Work::Append { stream }),
+                ] {
+                    let asker = Asker {
+                        address: system.address(),
+                        name: format!("{what}-{how}-{number}"),
+                        work,
+                        keyed,
+                        over: over.clone(),
+                    };
+                    let own = asker.clone();
+                    askers.push((asker, std::thread::spawn(move || own.run())));
+                }
+            }
+        }
+        Load { askers, over }
+    }
+
+    /// Ends the load and holds what is in the store against what the clients were told.
+    fn check(self, system: &System) -> Tally {
+        self.over.store(true, Ordering::Relaxed);
+        let asked: Vec<_> = self
+            .askers
+            .into_iter()
+            .map(|(asker, worker)| (asker, worker.join().expect("a client")))
+            .collect();
+        let runs = runs(system);
+        let mut tally = Tally::default();
+        for (asker, asked) in asked {
+            let done = match &asker.work {
+                Work::Chat { session } => chats(system, session),
+                Work::Append { stream } => appends(system, stream),
+                Work::Run => runs.clone(),
+            };
+            for (label, verdict) in asked {
+                tally.count(verdict, done.get(&label).copied().unwrap_or_default(), &label);
+            }
+        }
+        tally
+    }
+}
+
+/// How often each label is there.
+type Done = HashMap<String, usize>;
+
+fn count(labels: impl IntoIterator<Item = String>) -> Done {
+    labels.into_iter().fold(Done::new(), |mut done, label| {
+        *done.entry(label).or_default() += 1;
+        done
+    })
+}
+
+fn chats(system: &System, session: &str) -> Done {
+    let page = |before: &str| {
+        let target = format!("/api/chat/sessions/{session}/transcript?{IDENTITY}&limit=100{before}");
+        system.get(&target).expect(200).json()
+    };
+    until("every turn has ended", || {
+        let page = page("");
+        let exchanges = page["exchanges"].as_array().unwrap();
+        exchanges.iter().all(|exchange| exchange["status"] == "completed")
+    });
+    let (mut texts, mut before) = (Vec::new(), String::new());
+    loop {
+        let page = page(&before);
+        for exchange in page["exchanges"].as_array().unwrap() {
+            assert_eq!(exchange["status"], "completed", "{exchange}");
+            texts.push(exchange["prompt"]["text"].as_str().unwrap().to_owned());
+        }
+        match page["page"]["before"].as_str() {
+            Some(cursor) => before = format!("&before={cursor}"),
+            None => return count(texts),
+        }
+    }
+}
+
+fn runs(system: &System) -> Done {
+    let (mut labels, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = system.get(&format!("/runs?limit=1000{after}")).expect(200).json();
+        for run in page["runs"].as_array().unwrap() {
+            let target = format!("/runs/{}?meta", run["runId"].as_str().unwrap());
+            let mut record = Value::Null;
+            until("the run has ended", || {
+                record = system.get(&target).expect(200).json();
+                record["status"] == "completed"
+            });
+            labels.push(record["payload"]["label"].as_str().unwrap().to_owned());
+        }
+        match page["nextCursor"].as_str() {
+            Some(cursor) => after = format!("&cursor={cursor}"),
+            None => return count(labels),
+        }
+    }
+}
+
+fn appends(system: &System, stream: &str) -> Done {
+    let (mut labels, mut offset) = (Vec::new(), "-1".to_owned());
+    loop {
+        let page = system.get(&format!("{stream}?offset={offset}")).expect(200);
+        let entries = page.json();
+        let told = entries.as_array().unwrap().iter();
+        labels.extend(told.map(|entry| entry["label"].as_str().unwrap().to_owned()));
+        if page.header("stream-up-to-date").is_some() {
+            return count(labels);
+        }
+        offset = page.header("stream-next-offset").unwrap().to_owned();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    accepted: usize,
+    refused: usize,
+    unknown: usize,
+    lost: Vec<String>,
+    doubled: Vec<String>,
+    /// 503, and yet there.
+    refused_and_done: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, verdict: Verdict, times: usize, label: &str) {
+        match verdict {
+            Verdict::Accepted => self.accepted += 1,
+            Verdict::Refused => self.refused += 1,
+            Verdict::Unknown => self.unknown += 1,
+        }
+        match (verdict, times) {
+            (_, 2..) => self.doubled.push(label.to_owned()),
+            (Verdict::Accepted, 0) => self.lost.push(label.to_owned()),
+            (Verdict::Refused, 1) => self.refused_and_done.push(label.to_owned()),
+            _ => {}
+        }
+    }
+
+    #[track_caller]
+    #[allow(clippy::print_stderr)]
+    fn expect_clean(self) {
+        eprintln!(
+            "{} accepted, {} refused, {} unknown; lost {:?}, doubled {:?}, 503 and accepted {:?}",
+            self.accepted, self.refused, self.unknown, self.lost, self.doubled, self.refused_and_done
+        );
+        assert!(self.accepted > 0);
+        assert!(self.lost.is_empty() && self.doubled.is_empty() && self.refused_and_done.is_empty());
+    }
+}
+
+/// Stops the processes of these parts for a time.
+fn stall(system: &System, parts: &[&str], time: Duration) {
+    let pids: Vec<Pid> = parts.iter().map(|part| Pid::from_raw(system.pid(part))).collect();
+    for pid in &pids {
+        kill(*pid, Signal::SIGSTOP).unwrap();
+    }
+    std::thread::sleep(time);
+    for pid in &pids {
+        kill(*pid, Signal::SIGCONT).unwrap();
+    }
+}
+
+fn builder() -> Builder {
+    let runner = binary("examples/runner");
+    Builder::default()
+        .env("KEN_MODEL", "script")
+        .script(&[json!({"events": [{"text": "Hello there."}]})])
+        .config(&format!(
+            "[part.cognitive]\ncommand = [\"{}\"]\nrequires = [\"store\"]\nsockets = {{ wire = {{ unix = \"cognitive.sock\" }} }}\n",
+            runner.display()
+        ))
+}
+
+/// `KEN_STALLS=30` makes it the long test of `make torture`.
+#[test]
+fn parts_stand_still_under_load() {
+    let long = std::env::var("KEN_STALLS")
+        .ok()
+        .and_then(|count| count.parse::<u64>().ok());
+    let system = builder().start();
+    let load = Load::start(&system, if long.is_some() { 3 } else { 1 });
+    std::thread::sleep(Duration::from_millis(300));
+    let targets: [&[&str]; 3] = [&["store"], &["gateway"], &PARTS];
+    for number in 0..long.unwrap_or(3) {
+        let which = usize::try_from(number % 3).unwrap();
+        let seconds = match long {
+            // More than the ten seconds that a change may wait for its begin.
+            None => [12, 3, 6][which],
+            Some(_) => 5 + number * 11 % 36,
+        };
+        stall(&system, targets[which], Duration::from_secs(seconds));
+        std::thread::sleep(Duration::from_millis(700 + number * 131 % 900));
+    }
+    load.check(&system).expect_clean();
+}
+
+/// A library that lets one sync of the disk take 12 s whenever the file that `SLOW_SYNC` names is there. It removes the
+/// file.
+const SLOW_SYNC: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void stall(void) {
+    const char *file = getenv("SLOW_SYNC");
+    if (file && unlink(file) == 0) sleep(12);
+}
+
+int fdatasync(int fd) {
+    static int (*real)(int);
+    if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    stall();
+    return real(fd);
+}
+
+int fsync(int fd) {
+    static int (*real)(int);
+    if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    stall();
+    return real(fd);
+}
+"#;
+
+fn slow_sync(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("slow_sync.c"), folder.join("slow_sync.so"));
+    std::fs::write(&source, SLOW_SYNC).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl");
+    assert!(compiler.status().expect("cc").success());
+    library
+}
+
+#[test]
+fn a_slow_disk_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let (library, slow) = (slow_sync(folder.path()), folder.path().join("slow"));
+    let preload = format!(
+        "[part.store]\nenv = [\"LD_PRELOAD={}\", \"SLOW_SYNC={}\"]\n",
+        library.display(),
+        slow.display()
+    );
+    let system = builder().config(&preload).start();
+    let session = system.session();
+    let say = |wait: &str, key: Option<&str>, text: &str| {
+        let mut client = system.client();
+        let request = client.request("POST", "/api/chat/events").header("Prefer", wait);
+        let request = key
+            .into_iter()
+            .fold(request, |request, key| request.header("Idempotency-Key", key));
+        request
+            .json(&tui(&[("session", json!(session)), ("text", json!(text))]))
+            .send()
+    };
+    // The first sync is that of the message itself. Its caller does not wait for as long.
+    std::fs::write(&slow, "").unwrap();
+    let told = say("wait=5", None, "slow").expect(504);
+    assert_eq!(
+        (told.at("/code"), told.at("/outcome")),
+        (json!("deadline"), json!("unknown"))
+    );
+    assert!(told.text("/eventId").starts_with("tui:"));
+    // One who waits is answered.
+    std::fs::write(&slow, "").unwrap();
+    say("wait=60", None, "waited").expect(200);
+    assert_eq!(
+        chats(&system, &session),
+        count(["slow".to_owned(), "waited".to_owned()])
+    );
+    let load = Load::start(&system, 1);
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(500));
+        std::fs::write(&slow, "").unwrap();
+        std::thread::sleep(Duration::from_secs(13));
+    }
+    load.check(&system).expect_clean();
+}
