@@ -87,7 +87,7 @@ pub(crate) fn start(
     start: &mut Start<NoOptions>,
 ) -> Result<(Table<Cognitive>, Arc<Cognitive>), Error> {
     let variable = |name: &str| std::env::var(name).ok();
-    let settings = Settings::read(variable)?;
+    let settings = Settings::read(ken_service::secret)?;
     let protocols = Protocols::shipped();
     let dir = start.places.state.join("cognitive");
     let app = Arc::new(Cognitive {

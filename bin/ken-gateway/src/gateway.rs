@@ -141,7 +141,7 @@ pub(crate) fn start(
     let own = socket
         .local_addr()
         .map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
-    let secret = variable("API_SECRET").filter(|secret| !secret.trim().is_empty());
+    let secret = ken_service::secret("API_SECRET").filter(|secret| !secret.trim().is_empty());
     check_access(&start.config.gateway, secret.is_some())?;
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let (store, model) = (pool("store"), pool("model"));

@@ -10,8 +10,10 @@ mod guard;
 mod log;
 mod options;
 mod run;
+mod secrets;
 mod sockets;
 
 pub use options::NoOptions;
 pub use run::{Program, Start, Stop, run};
+pub use secrets::secret;
 pub use sockets::Sockets;

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::options::Options;
 use crate::sockets::Sockets;
-use crate::{config, guard, log, options};
+use crate::{config, guard, log, options, secrets};
 
 /// After this the process ends, whatever is still open: what is durable is in the store.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -86,6 +86,9 @@ where
         Err(shown) => return show(&shown),
     };
     log::start();
+    if let Err(error) = protect() {
+        return fail(program.name, &error);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(live(program, options, start)),
@@ -106,6 +109,7 @@ where
     // From the first moment on: whoever can connect may also stop it.
     let told_to_stop = told_to_stop()?;
     let gone = guard::kend_gone(guard::inherited()?);
+    secrets::inherit()?;
     let (stop, stopped) = watch::channel(false);
     let places = places(&options)?;
     let mut sockets = Sockets::inherited()?;
@@ -138,6 +142,15 @@ where
         }
         never = watchdog() => never,
     }
+}
+
+/// Other processes of the same user can neither attach to a daemon nor read its memory, and a crash writes no core file:
+/// both would show secrets.
+fn protect() -> Result<(), Error> {
+    use nix::sys::resource::{Resource, setrlimit};
+    nix::sys::prctl::set_dumpable(false)
+        .and_then(|()| setrlimit(Resource::RLIMIT_CORE, 0, 0))
+        .map_err(|errno| Error::internal(format!("cannot protect this process: {}", errno.desc())))
 }
 
 fn open<S: Daemon>(
@@ -195,14 +208,9 @@ fn tell(state: &[NotifyState<'_>]) {
 
 fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = options
-        .home
-        .clone()
-        .or_else(|| variable("KEN_HOME").map(PathBuf::from));
-    let home = home.map(std::path::absolute).transpose();
-    let home = home.map_err(|error| Error::invalid("--home", error.to_string()))?;
     let uid = nix::unistd::geteuid().as_raw();
-    let mut places = Places::resolve(home.as_deref(), uid, |name| variable(name).map(PathBuf::from))?;
+    let home = options.home.as_deref();
+    let mut places = Places::resolve(home, uid, |name| variable(name).map(PathBuf::from))?;
     // What kend says goes before what a home implies: it may have been given other places.
     let set = |place: &mut PathBuf, value: Option<OsString>| value.map(|value| *place = value.into());
     set(

@@ -1,4 +1,4 @@
-//! Where a system of ken keeps its things. Pure: the environment is passed in.
+//! Where a system of ken keeps its files. The environment is passed in; no file is read.
 
 use std::path::{Path, PathBuf};
 
@@ -18,25 +18,32 @@ pub struct Places {
 }
 
 impl Places {
-    /// `--home DIR` (absolute), else the environment, else the defaults of the user or, for uid 0, of the system.
+    /// `--home DIR`, else `KEN_HOME`, else the environment's single places, else the defaults of the user or, for uid 0, of
+    /// the system. A relative home is taken from the current directory. Fails when a place is neither set nor implied.
     pub fn resolve(
         home: Option<&Path>,
         uid: u32,
         env: impl Fn(&str) -> Option<PathBuf>,
     ) -> Result<Places, Error> {
-        if let Some(home) = home {
-            return Ok(Places::under(home));
-        }
         let set = |name: &str| env(name).filter(|path| !path.as_os_str().is_empty());
+        if let Some(home) = home.map(Path::to_owned).or_else(|| set("KEN_HOME")) {
+            let absolute = std::path::absolute(&home);
+            let failed =
+                |error| Error::invalid("--home", format!("{}: {error}", home.display()));
+            return Ok(Places::under(&absolute.map_err(failed)?));
+        }
         let user_home = || {
             set("HOME").ok_or_else(|| {
                 Error::invalid("HOME", "neither HOME nor a place for ken is set").hint("give --home DIR")
             })
         };
-        let config = match set("XDG_CONFIG_HOME") {
-            _ if uid == 0 => PathBuf::from("/etc"),
-            Some(dir) => dir,
-            None => user_home()?.join(".config"),
+        let config = match (set("KEN_CONFIG"), set("XDG_CONFIG_HOME"), set("HOME")) {
+            (Some(file), _, _) => file,
+            _ if uid == 0 => PathBuf::from("/etc/ken/ken.toml"),
+            (None, Some(dir), _) => dir.join("ken/ken.toml"),
+            (None, None, Some(home)) => home.join(".config/ken/ken.toml"),
+            // A service user without a home directory: the configuration of the machine.
+            (None, None, None) => PathBuf::from("/etc/ken/ken.toml"),
         };
         let state = match (set("KEN_STATE_DIR"), set("XDG_STATE_HOME")) {
             (Some(dir), _) => dir,
@@ -58,7 +65,7 @@ impl Places {
         };
         Ok(Places {
             home: None,
-            config: config.join("ken/ken.toml"),
+            config,
             state,
             run,
         })
@@ -135,6 +142,26 @@ mod tests {
         let set = resolve(0, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
         assert_eq!((set.state, set.run), ("/s".into(), "/r".into()));
         assert!(resolve(1000, &[("HOME", "/u"), ("XDG_RUNTIME_DIR", "")]).is_err());
+    }
+
+    #[test]
+    fn a_user_without_a_home_directory_names_the_places() {
+        let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
+        assert_eq!(places.config, Path::new("/etc/ken/ken.toml"));
+        assert_eq!((places.state, places.run), ("/s".into(), "/r".into()));
+        let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r"), ("KEN_CONFIG", "/c")]);
+        assert_eq!(places.unwrap().config, Path::new("/c"));
+        assert!(resolve(1000, &[("KEN_RUN_DIR", "/r")]).is_err(), "no state directory");
+    }
+
+    #[test]
+    fn ken_home_is_a_home() {
+        let places = resolve(1000, &[("KEN_HOME", "/k"), ("KEN_RUN_DIR", "/r")]).unwrap();
+        assert_eq!(places, Places::under(Path::new("/k")));
+        let given = Places::resolve(Some(Path::new("/h")), 0, |_| Some("/k".into())).unwrap();
+        assert_eq!(given, Places::under(Path::new("/h")));
+        let relative = resolve(1000, &[("KEN_HOME", "k")]).unwrap();
+        assert!(relative.config.is_absolute() && relative.config.ends_with("k/ken.toml"));
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! Secrets that kend passes: in a sealed memory file behind the descriptor `KEN_SECRETS_FD`, not in the environment, which
+//! every child process inherits and which /proc shows. Each entry is `NAME=value` and a NUL.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::sync::OnceLock;
+
+use ken_types::Error;
+
+use crate::descriptor::own;
+
+/// More than kend ever passes.
+const LIMIT_BYTES: u64 = 1024 * 1024;
+
+static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
+
+/// The secret of this name: the one that kend has passed to this process, else the environment variable, as for a
+/// program that is run by hand. An empty one counts as absent. Values are read once, when the daemon starts.
+pub fn secret(name: &str) -> Option<String> {
+    let passed = PASSED.get().and_then(|passed| passed.get(name).cloned());
+    passed
+        .or_else(|| std::env::var(name).ok())
+        .filter(|value| !value.is_empty())
+}
+
+/// Reads and closes the inherited descriptor, if there is one. Call once, at the start.
+pub(crate) fn inherit() -> Result<(), Error> {
+    let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
+        return Ok(());
+    };
+    let wrong = |why: String| Error::invalid("KEN_SECRETS_FD", format!("descriptor {number:?}: {why}"));
+    let fd = number
+        .parse()
+        .map_err(|_| wrong(String::from("it is not a number")))?;
+    let mut text = String::new();
+    File::from(own(fd)?)
+        .take(LIMIT_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| wrong(error.to_string()))?;
+    PASSED.get_or_init(|| parse(&text));
+    Ok(())
+}
+
+fn parse(text: &str) -> HashMap<String, String> {
+    let entries = text.split('\0').filter_map(|entry| entry.split_once('='));
+    entries
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_may_hold_anything_but_nul() {
+        let found = parse("A=1\0B=x=y\nz\0C=\0");
+        let value = |name: &str| found.get(name).map(String::as_str);
+        assert_eq!([value("A"), value("B"), value("C")], [Some("1"), Some("x=y\nz"), Some("")]);
+        assert_eq!(found.len(), 3);
+    }
+}
