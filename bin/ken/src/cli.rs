@@ -44,16 +44,18 @@ pub(crate) enum Command {
     Down,
     /// Show the parts: exit status 0 when all enabled parts are ready, 3 otherwise, 4 for an unknown part
     Status(Status),
-    /// Show what a part has logged
+    /// Show what the parts have logged
     Logs(Logs),
     /// Read the configuration again; unchanged parts keep running
     Reload,
     /// Start a part and the parts it requires
     Start(Change),
     /// Stop a part
-    Stop(Change),
+    Stop(Stop),
     /// Restart a part
     Restart(Change),
+    /// Send a signal to the process of a part
+    Kill(Kill),
     /// Call an operation of a part and print the reply
     Call(Call),
     /// Send a message and print the answer as it comes
@@ -108,26 +110,56 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Name of a part, or kend
-    pub(crate) name: String,
-    /// Number of lines
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
-    pub(crate) lines: u32,
+    /// Names of parts, or kend; all by default
+    pub(crate) names: Vec<String>,
+    /// Number of lines: 50 by default, with --since all
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) lines: Option<usize>,
     /// Keep printing new lines
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
+    /// Print the lines as the parts wrote them, which are JSON for the parts of ken
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show lines logged after TIME: 30s, 10m, 2h or 1d ago, or 2026-11-22T04:30 (UTC)
+    #[arg(long, value_name = "TIME", value_parser = crate::logs::since)]
+    pub(crate) since: Option<i64>,
+    /// Show lines of LEVEL and more severe ones: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", value_parser = crate::logs::level)]
+    pub(crate) level: Option<u8>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Change {
     /// Name of a part
     pub(crate) name: String,
-    /// Return when the part is `ready` or `stopped`
+    /// Return when the part is `ready` (the default of start and restart) or `stopped` (of stop)
     #[arg(long, value_name = "STATE", value_parser = wait_for)]
     pub(crate) wait: Option<WaitFor>,
+    /// Return at once
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
     /// Timeout: 500ms, 5s, 2m
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) change: Change,
+    /// Stop the parts that require it too
+    #[arg(long)]
+    pub(crate) dependents: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// Name of a part
+    pub(crate) name: String,
+    /// Name or number of the signal: TERM, 15
+    #[arg(short = 's', long, default_value = "KILL")]
+    pub(crate) signal: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,35 +1,445 @@
-//! `ken logs`: the lines as the part wrote them.
+//! `ken logs`: what the parts have logged, merged by time. It reads the files that kend keeps, so it works while the system
+//! is down too.
 
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, UNIX_EPOCH};
 
-use ken_types::ops::kend::{LogLine, LogsArgs};
+use ken_types::ops::kend::{StatusArgs, unknown_part};
 use ken_types::places::Places;
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, Timestamp};
+use serde_json::{Map, Value};
 
 use crate::cli::Logs;
-use crate::output::{Outcome, say};
-use crate::parts::{kend, to_args, typed};
+use crate::output::{Outcome, say, say_coloured, wants_colour};
+use crate::parts::{kend, to_args};
+
+const LINES: usize = 50;
+const CHUNK: usize = 64 * 1024;
+/// How often --follow looks for more.
+const PAUSE: Duration = Duration::from_millis(100);
+/// From the most severe on. A line without a level counts as INFO.
+const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
+const INFO: u8 = 2;
 
 pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
-    let args = LogsArgs {
-        name: logs.name.clone(),
-        lines: logs.lines,
-        follow: logs.follow,
-    };
-    let mut kend = kend(places).map_err(|error| where_it_lies(error, places, &logs.name))?;
-    // A quiet log is no stalled one.
-    let limit = (!logs.follow).then_some(Duration::from_secs(10));
-    kend.call("parts.logs", &to_args(&args)?, limit, |item| {
-        let LogLine { line } = typed(item)?;
-        say(&line)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    let guard = logs.follow.then(|| connect(places)).transpose()?;
+    let mut tails = open(places, logs)?;
+    let filter = Filter::new(logs);
+    let view = View::new(logs, &tails);
+    let mut records = Vec::new();
+    for tail in &mut tails {
+        records.extend(tail.last(&filter));
+    }
+    // Stable: lines of one part stay in their order.
+    records.sort_by_key(|record| record.time);
+    let surplus = records.len().saturating_sub(filter.lines);
+    records
+        .iter()
+        .skip(surplus)
+        .try_for_each(|record| view.show(record))?;
+    match guard {
+        Some(kend) => follow(places, logs, tails, &filter, &view, kend),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
-fn where_it_lies(error: Error, places: &Places, name: &str) -> Error {
-    match error.code {
-        Code::Unavailable => error.hint(format!("its log is {}", places.log(name).display())),
-        _ => error,
+/// A connection that ends when kend does.
+fn connect(places: &Places) -> Result<UnixStream, Error> {
+    let stream = UnixStream::connect(places.socket("kend"))
+        .and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
+    stream.map_err(|_| {
+        Error::unavailable("kend is not running, so there is nothing to follow")
+            .hint("without -f this shows what has been logged")
+    })
+}
+
+fn follow(
+    places: &Places,
+    logs: &Logs,
+    mut tails: Vec<Tail>,
+    filter: &Filter,
+    view: &View,
+    mut kend: UnixStream,
+) -> Outcome {
+    loop {
+        let ended = !matches!(kend.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        let mut records = Vec::new();
+        for tail in &mut tails {
+            tail.read(&mut |record| records.extend(Some(record).filter(|record| filter.takes(record))));
+        }
+        records.sort_by_key(|record| record.time);
+        records.iter().try_for_each(|record| view.show(record))?;
+        if ended {
+            return Err(Error::unavailable("kend has ended"));
+        }
+        if logs.names.is_empty() {
+            let known = |name: &String| tails.iter().any(|tail| tail.name == *name);
+            let new: Vec<String> = logged(places).into_iter().filter(|name| !known(name)).collect();
+            tails.extend(new.into_iter().map(|name| Tail::new(places, name)));
+        }
+        sleep(PAUSE);
+    }
+}
+
+/// The logs that are asked for. A name is good if it has a log, or if kend knows a part of that name.
+fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
+    let found = logged(places);
+    if logs.names.is_empty() && found.is_empty() {
+        let message = format!(
+            "nothing has been logged in {}",
+            places.state.join("log").display()
+        );
+        return Err(Error::not_found(message));
+    }
+    for name in logs.names.iter().filter(|name| !found.contains(name)) {
+        is_part(places, name).map_err(|error| match error.code {
+            Code::Unavailable => unknown_part(name).hint(format!("there are logs of {}", found.join(", "))),
+            _ => error,
+        })?;
+    }
+    let names = if logs.names.is_empty() {
+        found
+    } else {
+        logs.names.clone()
+    };
+    Ok(names.into_iter().map(|name| Tail::new(places, name)).collect())
+}
+
+fn is_part(places: &Places, name: &str) -> Result<(), Error> {
+    let args = to_args(&StatusArgs {
+        name: Some(name.to_owned()),
+    })?;
+    let limit = Some(Duration::from_secs(5));
+    kend(places)?
+        .call("parts.status", &args, limit, |_| Ok(()))
+        .map(drop)
+}
+
+/// The parts that have a log, kend among them.
+fn logged(places: &Places) -> Vec<String> {
+    let entries = std::fs::read_dir(places.state.join("log"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Which lines are shown.
+struct Filter {
+    lines: usize,
+    /// In milliseconds since 1970.
+    since: Option<i64>,
+    /// An index into `LEVELS`.
+    level: Option<u8>,
+}
+
+impl Filter {
+    fn new(logs: &Logs) -> Filter {
+        let default = if logs.since.is_some() { usize::MAX } else { LINES };
+        Filter {
+            lines: logs.lines.unwrap_or(default),
+            since: logs.since,
+            level: logs.level,
+        }
+    }
+
+    fn takes(&self, record: &Record) -> bool {
+        self.since.is_none_or(|since| record.time >= since)
+            && self.level.is_none_or(|level| record.level() <= level)
+    }
+
+    fn takes_all(&self) -> bool {
+        self.since.is_none() && self.level.is_none()
+    }
+}
+
+/// A line of a log.
+struct Record {
+    part: String,
+    line: String,
+    /// The line, if it is a JSON object.
+    fields: Option<Map<String, Value>>,
+    /// In milliseconds since 1970; that of the line before, for one without a time of its own.
+    time: i64,
+}
+
+impl Record {
+    fn new(part: &str, line: String, before: i64) -> Record {
+        let fields: Option<Map<String, Value>> = serde_json::from_str(&line).ok();
+        let time = fields.as_ref().and_then(|fields| {
+            let text = fields.get("timestamp")?.as_str()?;
+            Some(Timestamp::from_rfc3339(text).ok()?.millis())
+        });
+        Record {
+            part: part.to_owned(),
+            line,
+            fields,
+            time: time.unwrap_or(before),
+        }
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.fields.as_ref()?.get(key)?.as_str()
+    }
+
+    fn level(&self) -> u8 {
+        self.text("level")
+            .and_then(|name| level(name).ok())
+            .unwrap_or(INFO)
+    }
+}
+
+/// How lines are shown.
+struct View {
+    json: bool,
+    /// The width of the parts' names; none for a single part.
+    names: Option<usize>,
+    colour: bool,
+}
+
+impl View {
+    fn new(logs: &Logs, tails: &[Tail]) -> View {
+        let longest = tails.iter().map(|tail| tail.name.len()).max();
+        View {
+            json: logs.json,
+            names: longest.filter(|_| logs.names.len() != 1),
+            colour: wants_colour(),
+        }
+    }
+
+    fn show(&self, record: &Record) -> Result<(), Error> {
+        let line = match self.json {
+            true => record.line.clone(),
+            false => self.readable(record),
+        };
+        match (self.colour && !self.json, record.level()) {
+            (true, 0) => say_coloured(&[(Some(31), &line)]),
+            (true, 1) => say_coloured(&[(Some(33), &line)]),
+            _ => say(&line),
+        }
+    }
+
+    /// `TIME LEVEL PART message key=value`; a line that is no record as it stands, after the part.
+    fn readable(&self, record: &Record) -> String {
+        let part = self
+            .names
+            .map(|width| format!("{:width$}  ", record.part))
+            .unwrap_or_default();
+        let Some(message) = record.text("message") else {
+            return format!("{part}{}", record.line);
+        };
+        let time = Timestamp::from_millis(record.time);
+        let level = LEVELS
+            .get(usize::from(record.level()))
+            .copied()
+            .unwrap_or_default();
+        let mut text = format!("{time} {level:5} {part}{}", message.replace('\n', "\n    "));
+        for (key, value) in record.fields.iter().flatten() {
+            if !["timestamp", "level", "target", "message"].contains(&key.as_str()) {
+                let plain = value.as_str().filter(|text| !text.contains([' ', '"', '\n']));
+                let value = plain.map_or_else(|| value.to_string(), str::to_owned);
+                text.push_str(&format!(" {key}={value}"));
+            }
+        }
+        text
+    }
+}
+
+/// The log of one part, read forwards over rotations.
+struct Tail {
+    name: String,
+    path: PathBuf,
+    file: Option<File>,
+    /// The beginning of a line whose end has not been written yet.
+    rest: Vec<u8>,
+    /// The time of the last line.
+    time: i64,
+}
+
+impl Tail {
+    fn new(places: &Places, name: String) -> Tail {
+        Tail {
+            path: places.log(&name),
+            name,
+            file: None,
+            rest: Vec::new(),
+            time: 0,
+        }
+    }
+
+    /// The last lines that the filter takes, oldest first; afterwards [`Tail::read`] goes on from there.
+    fn last(&mut self, filter: &Filter) -> VecDeque<Record> {
+        self.file = self.first_file(filter).and_then(|path| File::open(path).ok());
+        let mut last = VecDeque::new();
+        self.read(&mut |record| {
+            if filter.takes(&record) {
+                if last.len() >= filter.lines {
+                    last.pop_front();
+                }
+                last.extend(Some(record).filter(|_| filter.lines > 0));
+            }
+        });
+        last
+    }
+
+    /// The file to begin with: the newest from which there are enough lines, or that reaches back far enough.
+    fn first_file(&self, filter: &Filter) -> Option<PathBuf> {
+        let mut lines = 0;
+        let mut best = None;
+        for age in 0.. {
+            let path = self.aged(age);
+            let Ok(meta) = std::fs::metadata(&path) else { break };
+            let written = meta
+                .modified()
+                .ok()
+                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let written = written
+                .and_then(|at| i64::try_from(at.as_millis()).ok())
+                .unwrap_or(i64::MAX);
+            if best.is_some() && filter.since.is_some_and(|since| written < since) {
+                break;
+            }
+            if filter.takes_all() {
+                lines += count_lines(&path);
+            }
+            best = Some(path);
+            if lines > filter.lines {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Passes on what has been written since.
+    fn read(&mut self, each: &mut dyn FnMut(Record)) {
+        if self.file.is_none() {
+            self.file = File::open(&self.path).ok();
+        }
+        self.drain(each);
+        while let Some(next) = self.next_file() {
+            // More may have been written before it was renamed.
+            self.drain(each);
+            self.file = File::open(next).ok();
+            self.drain(each);
+        }
+    }
+
+    fn drain(&mut self, each: &mut dyn FnMut(Record)) {
+        let Some(file) = &mut self.file else { return };
+        let mut chunk = vec![0; CHUNK];
+        while let Ok(count @ 1..) = file.read(&mut chunk) {
+            for piece in chunk
+                .get(..count)
+                .unwrap_or_default()
+                .split_inclusive(|byte| *byte == b'\n')
+            {
+                self.rest.extend_from_slice(piece);
+                if let Some(line) = self.rest.strip_suffix(b"\n") {
+                    let line = String::from_utf8_lossy(line).into_owned();
+                    self.rest.clear();
+                    let record = Record::new(&self.name, line, self.time);
+                    self.time = record.time;
+                    each(record);
+                }
+            }
+        }
+    }
+
+    /// The file after this one, if this one has been rotated; the oldest that is left, if this one is gone.
+    fn next_file(&self) -> Option<PathBuf> {
+        let own = self.file.as_ref()?.metadata().ok()?.ino();
+        let mut newer = None;
+        for age in 0.. {
+            let path = self.aged(age);
+            match std::fs::metadata(&path) {
+                Ok(meta) if meta.ino() == own => return newer,
+                Ok(_) => newer = Some(path),
+                Err(_) => break,
+            }
+        }
+        newer
+    }
+
+    fn aged(&self, age: u32) -> PathBuf {
+        match age {
+            0 => self.path.clone(),
+            _ => PathBuf::from(format!("{}.{age}", self.path.display())),
+        }
+    }
+}
+
+fn count_lines(path: &Path) -> usize {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// A level as a number, 0 for the most severe.
+pub(crate) fn level(text: &str) -> Result<u8, String> {
+    let found = (0..)
+        .zip(LEVELS)
+        .find(|(_, name)| name.eq_ignore_ascii_case(text));
+    found
+        .map(|(number, _)| number)
+        .ok_or_else(|| String::from("error, warn, info, debug or trace"))
+}
+
+/// A time in milliseconds since 1970: so long ago (`30s`, `10m`, `2h`, `1d`), or a date or time of RFC 3339, of which the end
+/// may be left out.
+pub(crate) fn since(text: &str) -> Result<i64, String> {
+    let wrong = || String::from("30s, 10m, 2h, 1d, or a time such as 2026-11-22T04:30 (UTC)");
+    let unit = match text.chars().last() {
+        Some('s') => Some(1_000),
+        Some('m') => Some(60_000),
+        Some('h') => Some(3_600_000),
+        Some('d') => Some(86_400_000),
+        _ => None,
+    };
+    if let Some(unit) = unit {
+        let number = text
+            .get(..text.len() - 1)
+            .and_then(|number| number.parse::<u32>().ok());
+        let ago = i64::from(number.ok_or_else(wrong)?) * unit;
+        return Ok(Timestamp::now().plus_millis(-ago).millis());
+    }
+    // At least the date.
+    let rest = "0000-01-01T00:00:00Z"
+        .get(text.len().max(10)..)
+        .unwrap_or_default();
+    let time = Timestamp::from_rfc3339(&format!("{text}{rest}"));
+    time.map(Timestamp::millis).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let at = |text: &str| Timestamp::from_rfc3339(text).unwrap().millis();
+        for (text, full) in [
+            ("2026-11-22", "2026-11-22T00:00:00Z"),
+            ("2026-11-22T04", "2026-11-22T04:00:00Z"),
+            ("2026-11-22T04:30", "2026-11-22T04:30:00Z"),
+            ("2026-11-22T04:30:05.250Z", "2026-11-22T04:30:05.250Z"),
+            ("2026-11-22T04:30:05+01:00", "2026-11-22T03:30:05Z"),
+        ] {
+            assert_eq!(since(text), Ok(at(full)), "{text}");
+        }
+        let ago = Timestamp::now().millis() - since("2h").unwrap();
+        assert!((7_200_000..7_260_000).contains(&ago), "{ago}");
+        for text in ["", "h", "x", "1w", "-1h", "2026-13-01", "yesterday", "é"] {
+            assert!(since(text).is_err(), "{text}");
+        }
     }
 }

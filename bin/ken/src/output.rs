@@ -44,6 +44,31 @@ pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(closed)
 }
 
+/// Prints a line in pieces, each of them in its colour if it has one (SGR, ECMA-48).
+pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
+    let mut line = String::new();
+    for (colour, text) in pieces {
+        let text = if is_guarded() {
+            for_terminal(text)
+        } else {
+            (*text).into()
+        };
+        match colour {
+            Some(colour) => line.push_str(&format!("\x1b[{colour}m{text}\x1b[0m")),
+            None => line.push_str(&text),
+        }
+    }
+    put_bytes(format!("{line}\n").as_bytes())
+}
+
+/// Whether standard output shows colour: on a terminal that can, unless NO_COLOR says otherwise (no-color.org).
+pub(crate) fn wants_colour() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    io::stdout().is_terminal()
+        && set("NO_COLOR").is_none()
+        && set("TERM").is_some_and(|terminal| terminal != "dumb")
+}
+
 /// Prints a value as one line of JSON.
 pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     let line = serde_json::to_string(value).map_err(|error| Error::internal(error.to_string()))?;

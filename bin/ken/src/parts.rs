@@ -1,17 +1,22 @@
-//! Commands that change something: start, stop, restart, reload, down.
+//! Commands that change something: start, stop, restart, kill, reload, down.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ken_types::ops::kend::{ChangeArgs, PartStatus, Reloaded, Stopped};
+use ken_types::ops::kend::{
+    ChangeArgs, Changed, KillArgs, Killed, PartStatus, Reloaded, StopArgs, Stopped, WaitFor,
+};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cli::Change;
+use crate::cli::{Change, Kill, Stop};
 use crate::client::Client;
 use crate::output::{Outcome, remark, say};
+
+/// For what is answered at once.
+const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
     Client::connect(&places.socket("kend"), "kend")
@@ -29,26 +34,62 @@ pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
 }
 
-pub(crate) fn change(places: &Places, op: &str, change: &Change) -> Outcome {
+/// Starts or restarts a part, and says what state that led to.
+pub(crate) fn start(places: &Places, op: &str, change: &Change) -> Outcome {
     let args = ChangeArgs {
         name: change.name.clone(),
-        wait: change.wait,
-        timeout_ms: u64::try_from(change.timeout.as_millis()).ok(),
+        wait: change.waits(WaitFor::Ready),
+        timeout_ms: Some(millis(change.timeout)),
     };
-    let answer = kend(places)?.call(op, &to_args(&args)?, Some(change.timeout), |_| Ok(()));
-    match answer {
-        Ok(value) => {
-            let part: PartStatus = typed(value)?;
-            say(&format!("{} {}", part.name, part.state.name()))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => Err(error),
+    let value = kend(places)?.call(op, &to_args(&args)?, Some(change.timeout), |_| Ok(()))?;
+    let part: PartStatus = typed(value)?;
+    say(&format!("{} {}", part.name, part.state.name()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
+    let change = &stop.change;
+    let args = StopArgs {
+        name: change.name.clone(),
+        dependents: stop.dependents,
+        wait: change.waits(WaitFor::Stopped),
+        timeout_ms: Some(millis(change.timeout)),
+    };
+    let value = kend(places)?.call("parts.stop", &to_args(&args)?, Some(change.timeout), |_| Ok(()))?;
+    let Changed { part, also } = typed(value)?;
+    let state = part.state.name();
+    for name in also.iter().chain([&part.name]) {
+        say(&format!("{name} {state}"))?;
     }
+    let killed = part
+        .deaths
+        .last()
+        .filter(|death| death.asked && death.signal == Some(9));
+    if part.pid.is_none() && killed.is_some() {
+        remark(&format!(
+            "{} did not end within its time and was killed",
+            part.name
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
+    let args = KillArgs {
+        name: kill.name.clone(),
+        signal: kill.signal.clone(),
+    };
+    let value = kend(places)?.call("parts.kill", &to_args(&args)?, Some(SOON), |_| Ok(()))?;
+    let sent: Killed = typed(value)?;
+    say(&format!(
+        "{} {} sent to process {}",
+        sent.name, sent.signal, sent.pid
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn reload(places: &Places) -> Outcome {
-    let limit = Some(Duration::from_secs(10));
-    let value = kend(places)?.call("kend.reload", &json!({}), limit, |_| Ok(()))?;
+    let value = kend(places)?.call("kend.reload", &json!({}), Some(SOON), |_| Ok(()))?;
     let done: Reloaded = typed(value)?;
     for (what, names) in [
         ("added", &done.added),
@@ -77,4 +118,17 @@ pub(crate) fn down(places: &Places) -> Outcome {
         remark(&format!("{name} did not end within its time and was killed"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Change {
+    fn waits(&self, sensible: WaitFor) -> Option<WaitFor> {
+        match self.no_wait {
+            true => None,
+            false => Some(self.wait.unwrap_or(sensible)),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

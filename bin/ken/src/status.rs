@@ -8,7 +8,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 
 use crate::cli::Status;
-use crate::output::{Outcome, fail, remark, say, say_json, table};
+use crate::output::{Outcome, fail, remark, say, say_coloured, say_json, table, wants_colour};
 use crate::parts::{kend, to_args, typed};
 
 /// Exit statuses as the init scripts of LSB have them.
@@ -21,15 +21,17 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             if args.json {
                 status.parts.iter().try_for_each(say_json)?;
             } else {
-                table(&rows(&status.parts))
-                    .iter()
-                    .try_for_each(|line| say(line))?;
+                show_table(&status.parts)?;
             }
             for error in &status.config.errors {
                 remark(&format!("the last good configuration is in force: {error}"));
             }
-            let up = status.parts.iter().all(is_as_wanted);
-            Ok(ExitCode::from(if up { 0 } else { NOT_ALL_UP }))
+            let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
+            if down.is_empty() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            remark(&format!("not ready: {}", down.join(", ")));
+            Ok(ExitCode::from(NOT_ALL_UP))
         }
         Err(error) => {
             fail(&error);
@@ -49,8 +51,43 @@ fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     typed(kend(places)?.call("parts.status", &to_args(&args)?, limit, |_| Ok(()))?)
 }
 
-fn is_as_wanted(part: &PartStatus) -> bool {
-    !part.wanted || part.state == PartState::Ready
+/// Names a part that should be ready and is not, with its state. A part should be ready if its entry starts it with the
+/// system, also when a person has stopped it, or if a person has started it.
+fn what_is_missing(part: &PartStatus) -> Option<String> {
+    if part.state == PartState::Ready || !part.enabled && !part.wanted {
+        return None;
+    }
+    let waits = match part.waits_for.as_slice() {
+        [] => String::new(),
+        names => format!(" for {}", names.join(" and ")),
+    };
+    Some(format!("{} ({}{waits})", part.name, part.state.name()))
+}
+
+fn show_table(parts: &[PartStatus]) -> Result<(), Error> {
+    let lines = table(&rows(parts));
+    if !wants_colour() {
+        return lines.iter().try_for_each(|line| say(line));
+    }
+    let names = parts.iter().map(|part| part.name.len()).chain(["NAME".len()]);
+    let column = names.max().unwrap_or_default() + 2;
+    let states = std::iter::once(None).chain(parts.iter().map(|part| Some(part.state)));
+    for (line, state) in lines.iter().zip(states) {
+        let (name, rest) = line.split_at_checked(column).unwrap_or((line, ""));
+        let width = state.map_or(0, |state| state.name().len());
+        let (shown, rest) = rest.split_at_checked(width).unwrap_or(("", rest));
+        say_coloured(&[(None, name), (state.map(colour_of), shown), (None, rest)])?;
+    }
+    Ok(())
+}
+
+fn colour_of(state: PartState) -> u8 {
+    match state {
+        PartState::Ready => 32,
+        PartState::Failed | PartState::Backoff => 31,
+        PartState::Stopped => 2,
+        PartState::Starting | PartState::Stopping | PartState::Waiting => 33,
+    }
 }
 
 fn rows(parts: &[PartStatus]) -> Vec<[String; 6]> {
@@ -66,8 +103,17 @@ fn row(part: &PartStatus) -> [String; 6] {
         or_dash(part.pid.map(|pid| pid.to_string())),
         or_dash(part.uptime_ms.map(uptime)),
         part.restarts.to_string(),
-        or_dash(part.cause.clone().or_else(|| part.last_exit.clone())),
+        or_dash(last_exit(part)),
     ]
+}
+
+/// How the last process ended, and why there is no next one.
+fn last_exit(part: &PartStatus) -> Option<String> {
+    let last = part.last_exit.clone();
+    match &part.cause {
+        Some(cause) => Some(format!("{}, given up after {cause}", last.unwrap_or_default())),
+        None => last,
+    }
 }
 
 /// The two largest units: `12s`, `3m 5s`, `2h 13m`, `5d 3h`.

@@ -80,7 +80,7 @@ fn said(output: Output) -> (String, String, i32) {
 }
 
 fn until(what: &str, mut test: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(10);
     while !test() {
         assert!(Instant::now() < end, "never came: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -197,19 +197,20 @@ fn up_that_fails_says_why_once_and_leaves_nothing_running() {
 fn start_stop_restart_and_reload() {
     let home = Home::new(TWO);
     home.ken(&["up", "-d", "--port", "0"]);
-    assert_eq!(home.ken(&["stop", "a", "--wait", "stopped"]).0, "a stopped\n");
-    let (table, _, code) = home.ken(&["status"]);
-    assert_eq!(code, 0, "nothing is wanted, nothing is missing: {table}");
-    assert_eq!(table.matches("stopped").count(), 2);
+    let done = |out: &str| (out.to_owned(), String::new(), 0);
+    assert_eq!(home.ken(&["stop", "a"]), done("a stopped\n"));
+    let (table, err, code) = home.ken(&["status"]);
+    assert_eq!((err.as_str(), code), ("ken: not ready: a (stopped)\n", 3));
+    assert_eq!(table.matches("stopped").count(), 1, "b keeps running: {table}");
+    assert_eq!(home.ken(&["status", "b"]).2, 0);
+    assert_eq!(home.ken(&["start", "a"]), done("a ready\n"));
     assert_eq!(
-        home.ken(&["start", "b", "--wait", "ready", "--timeout", "60s"]).0,
-        "b ready\n"
+        home.ken(&["stop", "a", "--dependents"]),
+        done("b stopped\na stopped\n")
     );
-    assert_eq!(
-        home.ken(&["restart", "a", "--wait", "ready", "--timeout", "60s"])
-            .0,
-        "a ready\n"
-    );
+    assert_eq!(home.ken(&["start", "b"]), done("b ready\n"));
+    assert_eq!(home.ken(&["restart", "a"]), done("a ready\n"));
+    assert_eq!(home.ken(&["status"]).2, 0);
     assert_eq!(home.ken(&["start", "nope"]).2, 2);
     assert_eq!(home.ken(&["stop", "a", "--wait", "ready"]).2, 2);
     assert_eq!(home.ken(&["stop", "a", "--wait", "never"]).2, 2);
@@ -227,18 +228,85 @@ fn start_stop_restart_and_reload() {
 }
 
 #[test]
+fn a_verb_that_fails_says_why() {
+    let home = Home::new(
+        "[part.bad]\ncommand = [\"PROBE\", \"say:no moon\", \"exit:1\"]\nenabled = false\nlimit = { n = 1, within_ms = 60000 }\n\
+         [part.slow]\ncommand = [\"PROBE\", \"deaf\", \"ready\", \"hang\"]\nstop_timeout_ms = 100\n",
+    );
+    home.ken(&["up", "-d"]);
+    let (out, err, code) = home.ken(&["start", "bad"]);
+    assert_eq!((out.as_str(), code), ("", 75), "{err}");
+    assert!(
+        err.contains("bad ended (exit 1) before it was ready, after ") && err.contains("no moon"),
+        "{err}"
+    );
+    let (table, err, code) = home.ken(&["status", "bad"]);
+    assert_eq!((err.as_str(), code), ("ken: not ready: bad (failed)\n", 3));
+    assert!(
+        table.contains("exit 1, given up after 1 starts within 60000 ms"),
+        "{table}"
+    );
+    let (out, err, code) = home.ken(&["stop", "slow"]);
+    assert_eq!((out.as_str(), code), ("slow stopped\n", 0));
+    assert!(
+        err.contains("slow did not end within its time and was killed"),
+        "{err}"
+    );
+}
+
+#[test]
+fn kill_sends_a_signal_to_the_process_of_a_part() {
+    let home = Home::new(TWO);
+    home.ken(&["up", "-d", "--port", "0"]);
+    let (out, err, code) = home.ken(&["kill", "a"]);
+    assert_eq!((err.as_str(), code), ("", 0));
+    assert!(out.starts_with("a SIGKILL sent to process "), "{out}");
+    until("its end", || {
+        home.ken(&["status", "a"]).0.contains("signal SIGKILL")
+    });
+    let (out, _, code) = home.ken(&["kill", "b", "-s", "usr2"]);
+    assert!(
+        out.starts_with("b SIGUSR2 sent to process ") && code == 0,
+        "{out}"
+    );
+    for args in [&["kill", "b", "-s", "nope"][..], &["kill", "nope"], &["kill"]] {
+        let (out, err, code) = home.ken(args);
+        assert_eq!((out.as_str(), code), ("", 2), "{args:?}: {err}");
+    }
+}
+
+#[test]
 fn status_is_three_while_a_wanted_part_is_not_up() {
     let home = Home::new(
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.b]\ncommand = [\"PROBE\", \"hang\"]\nenabled = false\n",
     );
     home.ken(&["up", "-d"]);
     assert_eq!(home.ken(&["status"]).2, 0);
-    home.ken(&["start", "b"]);
-    let (table, _, code) = home.ken(&["status"]);
-    assert_eq!(code, 3, "{table}");
+    assert_eq!(home.ken(&["start", "b", "--no-wait"]).0, "b starting\n");
+    let (_, err, code) = home.ken(&["status"]);
+    assert_eq!((err.as_str(), code), ("ken: not ready: b (starting)\n", 3));
     let (_, err, code) = home.ken(&["restart", "b", "--wait", "ready", "--timeout", "100ms"]);
     assert_eq!(code, 75);
     assert!(err.contains("\"code\":\"deadline\""), "{err}");
+}
+
+#[test]
+fn an_up_that_a_down_overtakes_says_so() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
+    for args in [&["up"][..], &["up", "-d"]] {
+        let mut command = home.command(args);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("kend listens", || home.path("run/kend.sock").exists());
+        assert_eq!(home.ken(&["down"]).2, 0);
+        let (out, err, code) = said(child.wait_with_output().unwrap());
+        assert_eq!((out.as_str(), code), ("", 75), "{err}");
+        let last = err.lines().last().unwrap_or_default();
+        assert_eq!(last, "kend: stopped by `ken down` before all parts were ready");
+    }
 }
 
 #[test]
@@ -253,12 +321,103 @@ fn logs_to_the_end_and_beyond() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || lines.next().unwrap().unwrap();
     assert_eq!(next(), "two");
-    home.ken(&["restart", "a", "--wait", "ready"]);
+    home.ken(&["restart", "a"]);
     assert_eq!([next(), next()], ["one", "two"]);
     home.ken(&["down"]);
-    assert!(!child.wait().unwrap().success());
-    let (_, err, _) = home.ken(&["logs", "a"]);
-    assert!(err.contains("state/log/a.log"), "{err}");
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    // What has been logged can be read while all is down; there is nothing to follow.
+    assert_eq!(home.ken(&["logs", "a"]).0, "one\ntwo\none\ntwo\n");
+    assert_eq!(home.ken(&["logs", "c"]).2, 2);
+    assert_eq!(home.ken(&["logs", "a", "-f"]).2, 75);
+}
+
+#[test]
+fn logs_are_merged_by_time_and_chosen_by_level_and_time() {
+    let home = Home::new("");
+    std::fs::create_dir_all(home.path("state/log")).unwrap();
+    let record = |second: u32, level: &str, text: &str| {
+        format!(
+            "{{\"timestamp\":\"2026-01-01T00:00:{second:02}.000Z\",\"level\":\"{level}\",\"target\":\"x\",\"message\":\"{text}\",\"n\":{second}}}\n"
+        )
+    };
+    home.write(
+        "state/log/b.log.1",
+        &(record(1, "INFO", "b1") + &record(3, "ERROR", "b3")),
+    );
+    home.write(
+        "state/log/b.log",
+        &(record(6, "DEBUG", "b6") + "plain \u{1b}[31m\n"),
+    );
+    home.write(
+        "state/log/ab.log",
+        &(record(2, "WARN", "a2") + &record(5, "INFO", "a5")),
+    );
+    let (out, err, code) = home.ken(&["logs"]);
+    assert_eq!((err.as_str(), code), ("", 0));
+    assert_eq!(
+        out,
+        "2026-01-01T00:00:01.000Z INFO  b   b1 n=1\n\
+         2026-01-01T00:00:02.000Z WARN  ab  a2 n=2\n\
+         2026-01-01T00:00:03.000Z ERROR b   b3 n=3\n\
+         2026-01-01T00:00:05.000Z INFO  ab  a5 n=5\n\
+         2026-01-01T00:00:06.000Z DEBUG b   b6 n=6\n\
+         b   plain \u{1b}[31m\n"
+    );
+    let raw = home.ken(&["logs", "--json", "-n", "2"]).0;
+    assert_eq!(raw, record(6, "DEBUG", "b6") + "plain \u{1b}[31m\n");
+    let messages = |args: &[&str]| {
+        let (out, err, code) = home.ken(&[&["logs"], args].concat());
+        assert_eq!((err.as_str(), code), ("", 0));
+        let word = |line: &str| {
+            line.split(" n=")
+                .next()
+                .unwrap()
+                .rsplit(' ')
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        out.lines().map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(messages(&["--level", "warn"]), ["a2", "b3"]);
+    assert_eq!(messages(&["b", "--level", "error"]), ["b3"]);
+    assert_eq!(messages(&["--since", "2026-01-01T00:00:05"])[..2], ["a5", "b6"]);
+    assert_eq!(messages(&["ab", "-n", "1"]), ["a5"]);
+    assert_eq!(messages(&["--since", "1d"]), [""; 0]);
+    for args in [&["--level", "loud"][..], &["--since", "soon"], &["c"]] {
+        assert_eq!(home.ken(&[&["logs"], args].concat()).2, 2, "{args:?}");
+    }
+}
+
+/// Lines that were rotated away while nobody looked are still shown, each once.
+#[test]
+fn following_goes_on_over_rotations() {
+    let home =
+        Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:3000\", \"say:end\", \"ready\", \"hang\"]\n");
+    let text = std::fs::read_to_string(home.path("ken.toml")).unwrap();
+    home.write(
+        "ken.toml",
+        &text.replace("[kend]", "[kend]\nlog_max_bytes = 20000\nlog_keep = 9"),
+    );
+    home.ken(&["up", "-d"]);
+    until("the first lines", || {
+        home.ken(&["logs", "a", "-n", "1"]).0 == "end\n"
+    });
+    let mut child = home
+        .command(&["logs", "a", "-n", "1", "-f"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert_eq!(next(), "end");
+    home.ken(&["restart", "a"]);
+    for line in 0..3000 {
+        assert_eq!(next(), format!("line {line}"));
+    }
+    assert_eq!(next(), "end");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn act(name: &str, value: &str) {
             names.sort();
             append(value, &names.concat());
         }
+        "secrets" => append(value, &secrets()),
         "fds" => append(value, &descriptors()),
         "sleep" => sleep(millis(value)),
         "exit" => exit(value.parse().unwrap()),
@@ -48,6 +49,10 @@ fn act(name: &str, value: &str) {
         "deaf" => ignore_term(),
         "lines" => (0..value.parse::<u32>().unwrap()).for_each(|line| println!("line {line}")),
         "flood" => flood(value.parse().unwrap()),
+        "alive-for" => (0..value.parse::<u32>().unwrap() / 20).for_each(|_| {
+            tell("WATCHDOG=1");
+            sleep(Duration::from_millis(20));
+        }),
         "alive" => loop {
             tell("WATCHDOG=1");
             sleep(millis(value));
@@ -57,12 +62,15 @@ fn act(name: &str, value: &str) {
         "daemon" => again(&[&format!("detach:{value}")]),
         "detach" => again(&["session", "deaf", &format!("pid:{value}"), "hang"]),
         "watcher" => again(&["session", "deaf", &format!("pid:{value}"), "guard"]),
-        "unmarked" => drop(
-            Command::new("/usr/bin/env")
-                .args(["-i".as_ref(), std::env::current_exe().unwrap().as_os_str()])
-                .args(["session", "deaf", &format!("pid:{value}"), "hang"])
-                .spawn()
-                .unwrap(),
+        // Descendants with a cleared environment: one in the same group, and one that has left group and session and whose
+        // parent is dead.
+        "bare" => again_with(
+            Command::new("/usr/bin/env").arg("-i"),
+            &["deaf", &format!("pid:{value}"), "hang"],
+        ),
+        "unmarked" => again_with(
+            Command::new("/usr/bin/env").arg("-i"),
+            &[&format!("detach:{value}")],
         ),
         "session" => drop(nix::unistd::setsid()),
         "guard" => wait_for_end(),
@@ -89,12 +97,28 @@ fn append(path: &str, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-#[allow(clippy::zombie_processes)] // kend is to find them
 fn again(actions: &[&str]) {
-    Command::new(std::env::current_exe().unwrap())
+    again_with(&mut Command::new("/usr/bin/env"), actions);
+}
+
+#[allow(clippy::zombie_processes)] // kend is to find them
+fn again_with(command: &mut Command, actions: &[&str]) {
+    command
+        .arg(std::env::current_exe().unwrap())
         .args(actions)
         .spawn()
         .unwrap();
+}
+
+/// What the secrets descriptor holds, one entry a line.
+fn secrets() -> String {
+    let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
+        return String::from("none\n");
+    };
+    let descriptor = inherited(number.parse().unwrap()).try_clone_to_owned().unwrap();
+    let mut text = String::new();
+    std::fs::File::from(descriptor).read_to_string(&mut text).unwrap();
+    text.replace('\0', "\n")
 }
 
 fn descriptors() -> String {

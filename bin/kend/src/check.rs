@@ -1,21 +1,23 @@
-//! What the types cannot see: names that refer to something, rings, programs, addresses. Pure but for looking up programs.
+//! Checks what the types cannot: names that refer to something, cycles, programs, addresses. Pure but for looking up
+//! programs.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ken_types::config::{Config, Part, Socket};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
 use ken_types::{Engine, Error, Rate};
-use nix::unistd::{AccessFlags, access};
 
-use crate::config::{Loaded, Problem, nearest};
+use crate::config::Loaded;
+use crate::launch::{SECTIONS, program};
 use crate::order;
+use crate::problem::{Problem, nearest};
 use crate::secrets::is_name;
 
-/// Sections that a part can name in `reads`.
-pub(crate) const SECTIONS: [&str; 5] = ["gateway", "cognitive", "chat", "model", "limits"];
 const MAX_WAIT_MS: u32 = 600_000;
+/// Sections with `listen` and `port`.
+const LISTENING: [&str; 2] = ["gateway", "cognitive"];
 
 /// Everything that is wrong with a configuration whose types are right.
 pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
@@ -89,15 +91,15 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
             format!("`{entry}` is not a name of an environment variable"),
         );
     }
+    let sections = SECTIONS.map(|(name, _)| name);
     for entry in part
         .reads
         .iter()
-        .filter(|name| !SECTIONS.contains(&name.as_str()))
+        .filter(|name| !sections.contains(&name.as_str()))
     {
-        say(
-            "reads",
-            format!("there is no section `{entry}`, only {}", SECTIONS.join(", ")),
-        );
+        let near = nearest(entry, &sections).map(|name| format!("; did you mean `{name}`?"));
+        let near = near.unwrap_or_else(|| format!(", only {}", sections.join(", ")));
+        say("reads", format!("there is no section `{entry}`{near}"));
     }
     if part.nofile < 16 {
         say("nofile", String::from("a part needs at least 16 open files"));
@@ -151,7 +153,9 @@ pub(crate) fn address(config: &Config, socket: &Socket, places: &Places) -> Resu
         Socket::Tcp(text) => match config.listener(text) {
             Some(listener) => Ok(Address::Tcp(listener.into())),
             None => text.parse().map(Address::Tcp).map_err(|_| {
-                format!("`{text}` is neither ADDRESS:PORT nor a section with `listen` and `port`")
+                let near = nearest(text, &LISTENING).map(|name| format!("; did you mean `{name}`?"));
+                let near = near.unwrap_or_default();
+                format!("`{text}` is neither ADDRESS:PORT nor a section with `listen` and `port`{near}")
             }),
         },
     }
@@ -184,40 +188,6 @@ fn check_sockets(config: &Config, places: &Places, say: &mut dyn FnMut(&[&str], 
     }
 }
 
-/// The program of a part: beside kend, then on PATH; one with a slash is relative to the configuration's directory.
-pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBuf, String> {
-    let default = format!("ken-{name}");
-    let program = part.command.first().unwrap_or(&default);
-    if program.is_empty() {
-        return Err(String::from("the program's name is empty"));
-    }
-    let runnable = |path: &Path| access(path, AccessFlags::X_OK).is_ok() && path.is_file();
-    if program.contains('/') {
-        let base = places.config.parent().unwrap_or(Path::new("/"));
-        let path = base.join(program);
-        return if runnable(&path) {
-            Ok(path)
-        } else {
-            Err(format!("no program {}", path.display()))
-        };
-    }
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(Path::to_owned));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.iter().cloned().chain(std::env::split_paths(&path));
-    folders
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_absolute() && runnable(path))
-        .ok_or_else(|| {
-            let beside = beside.unwrap_or_default();
-            format!(
-                "no program `{program}` beside kend ({}) or on PATH",
-                beside.display()
-            )
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,7 +198,8 @@ mod tests {
         let path = dir.path().join("ken.toml");
         std::fs::write(&path, format!("[kend]\nbuiltin_parts = false\n{text}")).unwrap();
         let places = Places::resolve(Some(dir.path()), 0, |_| None).unwrap();
-        let loaded = config::load(&path, true).unwrap();
+        let (loaded, problems) = config::load(&path, true);
+        assert_eq!(problems, []);
         let prefix = format!("{}:", path.display());
         check(&loaded, &places)
             .iter()
@@ -244,14 +215,14 @@ mod tests {
 
     #[test]
     fn each_wrong_reference_is_named() {
-        let text = "[part.alpha]\ncommand = [\"true\"]\nrequires = [\"alhpa\"]\nreads = [\"x\"]\n\
+        let text = "[part.alpha]\ncommand = [\"true\"]\nrequires = [\"alhpa\"]\nreads = [\"limit\"]\n\
                     env = [\"2A=1\"]\nnofile = 1\nsockets = { a = { unix = \"kend.sock\" }, b = { tcp = \"x\" } }\n\
                     [part.beta]\ncommand = [\"no-such-program\"]\nsockets = { a = { tcp = \"gateway\" } }\n\
                     [part.gamma]\ncommand = [\"true\"]\nsockets = { a = { tcp = \"127.0.0.1:3940\" } }\n";
         let found = problems(text);
         for start in [
             "5: part.alpha.requires: there is no part `alhpa`; did you mean `alpha`?",
-            "6: part.alpha.reads: there is no section `x`",
+            "6: part.alpha.reads: there is no section `limit`; did you mean `limits`?",
             "7: part.alpha.env: `2A` is not a name",
             "8: part.alpha.nofile: ",
             "9: part.alpha.sockets: `a` has the address of a socket of `kend`",

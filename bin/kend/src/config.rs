@@ -1,6 +1,5 @@
 //! Reads `ken.toml`: every error at once, each with file, line and key; then lays it over the built-in one.
 
-use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,8 @@ use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
+use crate::files::{self, Others};
+use crate::problem::{Problem, nearest};
 use crate::secrets::{self, Secrets};
 
 /// The defaults as a person reads them; a test holds them equal to those of the types.
@@ -16,59 +17,7 @@ const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 /// More errors than this help nobody.
 const MAX_PROBLEMS: usize = 50;
 
-/// One thing that is wrong with the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
-    file: PathBuf,
-    line: Option<usize>,
-    key: String,
-    message: String,
-    hint: Option<String>,
-}
-
-impl Problem {
-    /// About a file as a whole.
-    pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
-        Problem {
-            file: file.to_owned(),
-            line: None,
-            key: String::new(),
-            message: message.into(),
-            hint: None,
-        }
-    }
-
-    pub(crate) fn at_line(file: &Path, line: usize, message: impl Into<String>) -> Problem {
-        Problem {
-            line: Some(line),
-            ..Problem::whole(file, message)
-        }
-    }
-
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
-        }
-        write!(f, ": {}", self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, "; {hint}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What the files say, merged with what is built in.
+/// What the files say, laid over what is built in.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
@@ -77,34 +26,40 @@ pub(crate) struct Loaded {
     pub(crate) source: Source,
 }
 
-/// Reads `path` (which may be absent unless `needed`) and `secrets.env` beside it.
-pub(crate) fn load(path: &Path, needed: bool) -> Result<Loaded, Vec<Problem>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !needed => None,
-        Err(error) => return Err(vec![Problem::whole(path, format!("cannot be read: {error}"))]),
-    };
-    let source = Source {
-        path: path.to_owned(),
-        text,
-    };
-    let text = source.text.as_deref().unwrap_or_default();
-    let mut problems = check_types(&source, text);
+/// Reads `path` (which may be absent unless `needed`) and `secrets.env` beside it. What is wrong is left out of the
+/// configuration, so that the rest can be checked further; without any problem it is what the files say.
+pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
+    let mut problems = Vec::new();
+    if let Some(folder) = path.parent() {
+        problems.extend(files::check_folder(folder).err());
+    }
+    let text = files::read(path, Others::MayRead).unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    if needed && text.is_none() && problems.is_empty() {
+        problems.push(Problem::whole(path, "there is no such file"));
+    }
     let secrets = secrets::read(&path.with_file_name("secrets.env")).unwrap_or_else(|found| {
         problems.extend(found);
         Secrets::new()
     });
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    match merge(text) {
-        Ok(config) => Ok(Loaded {
-            config,
-            secrets,
-            source,
-        }),
-        Err(error) => Err(vec![Problem::whole(path, error.message())]),
-    }
+    let source = Source {
+        path: path.to_owned(),
+        text,
+    };
+    let (own, found) = check_types(&source);
+    problems.extend(found);
+    let config = merge(own).unwrap_or_else(|error| {
+        problems.push(Problem::whole(path, error.message()));
+        Config::default()
+    });
+    let loaded = Loaded {
+        config,
+        secrets,
+        source,
+    };
+    (loaded, problems)
 }
 
 /// The user's file as it was read.
@@ -154,15 +109,22 @@ fn line_at(text: &str, offset: usize) -> usize {
 }
 
 /// Finds every error of syntax and type: serde stops at the first, so what it stopped at is taken out and it tries again.
-fn check_types(source: &Source, text: &str) -> Vec<Problem> {
+/// Returns what is left, which is empty after an error of syntax.
+fn check_types(source: &Source) -> (Table, Vec<Problem>) {
+    let text = source.text.as_deref().unwrap_or_default();
     let (mut root, errors) = DeTable::parse_recoverable(text);
-    let mut problems: Vec<Problem> = errors
-        .iter()
-        .map(|error| source.error(text, String::new(), error))
-        .collect();
-    while problems.is_empty() || problems.len() < MAX_PROBLEMS && errors.is_empty() {
+    if !errors.is_empty() {
+        let shown = |error| source.error(text, String::new(), error);
+        let mut problems: Vec<Problem> = errors.iter().map(shown).collect();
+        problems.sort_by_key(|problem| problem.line);
+        return (Table::new(), problems);
+    }
+    let mut problems = Vec::new();
+    while problems.len() < MAX_PROBLEMS {
         let Err(error) = Config::deserialize(toml::de::Deserializer::from(root.clone())) else {
-            break;
+            let own = Table::deserialize(toml::de::Deserializer::from(root)).unwrap_or_default();
+            problems.sort_by_key(|problem: &Problem| problem.line);
+            return (own, problems);
         };
         let mut key = Vec::new();
         let removed = error
@@ -173,8 +135,7 @@ fn check_types(source: &Source, text: &str) -> Vec<Problem> {
             break;
         }
     }
-    problems.sort_by_key(|problem| problem.line);
-    problems
+    (Table::new(), problems)
 }
 
 impl Source {
@@ -227,9 +188,8 @@ fn holds(value: &Spanned<DeValue<'_>>, around: &impl Fn(Range<usize>) -> bool) -
 }
 
 /// Lays the user's file over the built-in one: sections and parts key by key, values whole.
-fn merge(text: &str) -> Result<Config, toml::de::Error> {
+fn merge(mut own: Table) -> Result<Config, toml::de::Error> {
     let mut all: Table = BUILTIN.parse()?;
-    let mut own: Table = text.parse()?;
     let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts"));
     if builtin.and_then(Value::as_bool) == Some(false) {
         all.remove("part");
@@ -255,47 +215,22 @@ fn overlay(base: &mut Table, over: Table) {
     }
 }
 
-/// The known name that is closest to a mistyped one, if any is close.
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let best = known.iter().min_by_key(|other| distance(name, other))?;
-    (distance(name, best) <= 2.max(name.len() / 3)).then_some(best)
-}
-
-/// Edits between two words (Levenshtein), in one row of memory.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (to, cell) in b.iter().zip(row.iter_mut().skip(1)) {
-            let best = (diagonal + usize::from(from != *to)).min(left + 1).min(*cell + 1);
-            diagonal = *cell;
-            *cell = best;
-            left = best;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use ken_types::config::Part;
 
     use super::*;
 
+    fn merge(text: &str) -> Result<Config, toml::de::Error> {
+        super::merge(text.parse()?)
+    }
+
     fn problems(text: &str) -> Vec<String> {
         let source = Source {
             path: PathBuf::from("f"),
             text: Some(text.to_owned()),
         };
-        check_types(&source, text)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check_types(&source).1.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -380,6 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_right_is_left_when_the_rest_is_wrong() {
+        let source = Source {
+            path: PathBuf::from("f"),
+            text: Some(String::from(
+                "[gatway]\nport = 1\n[chat]\nwait_ms = 5\n[limits]\nrate_chat = 3\n",
+            )),
+        };
+        let (own, problems) = check_types(&source);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert_eq!(super::merge(own).unwrap().chat.wait_ms, 5);
+    }
+
+    #[test]
     fn the_users_file_is_laid_over_key_by_key() {
         let config = merge("[part.store]\nnofile = 9\n[part.extra]\n[gateway]\nport = 1\n").unwrap();
         assert_eq!(config.part["store"].nofile, 9);
@@ -390,13 +338,5 @@ mod tests {
         assert_eq!(own.part.keys().collect::<Vec<_>>(), ["extra"]);
         let socket = merge("[part.store]\nsockets = { wire = { tcp = \"127.0.0.1:1\" } }\n").unwrap();
         assert_eq!(socket.part["store"].sockets.len(), 1);
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(nearest("comand", &["command", "after"]), Some("command"));
-        assert_eq!(nearest("zzzzzz", &["command", "after"]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One caller on the control socket: lines in, lines out (ken-wire(5)), never blocking and never more than bounded memory.
+//! One caller on the control socket: lines in, lines out (ken-wire(5)), without blocking and in bounded memory.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,29 +11,29 @@ use nix::poll::PollFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::ops::Pending;
+use crate::pending::Pending;
 
 /// From the first byte of a line to its LF.
 const LINE_TIME: Duration = Duration::from_secs(10);
-/// A caller that does not read for so long is cut off.
+/// A caller that reads nothing for this long is disconnected.
 const STALL_TIME: Duration = Duration::from_secs(60);
-/// With so much unsent, nothing more is read from a caller nor prepared for it.
+/// With this many bytes unsent, nothing more is read from a caller nor prepared for it.
 const OUTPUT_ENOUGH: usize = 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 pub(crate) struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
-    /// When the line that is not complete yet began.
+    /// When the first byte of an incomplete line came.
     begun: Option<Instant>,
     output: Vec<u8>,
     /// Since when the caller has not taken any of the output.
     stalled: Option<Instant>,
     pub(crate) open: Vec<Open>,
-    /// Nothing more is read from it: it has ended its side, or broken the rules.
-    deaf: bool,
-    /// It is gone.
-    dead: bool,
+    /// Nothing more is read: the caller has shut its write half, or has broken the rules. It still gets its answers.
+    no_input: bool,
+    /// The connection is lost.
+    lost: bool,
 }
 
 /// A request that has no final line yet.
@@ -66,14 +66,14 @@ impl Connection {
             output: Vec::new(),
             stalled: None,
             open: Vec::new(),
-            deaf: false,
-            dead: false,
+            no_input: false,
+            lost: false,
         }
     }
 
     pub(crate) fn wants(&self) -> PollFlags {
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::POLLIN, !self.deaf && self.has_room());
+        flags.set(PollFlags::POLLIN, !self.no_input && self.has_room());
         flags.set(PollFlags::POLLOUT, !self.output.is_empty());
         flags
     }
@@ -83,34 +83,34 @@ impl Connection {
         self.output.len() < OUTPUT_ENOUGH
     }
 
-    /// Whether nothing is left to do for it.
+    /// Whether nothing is left to read, to answer or to send.
     pub(crate) fn is_over(&self) -> bool {
-        self.dead || self.deaf && self.open.is_empty() && self.output.is_empty()
+        self.lost || self.no_input && self.open.is_empty() && self.output.is_empty()
     }
 
-    /// Takes what has come.
+    /// Reads what has come, at most one chunk.
     pub(crate) fn read(&mut self, now: Instant) {
         let mut chunk = [0; CHUNK];
         match self.stream.read(&mut chunk) {
-            Ok(0) => self.deaf = true,
+            Ok(0) => self.no_input = true,
             Ok(count) => {
                 self.input
                     .extend_from_slice(chunk.get(..count).unwrap_or_default());
                 self.begun.get_or_insert(now);
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(_) => self.dead = true,
+            Err(_) => self.lost = true,
         }
     }
 
-    /// The other side is gone altogether.
+    /// The caller has closed the connection.
     pub(crate) fn hang_up(&mut self) {
-        self.dead = true;
+        self.lost = true;
     }
 
     /// The next whole line, while there is room for its answer.
     pub(crate) fn next_line(&mut self, now: Instant) -> Option<Vec<u8>> {
-        if !self.has_room() || self.dead {
+        if !self.has_room() || self.lost {
             return None;
         }
         let end = self.input.iter().position(|byte| *byte == b'\n');
@@ -129,12 +129,12 @@ impl Connection {
         Some(line)
     }
 
-    /// Nothing more is taken from it; what it is owed is still sent.
+    /// Reads nothing more; what is prepared is still sent.
     fn cut(&mut self) {
         self.input.clear();
         self.begun = None;
         self.open.clear();
-        self.deaf = true;
+        self.no_input = true;
     }
 
     /// Whether one more request may be open.
@@ -163,14 +163,14 @@ impl Connection {
             .extend_from_slice(format!("{{\"id\":{id},\"{key}\":").as_bytes());
         if serde_json::to_writer(&mut self.output, value).is_err() {
             // Types of our own always can be written; half a line must not pass for a whole one.
-            self.dead = true;
+            self.lost = true;
         }
         self.output.extend_from_slice(b"}\n");
     }
 
     /// Sends what can be sent now.
     pub(crate) fn flush(&mut self, now: Instant) {
-        while !self.output.is_empty() && !self.dead {
+        while !self.output.is_empty() && !self.lost {
             match self.stream.write(&self.output) {
                 Ok(count) => {
                     self.output.drain(..count);
@@ -181,7 +181,7 @@ impl Connection {
                     self.stalled.get_or_insert(now);
                     return;
                 }
-                Err(_) => self.dead = true,
+                Err(_) => self.lost = true,
             }
         }
         if self.output.capacity() > CHUNK {
@@ -191,7 +191,10 @@ impl Connection {
 
     /// The next instant that matters.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let line = self.begun.filter(|_| !self.deaf).map(|since| since + LINE_TIME);
+        let line = self
+            .begun
+            .filter(|_| !self.no_input)
+            .map(|since| since + LINE_TIME);
         let stall = self.stalled.map(|since| since + STALL_TIME);
         let deadlines = self.open.iter().filter_map(|open| open.deadline);
         deadlines.chain(line).chain(stall).min()
@@ -201,9 +204,9 @@ impl Connection {
     pub(crate) fn expire(&mut self, now: Instant) {
         let passed = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
         if passed(self.stalled, STALL_TIME) {
-            self.dead = true;
+            self.lost = true;
         }
-        if passed(self.begun, LINE_TIME) && self.has_room() && !self.deaf {
+        if passed(self.begun, LINE_TIME) && self.has_room() && !self.no_input {
             self.refuse(
                 None,
                 &Error::deadline("a line has to be complete 10 s after its first byte"),

@@ -1,4 +1,4 @@
-//! The control socket, `kend.sock`: its callers, and what they wait for.
+//! The control socket, `kend.sock`: its callers, and the requests that wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +17,7 @@ use crate::ops::{self, Answer};
 use crate::sockets::bind_unix;
 use crate::system::System;
 
-/// Callers accepted in one round of the loop.
+/// Connections accepted in one round of the loop.
 const A_ROUND: usize = 16;
 
 pub(crate) struct Control {
@@ -48,7 +48,7 @@ impl Control {
 
     pub(crate) fn accept(&mut self) {
         for _ in 0..A_ROUND {
-            // An error of accept is the caller's affair, or passes: never ours.
+            // An error of accept concerns that one caller, or passes.
             match self.listener.accept() {
                 Ok((stream, _)) if self.has_room() => self.connections.extend(admit(stream)),
                 _ => return,
@@ -56,7 +56,7 @@ impl Control {
         }
     }
 
-    /// Takes what a caller has sent, and does it.
+    /// Reads what a caller has sent.
     pub(crate) fn serve(&mut self, index: usize, events: PollFlags, now: Instant) {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
@@ -71,7 +71,7 @@ impl Control {
         }
     }
 
-    /// Does what the callers have asked, answers whom something has come for, and forgets who is gone.
+    /// Carries out new requests, answers those whose event has come, and forgets callers that have gone.
     pub(crate) fn settle(&mut self, system: &mut System, now: Instant) {
         let mut chunk = Vec::new();
         for connection in &mut self.connections {
@@ -99,7 +99,7 @@ impl AsFd for Control {
     }
 }
 
-/// The same user or root; anybody else gets one line.
+/// Admits the same user and root; anybody else gets one line.
 fn admit(stream: UnixStream) -> Option<Connection> {
     stream.set_nonblocking(true).ok()?;
     let peer = getsockopt(&stream, sockopt::PeerCredentials).ok()?;
@@ -154,7 +154,7 @@ fn finish(connection: &mut Connection, system: &System, chunk: &mut [u8], now: I
     for mut open in std::mem::take(&mut connection.open) {
         let late = open.deadline.is_some_and(|deadline| deadline <= now);
         let result = match ops::settle(&mut open.pending, system, connection, open.id, chunk, now) {
-            None if late => Some(Err(open.pending.late(system, now))),
+            None if late => Some(Err(ops::late(&open.pending, system, now))),
             result => result,
         };
         match result {

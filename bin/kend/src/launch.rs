@@ -3,16 +3,28 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ken_types::config::{Config, Part};
 use ken_types::places::Places;
+use nix::unistd::{AccessFlags, access};
 
-use crate::check::{SECTIONS, program};
 use crate::config::Loaded;
 
 /// First descriptor of a passed socket (sd_listen_fds(3)).
 pub(crate) const FIRST_FD: i32 = 3;
+
+/// A section as text that differs when the section does.
+type Shown = fn(&Config) -> String;
+
+/// The sections that a part can name in `reads`.
+pub(crate) const SECTIONS: [(&str, Shown); 5] = [
+    ("gateway", |config| format!("{:?}", config.gateway)),
+    ("cognitive", |config| format!("{:?}", config.cognitive)),
+    ("chat", |config| format!("{:?}", config.chat)),
+    ("model", |config| format!("{:?}", config.model)),
+    ("limits", |config| format!("{:?}", config.limits)),
+];
 
 /// Names that every part gets from kend's own environment, besides `LC_*`.
 const ALLOWED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
@@ -24,6 +36,8 @@ pub(crate) struct Launch {
     pub(crate) args: Vec<CString>,
     /// Without `LISTEN_PID`, which only the child knows.
     pub(crate) env: Vec<CString>,
+    /// `NAME=value` and a NUL for each secret. Not in the environment, which its child processes would inherit.
+    pub(crate) secrets: Vec<u8>,
     pub(crate) nofile: u64,
     pub(crate) new_privileges: bool,
     /// The sections that it reads, as they are now.
@@ -38,7 +52,14 @@ impl Launch {
         for argument in part.command.iter().skip(1) {
             args.push(text(OsStr::new(argument))?);
         }
-        let env = environment(part, loaded, places);
+        let mut env = environment(part, loaded, places);
+        let secrets = secrets(part, loaded);
+        if !secrets.is_empty() {
+            env.push(pair(
+                "KEN_SECRETS_FD".into(),
+                secrets_fd(part).to_string().as_ref(),
+            ));
+        }
         Ok(Launch {
             program: text(path.as_os_str())?,
             args,
@@ -46,6 +67,7 @@ impl Launch {
                 .into_iter()
                 .map(|pair| text(&pair))
                 .collect::<Result<_, _>>()?,
+            secrets,
             nofile: part.nofile,
             new_privileges: part.new_privileges,
             sections: sections(part, &loaded.config),
@@ -57,18 +79,46 @@ fn text(value: &OsStr) -> Result<CString, String> {
     CString::new(value.as_bytes()).map_err(|_| String::from("a value holds a NUL character"))
 }
 
+/// The sections that a part reads. check.rs refuses names that are not in the list.
 fn sections(part: &Part, config: &Config) -> String {
     let read = SECTIONS
         .iter()
-        .filter(|name| part.reads.iter().any(|read| read == **name));
-    let shown = read.map(|name| match *name {
-        "gateway" => format!("{:?}", config.gateway),
-        "cognitive" => format!("{:?}", config.cognitive),
-        "chat" => format!("{:?}", config.chat),
-        "model" => format!("{:?}", config.model),
-        _ => format!("{:?}", config.limits),
-    });
-    shown.collect()
+        .filter(|(name, _)| part.reads.iter().any(|read| read == name));
+    read.map(|(_, shown)| shown(config)).collect()
+}
+
+/// The program of a part: beside kend, then on PATH; one with a slash is relative to the configuration's directory.
+pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBuf, String> {
+    let default = format!("ken-{name}");
+    let program = part.command.first().unwrap_or(&default);
+    if program.is_empty() {
+        return Err(String::from("the program's name is empty"));
+    }
+    let runnable = |path: &Path| access(path, AccessFlags::X_OK).is_ok() && path.is_file();
+    if program.contains('/') {
+        let base = places.config.parent().unwrap_or(Path::new("/"));
+        let path = base.join(program);
+        return if runnable(&path) {
+            Ok(path)
+        } else {
+            Err(format!("no program {}", path.display()))
+        };
+    }
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.iter().cloned().chain(std::env::split_paths(&path));
+    folders
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_absolute() && runnable(path))
+        .ok_or_else(|| {
+            let beside = beside.unwrap_or_default();
+            format!(
+                "no program `{program}` beside kend ({}) or on PATH",
+                beside.display()
+            )
+        })
 }
 
 fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
@@ -90,11 +140,6 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
             }
         }
     }
-    for name in &part.secrets {
-        if let Some(value) = secret(name).or_else(|| own(name)) {
-            set(name, &value);
-        }
-    }
     for (name, value) in given(part, places) {
         set(name, &value);
     }
@@ -102,6 +147,21 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
         .into_iter()
         .map(|(name, value)| pair(name, &value))
         .collect()
+}
+
+/// The secrets of a part as they are passed to it: `NAME=value` and a NUL each.
+fn secrets(part: &Part, loaded: &Loaded) -> Vec<u8> {
+    let mut text = Vec::new();
+    for name in &part.secrets {
+        let value = loaded.secrets.get(name).map(OsString::from);
+        if let Some(value) = value.or_else(|| std::env::var_os(name)) {
+            text.extend_from_slice(name.as_bytes());
+            text.push(b'=');
+            text.extend_from_slice(value.as_bytes());
+            text.push(0);
+        }
+    }
+    text
 }
 
 fn pair(mut name: OsString, value: &OsStr) -> OsString {
@@ -136,7 +196,11 @@ fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     given
 }
 
-/// The guard comes right after the sockets.
+/// The guard comes right after the sockets, then the lock, then the secrets.
 fn guard_fd(part: &Part) -> i32 {
     FIRST_FD + i32::try_from(part.sockets.len()).unwrap_or_default()
+}
+
+fn secrets_fd(part: &Part) -> i32 {
+    guard_fd(part) + 2
 }

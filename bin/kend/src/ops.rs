@@ -1,13 +1,15 @@
-//! What the control socket can be asked for.
+//! The operations of the control socket.
 
 use std::time::Instant;
 
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{
-    ChangeArgs, LogLine, LogsArgs, StatusArgs, Stopped, WaitFor, WaitReadyArgs, unknown_part,
+    ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor,
+    WaitReadyArgs, unknown_part,
 };
 use ken_types::ops::service::Info;
 use ken_types::{Code, Error, json};
+use nix::sys::signal::{Signal, kill};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -15,13 +17,16 @@ use serde_json::{Value, json};
 use crate::connection::Connection;
 use crate::cursor::Cursor;
 use crate::logs::Rotating;
-use crate::part::{Part, State};
+use crate::part::{Part, State, describe};
+use crate::pending::Pending;
+use crate::problem::nearest;
 use crate::system::System;
 
 /// All names, sorted.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "kend.reload",
     "kend.stop",
+    "parts.kill",
     "parts.logs",
     "parts.restart",
     "parts.start",
@@ -34,64 +39,44 @@ const NAMES: [&str; 11] = [
 ];
 const MOST_LINES: u32 = 10_000;
 
-/// What comes of a request.
+/// The answer to a request.
 pub(crate) enum Answer {
     Now(Value),
-    /// Later, at the latest after so many milliseconds if the caller said so.
+    /// Later, after at most this many milliseconds if the caller set a timeout.
     Later(Pending, Option<u64>),
 }
 
-/// What a request waits for. Looked at whenever something has happened, never by the clock.
-pub(crate) enum Pending {
-    AllReady,
-    Ready {
-        name: String,
-        /// Only a process after so many starts counts.
-        after: u64,
-    },
-    Stopped {
-        name: String,
-    },
-    Down,
-    Logs {
-        name: String,
-        cursor: Cursor,
-        follow: bool,
-    },
+/// The answer to a request that has taken too long.
+pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
+    let name = match pending {
+        Pending::Ready { name, .. } | Pending::Stopped { name, .. } => name,
+        _ => return Error::deadline("not all parts got ready in time").hint("`ken status` shows which"),
+    };
+    let Some(part) = system.parts.get(name) else {
+        return Error::deadline(format!("{name} has been removed"));
+    };
+    let status = system.part_status(name, part, now);
+    let mut message = format!("{name} is still {}", status.state.name());
+    if !status.waits_for.is_empty() {
+        message.push_str(&format!(" for {}", status.waits_for.join(", ")));
+    }
+    if let Some(last) = status.last_exit {
+        message.push_str(&format!(", it last ended by: {last}"));
+    }
+    Error::deadline(message)
 }
 
-impl Pending {
-    /// Whether the deadline of the request ends it.
-    pub(crate) fn has_deadline(&self) -> bool {
-        !matches!(self, Pending::Down | Pending::Logs { .. })
-    }
-
-    /// For the message when it takes too long.
-    pub(crate) fn late(&self, system: &System, now: Instant) -> Error {
-        let name = match self {
-            Pending::Ready { name, .. } | Pending::Stopped { name } => name,
-            _ => return Error::deadline("not all parts got ready in time").hint("`ken status` shows which"),
-        };
-        let status = system.parts.get(name).map(|part| part.status(name, now));
-        let state = status.as_ref().map_or("gone", |status| status.state.name());
-        let last = status.and_then(|status| status.last_exit);
-        let last = last
-            .map(|last| format!(", it last ended by: {last}"))
-            .unwrap_or_default();
-        Error::deadline(format!("{name} is still {state}{last}"))
-    }
-}
-
-/// Does what is asked, or says what it waits for.
+/// Carries a request out, or returns what it waits for.
 pub(crate) fn call(system: &mut System, op: &str, args: Value, now: Instant) -> Result<Answer, Error> {
     match op {
         "service.info" => read(args).and_then(|Nothing {}| give(&info())),
         "service.ping" => read(args).and_then(|Nothing {}| give(&Nothing {})),
         "service.stats" => read(args).and_then(|Nothing {}| give(&stats(system))),
         "parts.status" => status(system, &read(args)?, now),
-        "parts.start" => change(system, read(args)?, WaitFor::Ready, System::want, now),
-        "parts.stop" => change(system, read(args)?, WaitFor::Stopped, System::unwant, now),
-        "parts.restart" => change(system, read(args)?, WaitFor::Ready, System::renew, now),
+        "parts.start" => start(system, read(args)?, System::want, now),
+        "parts.restart" => start(system, read(args)?, System::renew, now),
+        "parts.stop" => stop(system, read(args)?, now),
+        "parts.kill" => send_signal(system, &read(args)?),
         "parts.wait_ready" => {
             let args: WaitReadyArgs = read(args)?;
             Ok(Answer::Later(Pending::AllReady, args.timeout_ms))
@@ -107,7 +92,10 @@ pub(crate) fn call(system: &mut System, op: &str, args: Value, now: Instant) -> 
         }
         "kend.stop" => {
             let Nothing {} = read(args)?;
-            system.stop();
+            if !system.stopping {
+                system.journal.warn(None, "stopped by `ken down`");
+            }
+            system.stop("`ken down`");
             Ok(Answer::Later(Pending::Down, None))
         }
         _ => Err(Error::not_found(format!("kend has no operation `{op}`"))
@@ -150,38 +138,104 @@ fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<Answer, Er
     if let Some(name) = &args.name {
         all.parts.retain(|part| part.name == *name);
         if all.parts.is_empty() {
-            return Err(unknown_part(name).at("/args/name"));
+            return Err(unknown(system, name));
         }
     }
     give(&all)
 }
 
-fn change(
+/// Checks that a part may be changed, and that what is waited for can come.
+fn find<'a>(system: &'a System, name: &str) -> Result<&'a Part, Error> {
+    if system.stopping {
+        return Err(Error::unavailable("kend is stopping"));
+    }
+    let part = system.parts.get(name).filter(|part| !part.removed);
+    part.ok_or_else(|| unknown(system, name))
+}
+
+fn unknown(system: &System, name: &str) -> Error {
+    let known: Vec<&str> = system.parts.keys().map(String::as_str).collect();
+    let error = unknown_part(name).at("/args/name");
+    match nearest(name, &known) {
+        Some(near) => error.hint(format!("did you mean `{near}`? `ken status` lists the parts")),
+        None => error,
+    }
+}
+
+fn only(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
+    match wait {
+        Some(wait) if wait != possible => Err(Error::invalid("/args/wait", "this would never come to be")),
+        _ => Ok(()),
+    }
+}
+
+fn start(
     system: &mut System,
     args: ChangeArgs,
-    sensible: WaitFor,
     act: fn(&mut System, &str),
     now: Instant,
 ) -> Result<Answer, Error> {
     let name = args.name;
-    let Some(part) = system.parts.get(&name).filter(|part| !part.removed) else {
-        return Err(unknown_part(&name).at("/args/name"));
-    };
-    if system.stopping {
-        return Err(Error::unavailable("kend is stopping"));
-    }
-    if args.wait.is_some_and(|wait| wait != sensible) {
-        return Err(Error::invalid("/args/wait", "this would never come to be"));
-    }
-    let starts = part.starts;
+    let starts = find(system, &name)?.starts;
+    only(args.wait, WaitFor::Ready)?;
     act(system, &name);
-    let renewed = system.parts.get(&name).is_some_and(|part| part.again);
-    let after = if renewed { starts } else { 0 };
+    system.advance(now);
+    let part = find(system, &name)?;
+    let after = if part.again { starts } else { 0 };
     match args.wait {
-        Some(WaitFor::Ready) => Ok(Answer::Later(Pending::Ready { name, after }, args.timeout_ms)),
-        Some(WaitFor::Stopped) => Ok(Answer::Later(Pending::Stopped { name }, args.timeout_ms)),
-        None => give(&system.parts.get(&name).map(|part| part.status(&name, now))),
+        Some(_) => Ok(Answer::Later(Pending::Ready { name, after }, args.timeout_ms)),
+        None => give(&system.part_status(&name, part, now)),
     }
+}
+
+fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<Answer, Error> {
+    let name = args.name;
+    find(system, &name)?;
+    only(args.wait, WaitFor::Stopped)?;
+    let also = system.unwant(&name, args.dependents);
+    system.advance(now);
+    match args.wait {
+        Some(_) => Ok(Answer::Later(Pending::Stopped { name, also }, args.timeout_ms)),
+        None => {
+            let part = system.part_status(&name, find(system, &name)?, now);
+            give(&Changed { part, also })
+        }
+    }
+}
+
+fn send_signal(system: &mut System, args: &KillArgs) -> Result<Answer, Error> {
+    let text = args.signal.as_deref().unwrap_or("KILL");
+    let signal = signal(text).ok_or_else(|| {
+        Error::invalid("/args/signal", format!("there is no signal `{text}`"))
+            .hint("a name or a number, see signal(7)")
+    })?;
+    let part = find(system, &args.name)?;
+    let Some(pid) = part.pid() else {
+        let state = part.shown().name();
+        return Err(Error::conflict(format!(
+            "{} has no process, it is {state}",
+            args.name
+        )));
+    };
+    kill(pid, signal).map_err(|errno| Error::unavailable(format!("{pid}: {}", errno.desc())))?;
+    system
+        .journal
+        .note(Some(&args.name), &format!("{signal} sent by a person"));
+    give(&Killed {
+        name: args.name.clone(),
+        pid: pid.as_raw(),
+        signal: signal.to_string(),
+    })
+}
+
+/// A signal by name, with or without `SIG`, or by number.
+fn signal(text: &str) -> Option<Signal> {
+    if let Ok(number) = text.parse::<i32>() {
+        return Signal::try_from(number).ok();
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    format!("SIG{name}").parse().ok()
 }
 
 fn logs(system: &System, args: LogsArgs) -> Result<Answer, Error> {
@@ -190,7 +244,7 @@ fn logs(system: &System, args: LogsArgs) -> Result<Answer, Error> {
     }
     let log = system
         .log(&args.name)
-        .ok_or_else(|| unknown_part(&args.name).at("/args/name"))?;
+        .ok_or_else(|| unknown(system, &args.name))?;
     let pending = Pending::Logs {
         cursor: Cursor::last(log, args.lines),
         name: args.name,
@@ -208,7 +262,7 @@ impl System {
     }
 }
 
-/// The final line, when what a request waits for has come. Log lines go out on the way.
+/// The final line, when what a request waits for has come. Log lines are sent on the way.
 pub(crate) fn settle(
     pending: &mut Pending,
     system: &System,
@@ -220,7 +274,7 @@ pub(crate) fn settle(
     match pending {
         Pending::AllReady => system.is_ready().then(|| written(&system.status(now))),
         Pending::Ready { name, after } => ready(system, name, *after, now),
-        Pending::Stopped { name } => stopped(system, name, now),
+        Pending::Stopped { name, also } => stopped(system, name, also, now),
         Pending::Down => system.is_down().then(|| {
             written(&Stopped {
                 killed: system.killed.clone(),
@@ -245,18 +299,44 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
         Some(part) if part.wanted => part,
         _ => return Some(Err(Error::conflict(format!("{name} has been stopped meanwhile")))),
     };
-    if let State::Failed { cause } = &part.state {
-        let message = format!("{name} was given up on: {cause}");
-        return Some(Err(Error::unavailable(message)));
+    if part.is_ready() && part.starts > after {
+        return Some(written(&system.part_status(name, part, now)));
     }
-    (part.is_ready() && part.starts > after).then(|| written(&part.status(name, now)))
+    if part.is_hopeless() {
+        return Some(Err(cannot_start(name, part)));
+    }
+    let blockers = system
+        .blockers(part)
+        .filter_map(|name| system.parts.get_key_value(name));
+    let hopeless = blockers.into_iter().find(|(_, other)| other.is_hopeless());
+    hopeless.map(|(other, part)| {
+        let error = cannot_start(other, part);
+        Err(Error {
+            message: format!("{name} waits for {other}: {}", error.message),
+            ..error
+        })
+    })
 }
 
-fn stopped(system: &System, name: &str, now: Instant) -> Option<Result<Value, Error>> {
+/// Why a part is not going to be ready soon.
+fn cannot_start(name: &str, part: &Part) -> Error {
+    let last = part.deaths.back().map(describe).unwrap_or_default();
+    let mut message = format!("{name} {last}{}", part.last_words());
+    if let State::Failed { cause } = &part.state {
+        message.push_str(&format!("; given up after {cause}"));
+    }
+    Error::unavailable(message).hint(format!("`ken logs {name}` shows more"))
+}
+
+fn stopped(system: &System, name: &str, also: &[String], now: Instant) -> Option<Result<Value, Error>> {
     match system.parts.get(name) {
+        None => Some(Err(Error::conflict(format!("{name} has been removed meanwhile")))),
         Some(part) if part.wanted => Some(Err(Error::conflict(format!("{name} has been started meanwhile")))),
         Some(part) if part.process().is_some() => None,
-        part => Some(written(&part.map(|part| part.status(name, now)))),
+        Some(part) => Some(written(&Changed {
+            part: system.part_status(name, part, now),
+            also: also.to_vec(),
+        })),
     }
 }
 
@@ -277,4 +357,19 @@ fn send_lines(
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_has_a_name_or_a_number() {
+        for text in ["KILL", "SIGKILL", "kill", "sigkill", "9"] {
+            assert_eq!(signal(text), Some(Signal::SIGKILL), "{text}");
+        }
+        for text in ["", "SIG", "0", "99", "-9", "SIGSIGKILL"] {
+            assert_eq!(signal(text), None, "{text}");
+        }
+    }
 }

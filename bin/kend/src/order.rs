@@ -1,4 +1,4 @@
-//! Which part waits for which. Pure.
+//! Which part requires which, directly or not, and the cycles in that. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use ken_types::config::Part;
 
 type Parts = BTreeMap<String, Part>;
 
-/// Every part that `name` does not go on without, itself included.
+/// Every part that has to be ready for `name`, itself included.
 pub(crate) fn required_by<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a str> {
     closure(name, |at| {
         let requires = parts.get(at).map(|part| part.requires.as_slice());
@@ -14,7 +14,7 @@ pub(crate) fn required_by<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a s
     })
 }
 
-/// Every part that does not go on without `name`, itself included.
+/// Every part for which `name` has to be ready, itself included.
 pub(crate) fn requirers_of<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a str> {
     closure(name, |at| {
         let requires_it = |part: &Part| part.requires.iter().any(|other| other == at);
@@ -32,7 +32,7 @@ fn closure<'a>(name: &'a str, next: impl Fn(&str) -> Vec<&'a str>) -> BTreeSet<&
     found
 }
 
-/// A ring of parts that each have to be ready before the next, if there is one: `a`, `b`, `a`.
+/// A cycle of parts that each have to be ready before the next, if there is one: `a`, `b`, `a`.
 pub(crate) fn cycle(parts: &Parts) -> Option<Vec<&str>> {
     let mut clear = BTreeSet::new();
     parts

@@ -1,4 +1,4 @@
-//! One part while kend runs: what it should be doing, what it does, and what it did.
+//! One part: whether it should run, its process, and how its earlier processes ended.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,24 +16,27 @@ use crate::policy::Policy;
 
 /// Deaths that are remembered.
 const DEATHS: usize = 16;
+/// A part that dies this often before it is ready is not waited for.
+const SETBACKS: u32 = 3;
 /// From ABRT, which a part that hangs may still use to say why, to KILL.
 const ABORT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Part {
     pub(crate) spec: config::Part,
-    /// How its next process is started; the words why it cannot be, if its program has gone.
+    /// How its next process is started.
     pub(crate) launch: Launch,
     pub(crate) log: Log,
     pub(crate) wanted: bool,
-    /// A person wants a new process: when this one has ended, without any delay.
+    /// A person wants a new process: it starts when this one has ended, without a delay.
     pub(crate) again: bool,
     /// No longer in the configuration: forgotten when it has ended.
     pub(crate) removed: bool,
     pub(crate) state: State,
     pub(crate) policy: Policy,
     pub(crate) starts: u64,
-    pub(crate) first_start: Option<Instant>,
     pub(crate) ever_ready: bool,
+    /// Deaths before ready since it was last ready, or since a person last wanted it started.
+    pub(crate) setbacks: u32,
     pub(crate) says: Option<String>,
     pub(crate) deaths: VecDeque<Death>,
 }
@@ -51,14 +54,23 @@ pub(crate) enum State {
     },
 }
 
+/// A process that has just been made.
+pub(crate) struct Spawned {
+    pub(crate) pid: Pid,
+    pub(crate) mark: u64,
+    pub(crate) guard: OwnedFd,
+}
+
 /// The process of a part.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
+    /// All its descendants have the same one (spawn.rs).
+    pub(crate) mark: u64,
     pub(crate) since: Instant,
     pub(crate) ready: Option<Instant>,
     /// When it has to be ready.
     ready_by: Option<Instant>,
-    /// When it has to have said that it lives.
+    /// When the watchdog's next message is due.
     alive_by: Option<Instant>,
     pub(crate) ending: Option<Ending>,
     /// kend's end: the part reads EOF on the other when kend is gone.
@@ -75,19 +87,21 @@ pub(crate) struct Ending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
     Asked,
-    /// It has done wrong: in words.
+    /// It missed a deadline: the text for a person.
     Fault(String),
-    /// It has said so itself (`STOPPING=1`).
+    /// It said that it ends (`STOPPING=1`).
     OwnWill,
 }
 
-/// What a look at the clock brought.
+/// A deadline that has passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Alarm {
-    /// Its pause is over.
+    /// The delay before the next start is over.
     Due,
     NotReady,
+    /// The watchdog has heard nothing.
     Silent,
+    /// It has not ended in time.
     Stubborn,
 }
 
@@ -103,8 +117,8 @@ impl Part {
             state: State::Down,
             policy: Policy::default(),
             starts: 0,
-            first_start: None,
             ever_ready: false,
+            setbacks: 0,
             says: None,
             deaths: VecDeque::new(),
         }
@@ -133,6 +147,65 @@ impl Part {
             .is_some_and(|process| process.ready.is_some() && process.ending.is_none())
     }
 
+    /// Whether it is down, or going down, and is not to come back by itself.
+    pub(crate) fn is_stopped(&self) -> bool {
+        match &self.state {
+            State::Failed { .. } => true,
+            State::Up(process) => !self.wanted && process.ending.is_some(),
+            State::Down | State::Backoff { .. } => !self.wanted,
+        }
+    }
+
+    /// Whether it is not worth waiting for: it was given up on, or died before it was ready in a way that will be the same
+    /// next time. Exit 75 says "try again" (sysexits.h), and a signal may be an accident.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        let code = self.deaths.back().and_then(|death| death.code);
+        matches!(self.state, State::Failed { .. })
+            || self.setbacks >= SETBACKS
+            || self.setbacks > 0 && code.is_some_and(|code| code != 75)
+    }
+
+    /// The last line of its log, to be appended to a message.
+    pub(crate) fn last_words(&self) -> String {
+        let line = self.log.last_line();
+        line.map(|line| format!(": {line}")).unwrap_or_default()
+    }
+
+    pub(crate) fn stop_wanting(&mut self) {
+        self.wanted = false;
+        self.again = false;
+        if self.process().is_none() {
+            self.state = State::Down;
+        }
+    }
+
+    /// Takes a new entry over. True if that needs a new process.
+    pub(crate) fn adopt(
+        &mut self,
+        spec: &config::Part,
+        launch: Launch,
+        kend: &config::Kend,
+        sockets_moved: bool,
+    ) -> bool {
+        let enabled = spec.enabled != self.spec.enabled;
+        let changed = launch != self.launch || sockets_moved;
+        self.spec = spec.clone();
+        self.launch = launch;
+        self.log.out.limit(kend.log_max_bytes, kend.log_keep);
+        match enabled {
+            true if self.spec.enabled => self.wanted = true,
+            true => self.stop_wanting(),
+            false => {}
+        }
+        if changed && self.process().is_none() {
+            // What made it fail may be gone.
+            self.policy.reset();
+            self.state = State::Down;
+        }
+        self.again |= changed && self.wanted && self.process().is_some();
+        changed
+    }
+
     /// The state's name for a person.
     pub(crate) fn shown(&self) -> PartState {
         match &self.state {
@@ -146,36 +219,36 @@ impl Part {
         }
     }
 
-    /// Its program runs.
-    pub(crate) fn started(&mut self, pid: Pid, guard: OwnedFd, now: Instant) {
+    /// Takes over the process that has just been made.
+    pub(crate) fn started(&mut self, spawned: Spawned, now: Instant) {
         let ready = self.spec.ready == config::Ready::Start;
         self.starts += 1;
-        self.first_start.get_or_insert(now);
         self.policy.started(now, self.spec.limit);
         self.says = None;
         self.again = false;
         self.state = State::Up(Process {
-            pid,
+            pid: spawned.pid,
+            mark: spawned.mark,
             since: now,
             ready: None,
             ready_by: Some(now + self.start_time()),
             alive_by: None,
             ending: None,
-            _guard: guard,
+            _guard: spawned.guard,
         });
         if ready {
             self.set_ready(now);
         }
     }
 
-    /// What it said. True if it became ready by that.
+    /// Takes what it said. True if it became ready by that.
     pub(crate) fn report(&mut self, report: Report, now: Instant) -> bool {
         if report.says.is_some() {
             self.says = report.says;
         }
         let became_ready = report.ready && self.set_ready(now);
         if report.alive {
-            self.expect_life(now);
+            self.reset_watchdog(now);
         }
         if report.stopping {
             self.leave(Why::OwnWill, now + self.patience());
@@ -190,11 +263,12 @@ impl Part {
         process.ready = Some(now);
         process.ready_by = None;
         self.ever_ready = true;
-        self.expect_life(now);
+        self.setbacks = 0;
+        self.reset_watchdog(now);
         true
     }
 
-    fn expect_life(&mut self, now: Instant) {
+    fn reset_watchdog(&mut self, now: Instant) {
         let every = Duration::from_millis(self.spec.watchdog_ms);
         let lives = |process: &&mut Process| process.ready.is_some() && process.ending.is_none();
         if let Some(process) = self.process_mut().filter(lives) {
@@ -202,13 +276,13 @@ impl Part {
         }
     }
 
-    /// Gets ready, or shows life, within its whole time from now on.
+    /// Starts the time to become ready, and the watchdog's, again from now.
     pub(crate) fn wait_anew(&mut self, now: Instant) {
         let ready_by = now + self.start_time();
         if let Some(process) = self.process_mut() {
             process.ready_by = process.ready_by.map(|_| ready_by);
         }
-        self.expect_life(now);
+        self.reset_watchdog(now);
     }
 
     fn start_time(&self) -> Duration {
@@ -227,10 +301,11 @@ impl Part {
         }
     }
 
-    /// Ends it for a fault: one that never got ready like any other, one that went silent with ABRT, for it alone.
+    /// Ends it for a fault: with TERM when it did not become ready in time, with ABRT, for the process alone, when the
+    /// watchdog heard nothing.
     pub(crate) fn end_for(&mut self, alarm: &Alarm, now: Instant) -> String {
         if *alarm == Alarm::Silent {
-            let fault = format!("no sign of life for {} ms", self.spec.watchdog_ms);
+            let fault = format!("watchdog timeout after {} ms", self.spec.watchdog_ms);
             if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + ABORT) {
                 let _ = kill(pid, Signal::SIGABRT);
             }
@@ -243,7 +318,7 @@ impl Part {
         fault
     }
 
-    /// Its process is on its way out: which one, unless it was before.
+    /// Marks its process as ending, and returns it unless it was ending already.
     fn leave(&mut self, why: Why, kill_at: Instant) -> Option<Pid> {
         let process = self.process_mut().filter(|process| process.ending.is_none())?;
         process.ready_by = None;
@@ -255,7 +330,7 @@ impl Part {
         Some(process.pid)
     }
 
-    /// Its patience is over.
+    /// Kills its whole group.
     pub(crate) fn kill(&mut self) {
         if let Some(process) = self.process_mut() {
             let _ = killpg(process.pid, Signal::SIGKILL);
@@ -265,7 +340,7 @@ impl Part {
         }
     }
 
-    /// The next instant that matters.
+    /// Its next deadline.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Backoff { until } => Some(*until),
@@ -280,7 +355,7 @@ impl Part {
         }
     }
 
-    /// What is due now.
+    /// The deadline that has passed, if one has.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Alarm> {
         let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         match &self.state {
@@ -299,6 +374,22 @@ impl Part {
         if self.deaths.len() == DEATHS {
             self.deaths.pop_front();
         }
+        if !death.ready && !death.asked {
+            self.setbacks += 1;
+        }
         self.deaths.push_back(death);
     }
+}
+
+/// A death as text for a person.
+pub(crate) fn describe(death: &Death) -> String {
+    if death.pid == 0 {
+        return death.cause.clone();
+    }
+    let when = if death.ready { "" } else { " before it was ready," };
+    format!("ended ({}){when} after {} ms", death.cause, death.ran_ms)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

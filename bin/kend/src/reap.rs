@@ -1,11 +1,10 @@
-//! The dead, and what they left behind.
+//! Dead children, and the processes that dead parts left behind.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// How long killed leftovers may take to go at the very end.
@@ -28,29 +27,20 @@ impl Exit {
     }
 }
 
-/// The next dead child. If it was a part, its process group is killed before its number can be given to another.
-pub(crate) fn next(is_part: impl Fn(Pid) -> bool) -> Option<(Pid, Exit)> {
+/// The next dead child.
+pub(crate) fn next() -> Option<(Pid, Exit)> {
     loop {
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        let status = match waitid(Id::All, look) {
+        return match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Err(Errno::EINTR) => continue,
-            Err(_) | Ok(WaitStatus::StillAlive) => return None,
-            Ok(status) => status,
+            Ok(WaitStatus::Exited(pid, code)) => Some((pid, Exit::Code(code))),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => Some((pid, Exit::Signal(signal))),
+            _ => None,
         };
-        let (pid, exit) = match status {
-            WaitStatus::Exited(pid, code) => (pid, Exit::Code(code)),
-            WaitStatus::Signaled(pid, signal, _) => (pid, Exit::Signal(signal)),
-            _ => return None,
-        };
-        if is_part(pid) {
-            let _ = killpg(pid, Signal::SIGKILL);
-        }
-        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
-        return Some((pid, exit));
     }
 }
 
-/// Children that kend has adopted: their part, or whoever stood between, is dead. Those that are named as living are left out.
+/// Children that kend has adopted, as the subreaper of its descendants, because their parents are dead. `living` are left
+/// out.
 pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let pids = text
@@ -59,8 +49,8 @@ pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
     pids.filter(|pid| !living.contains(pid)).collect()
 }
 
-/// Kills all that is left below kend, marked or not, when no part lives any more, but for children that it had before it
-/// was kend. Names what will not go.
+/// Kills everything that is left below kend when no part lives any more, except children that it had before it became
+/// kend. Returns what cannot be killed.
 pub(crate) fn sweep(strangers: &[Pid]) -> Vec<String> {
     let end = Instant::now() + SWEEP;
     loop {
@@ -72,18 +62,19 @@ pub(crate) fn sweep(strangers: &[Pid]) -> Vec<String> {
             let _ = kill(pid, Signal::SIGKILL);
             let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
         }
-        // What one leaves behind comes to us only when it is dead.
+        // The children of one become ours only when it is dead.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The part's process that a descendant stems from: `LISTEN_PID` comes down to all that do not clear it.
-pub(crate) fn ancestor(pid: Pid) -> Option<Pid> {
-    let environment = std::fs::read(PathBuf::from(format!("/proc/{pid}/environ"))).ok()?;
-    let value = environment
-        .split(|byte| *byte == 0)
-        .find_map(|pair| pair.strip_prefix(b"LISTEN_PID="))?;
-    std::str::from_utf8(value).ok()?.parse().ok().map(Pid::from_raw)
+/// The mark that a process has inherited (spawn.rs); `None` when it is gone.
+pub(crate) fn mark(pid: Pid) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max file locks"))?;
+    let hard = line.split_whitespace().nth(1)?;
+    Some(hard.parse().unwrap_or(u64::MAX))
 }
 
 /// The command of a process, to name it.

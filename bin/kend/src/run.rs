@@ -21,6 +21,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
 use sd_notify::NotifyState;
 
 use crate::cli::Cli;
+use crate::config::Loaded;
 use crate::control::Control;
 use crate::journal::Journal;
 use crate::lock::Locks;
@@ -28,26 +29,27 @@ use crate::logs::{CHUNK, Rotating};
 use crate::notify::{Notify, tell};
 use crate::reap;
 use crate::sockets::Sockets;
+use crate::source::ConfigSource;
 use crate::spawn::Spawner;
-use crate::system::{Failure, System, Wish};
+use crate::system::{Failure, System};
 
 /// Descriptors for logs, sockets and callers; the parts have limits of their own.
 const NOFILE: u64 = 4096;
 
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let places = places(&cli)?;
-    let wish = Wish {
+    let source = ConfigSource {
         config: places.config.clone(),
         named: cli.config.is_some(),
         port: cli.port,
         cognitive_port: cli.cognitive_port,
     };
-    let loaded = wish.load(&places).map_err(|lines| Failure {
+    let loaded = source.load(&places).map_err(|lines| Failure {
         code: Code::Invalid,
         lines,
     })?;
     if cli.check {
-        return Ok(ExitCode::SUCCESS);
+        return say_checked(&places, &loaded);
     }
     if cli.background {
         let _ = setsid();
@@ -56,7 +58,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     // A shell that has become kend may have had children.
     let strangers = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
-    let prepared = prepare(&cli, &places, wish, loaded);
+    let prepared = prepare(&cli, &places, source, loaded);
     let (mut system, mut control, notify) = match prepared {
         Ok(prepared) => prepared,
         Err(message) => {
@@ -75,6 +77,20 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     };
     turn.run(&mut system, &mut control);
     finish(system, control, &places, &folders, &strangers)
+}
+
+/// Says which configuration has been found good.
+fn say_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
+    let line = match loaded.source.path() {
+        Some(path) => format!("{}: no errors", path.display()),
+        None => format!(
+            "{}: no such file, the defaults are in force",
+            places.config.display()
+        ),
+    };
+    let written = writeln!(stdout(), "{line}");
+    written.map_err(|error| Failure::new(Code::Unavailable, format!("standard output: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn finish(
@@ -116,11 +132,8 @@ fn places(cli: &Cli) -> Result<Places, Failure> {
         std::path::absolute(path)
             .map_err(|error| Failure::new(Code::Invalid, format!("{}: {error}", path.display())))
     };
-    let home = cli.home.as_deref().map(absolute).transpose()?;
-    let mut places = Places::resolve(home.as_deref(), geteuid().as_raw(), |name| {
-        std::env::var_os(name).map(PathBuf::from)
-    })
-    .map_err(wrong)?;
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let mut places = Places::resolve(cli.home.as_deref(), geteuid().as_raw(), variable).map_err(wrong)?;
     if let Some(config) = &cli.config {
         places.config = absolute(config)?;
     }
@@ -128,7 +141,7 @@ fn places(cli: &Cli) -> Result<Places, Failure> {
     Ok(places)
 }
 
-/// Signals come as data, orphans come to us, nothing is written that others can read.
+/// Signals come as data, orphans come to this process, and nobody else can read its memory or the files it makes.
 fn become_supervisor() -> Result<SignalFd, Failure> {
     let wrong = |errno: nix::Error| Failure::new(Code::Internal, format!("cannot start: {}", errno.desc()));
     let mut set = SigSet::empty();
@@ -139,6 +152,7 @@ fn become_supervisor() -> Result<SignalFd, Failure> {
     let signals =
         SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(wrong)?;
     nix::sys::prctl::set_child_subreaper(true).map_err(wrong)?;
+    nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
     if let Ok((soft, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Only the soft limit: the hard one is what the parts may be given.
@@ -204,12 +218,7 @@ fn private(folder: &Path) -> Result<(), String> {
 type Prepared = (System, Control, Notify);
 
 /// Takes the lock, binds every socket, makes the parts. An error leaves nothing behind.
-fn prepare(
-    cli: &Cli,
-    places: &Places,
-    wish: Wish,
-    loaded: crate::config::Loaded,
-) -> Result<Prepared, String> {
+fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
     let mut locks = Locks::take(&places.run)?;
     let mut sockets = Sockets::default();
     let bound = sockets
@@ -227,7 +236,7 @@ fn prepare(
     let null = OpenOptions::new().read(true).write(true).open("/dev/null");
     let mut system = System {
         places: places.clone(),
-        wish,
+        source,
         journal: Journal { out: log },
         loaded,
         config_errors: Vec::new(),
@@ -280,7 +289,7 @@ impl Loop {
         loop {
             self.announce(system);
             if system.fatal.is_some() && !system.stopping {
-                system.stop();
+                system.stop("a failure");
                 continue;
             }
             if system.stopping {
@@ -357,11 +366,13 @@ impl Loop {
             match Signal::try_from(signal.ssi_signo as i32) {
                 Ok(Signal::SIGCHLD) => reap = true,
                 // A terminal that has gone takes its foreground system with it.
-                Ok(Signal::SIGHUP) if self.terminal && File::open("/dev/tty").is_err() => system.stop(),
+                Ok(Signal::SIGHUP) if self.terminal && File::open("/dev/tty").is_err() => {
+                    system.stop("the end of its terminal");
+                }
                 Ok(Signal::SIGHUP) => reload(system),
-                Ok(_) => {
+                Ok(signal) => {
                     tell(&[NotifyState::Stopping]);
-                    system.stop();
+                    system.stop(signal.as_str());
                 }
                 Err(_) => {}
             }

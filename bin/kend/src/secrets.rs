@@ -1,33 +1,19 @@
 //! `secrets.env`: lines `NAME=value`, in a file that nobody else can read.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::config::Problem;
+use crate::files::{self, Others};
+use crate::problem::Problem;
 
 pub(crate) type Secrets = BTreeMap<String, String>;
 
-/// Reads the file if it is there. A problem never shows a value.
+/// Reads the file if there is one. A problem never shows a value.
 pub(crate) fn read(path: &Path) -> Result<Secrets, Vec<Problem>> {
-    let wrong = |message: String| vec![Problem::whole(path, message)];
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Secrets::new()),
-        Err(error) => return Err(wrong(format!("cannot be read: {error}"))),
-    };
-    let meta = file.metadata().map_err(|error| wrong(error.to_string()))?;
-    if meta.mode() & 0o077 != 0 {
-        let mode = meta.mode() & 0o777;
-        let problem = Problem::whole(path, format!("has mode {mode:04o}, others can read it"));
-        return Err(vec![problem.hint(format!("chmod 600 {}", path.display()))]);
+    match files::read(path, Others::Nothing) {
+        Ok(text) => parse(path, text.as_deref().unwrap_or_default()),
+        Err(problem) => Err(vec![problem]),
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text)
-        .map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    parse(path, &text)
 }
 
 fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {

@@ -1,4 +1,5 @@
-//! Listening sockets, which belong to kend and outlive the parts that accept from them.
+//! Listening sockets, which belong to kend and outlive the processes that accept from them. Those of a stopped part are
+//! closed, so that its callers are refused at once instead of waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -20,12 +21,14 @@ type Key = (String, String);
 /// Connects that wait here while a part restarts; the system's own limit (somaxconn) cuts it.
 const BACKLOG: i32 = 4096;
 
-/// A bound socket.
+/// A socket that has been bound.
 struct Held {
     address: Address,
-    /// Where it is reached, when it is TCP.
+    /// Where it is reached, when it is TCP. A closed one is bound there again, also when the configuration leaves the port
+    /// to the system.
     local: Option<SocketAddr>,
-    fd: OwnedFd,
+    /// `None` while its part is stopped.
+    fd: Option<OwnedFd>,
 }
 
 /// All that are held.
@@ -35,11 +38,14 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Binds what the configuration names and is not held yet, and says whose sockets are new. On an error nothing has
-    /// changed.
+    /// Binds what enabled parts name and is not bound yet, and says whose sockets are new. On an error nothing has changed.
     pub(crate) fn open(&mut self, config: &Config, places: &Places) -> Result<BTreeSet<String>, String> {
         let mut missing = Vec::new();
-        for (key, socket) in wanted(config) {
+        for (key, socket) in named(config) {
+            let enabled = config.part.get(&key.0).is_some_and(|part| part.enabled);
+            if !enabled && !self.held.contains_key(&key) {
+                continue;
+            }
             let address = address(config, socket, places)?;
             if self.held.get(&key).is_none_or(|held| held.address != address) {
                 missing.push((address, key));
@@ -66,11 +72,34 @@ impl Sockets {
         Ok(owners)
     }
 
+    /// Binds what a part names and is not open: it is about to start.
+    pub(crate) fn open_part(&mut self, part: &str, config: &Config, places: &Places) -> Result<(), String> {
+        for (key, socket) in named(config).filter(|(key, _)| key.0 == part) {
+            let held = self.held.get(&key);
+            if held.is_some_and(|held| held.fd.is_some()) {
+                continue;
+            }
+            let address = address(config, socket, places)?;
+            let local = held.and_then(|held| held.local).map(Address::Tcp);
+            let fresh = bind(local.unwrap_or_else(|| address.clone()))?;
+            self.held.insert(key, Held { address, ..fresh });
+        }
+        Ok(())
+    }
+
+    /// Closes the sockets of a part that is stopped.
+    pub(crate) fn close_part(&mut self, part: &str) {
+        let own = self.held.iter_mut().filter(|((owner, _), _)| owner == part);
+        for (_, held) in own {
+            held.fd = None;
+        }
+    }
+
     /// Closes what the configuration no longer names.
     pub(crate) fn close_others(&mut self, config: &Config) {
-        let wanted: BTreeMap<Key, &Socket> = wanted(config).collect();
+        let named: BTreeMap<Key, &Socket> = named(config).collect();
         self.held.retain(|key, held| {
-            let keep = wanted.contains_key(key);
+            let keep = named.contains_key(key);
             if !keep {
                 held.unlink();
             }
@@ -81,13 +110,14 @@ impl Sockets {
     /// The descriptors of a part, in the order of their names.
     pub(crate) fn of(&self, part: &str) -> Vec<RawFd> {
         let rows = self.held.iter().filter(|((owner, _), _)| owner == part);
-        rows.map(|(_, held)| held.fd.as_raw_fd()).collect()
+        rows.filter_map(|(_, held)| Some(held.fd.as_ref()?.as_raw_fd()))
+            .collect()
     }
 
     /// Where ken is reached over TCP: sockets that belong to a section under its name, others under part and socket.
     /// The gateway comes first, as what most people want.
     pub(crate) fn listeners(&self, config: &Config) -> Vec<Listener> {
-        let rows = wanted(config).filter_map(|(key, socket)| {
+        let rows = named(config).filter_map(|(key, socket)| {
             let local = self.held.get(&key)?.local?;
             let name = match socket {
                 Socket::Tcp(section) if config.listener(section).is_some() => section.clone(),
@@ -103,13 +133,14 @@ impl Sockets {
         listeners
     }
 
-    /// Takes the sockets' files away, at the very end.
+    /// Removes the files of Unix sockets, at the very end.
     pub(crate) fn unlink_all(&self) {
         self.held.values().for_each(Held::unlink);
     }
 }
 
-fn wanted(config: &Config) -> impl Iterator<Item = (Key, &Socket)> {
+/// The sockets that the configuration names.
+fn named(config: &Config) -> impl Iterator<Item = (Key, &Socket)> {
     config.part.iter().flat_map(|(name, part)| {
         let sockets = part.sockets.iter();
         sockets.map(move |(label, socket)| ((name.clone(), label.clone()), socket))
@@ -136,7 +167,11 @@ fn bind(address: Address) -> Result<Held, String> {
     // The standard library asks for a shorter queue; listen(2) may be called again to lengthen it.
     let backlog = Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN);
     listen(&fd.as_fd(), backlog).map_err(|errno| format!("cannot listen: {}", errno.desc()))?;
-    Ok(Held { address, local, fd })
+    Ok(Held {
+        address,
+        local,
+        fd: Some(fd),
+    })
 }
 
 fn refused(addr: SocketAddr, error: &std::io::Error) -> String {

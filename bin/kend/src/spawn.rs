@@ -2,6 +2,11 @@
 //! parent stands still until the program runs, and why it does not run comes back through shared memory.
 //!
 //! The child sets its own death signal, which follows the thread that cloned it: kend has one thread.
+//!
+//! Each process is marked with a value of its own for RLIMIT_LOCKS, which Linux has not enforced since 2.4.25. All its
+//! descendants inherit the mark, whatever they do with their environment, descriptors, group and session, and without
+//! CAP_SYS_RESOURCE nobody can raise it again: that tells what a dead part has left behind from what belongs to a living
+//! one, also where no cgroup can be made.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -10,20 +15,24 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, clone};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid};
 
 use crate::launch::{FIRST_FD, Launch};
 
 const STACK_BYTES: usize = 64 * 1024;
+/// Marks of one kend; those of another kend among its descendants lie in another range.
+const MARKS: u64 = 1 << 20;
 
 /// What a child is given besides its `Launch`.
 pub(crate) struct Inherit<'a> {
     pub(crate) null: BorrowedFd<'a>,
     /// Standard output and error.
     pub(crate) log: BorrowedFd<'a>,
-    /// In this order from descriptor 3: the sockets, the guard, the lock that says that a part lives.
+    /// In this order from descriptor 3: the sockets, the guard, the lock that says that a part lives, the secrets.
     pub(crate) passed: &'a [RawFd],
+    pub(crate) mark: u64,
 }
 
 /// Why a process could not be started.
@@ -45,13 +54,32 @@ const STEPS: [&str; 6] = [
 /// Starts processes, on a stack that it keeps for all children: they use it one after the other.
 pub(crate) struct Spawner {
     stack: Vec<u8>,
+    /// Marks are below this, the hard limit of kend itself.
+    marks_end: u64,
+    next_mark: u64,
 }
 
 impl Spawner {
     pub(crate) fn new() -> Spawner {
+        let (_, most) = getrlimit(Resource::RLIMIT_LOCKS).unwrap_or((u64::MAX, u64::MAX));
+        // The largest values mean "unlimited".
+        let marks_end = most.min(1 << 60);
         Spawner {
             stack: vec![0; STACK_BYTES],
+            marks_end,
+            next_mark: marks_end.saturating_sub(u64::from(std::process::id()) * MARKS),
         }
+    }
+
+    /// Whether a mark can come from this kend.
+    pub(crate) fn is_own(&self, mark: u64) -> bool {
+        mark < self.marks_end
+    }
+
+    /// A mark for one process and its descendants.
+    pub(crate) fn next_mark(&mut self) -> u64 {
+        self.next_mark = self.next_mark.saturating_sub(1);
+        self.next_mark
     }
 
     /// Returns when the program runs, or with the step that failed.
@@ -149,7 +177,7 @@ fn become_part(
 ) -> Result<std::convert::Infallible, Step> {
     chain(parent).map_err(|errno| (1, errno))?;
     pass(inherit, moved).map_err(|errno| (2, errno))?;
-    limit(launch).map_err(|errno| (3, errno))?;
+    limit(launch, inherit.mark).map_err(|errno| (3, errno))?;
     if !launch.new_privileges {
         nix::sys::prctl::set_no_new_privs().map_err(|errno| (4, errno))?;
     }
@@ -201,8 +229,8 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
     Ok(())
 }
 
-fn limit(launch: &Launch) -> Result<(), Errno> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
+    setrlimit(Resource::RLIMIT_LOCKS, mark, mark)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = launch.nofile.min(most);

@@ -1,10 +1,10 @@
 //! What `ken status` shows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ken_types::ops::kend::{ConfigStatus, PartStatus, SystemStatus};
 
-use crate::part::{Part, State};
+use crate::part::{Part, State, millis};
 use crate::system::System;
 
 impl System {
@@ -22,19 +22,30 @@ impl System {
             parts: self
                 .parts
                 .iter()
-                .map(|(name, part)| part.status(name, now))
+                .map(|(name, part)| self.part_status(name, part, now))
                 .collect(),
+        }
+    }
+
+    pub(crate) fn part_status(&self, name: &str, part: &Part, now: Instant) -> PartStatus {
+        let waits = part.wanted && matches!(part.state, State::Down);
+        let blockers = self.blockers(part).filter(|_| waits).cloned();
+        PartStatus {
+            waits_for: blockers.collect(),
+            ..part.status(name, now)
         }
     }
 }
 
 impl Part {
-    pub(crate) fn status(&self, name: &str, now: Instant) -> PartStatus {
+    fn status(&self, name: &str, now: Instant) -> PartStatus {
         let process = self.process();
         PartStatus {
             name: name.to_owned(),
             state: self.shown(),
+            enabled: self.spec.enabled && !self.removed,
             wanted: self.wanted,
+            waits_for: Vec::new(),
             pid: process.map(|process| process.pid.as_raw()),
             uptime_ms: process.map(|process| millis(now.duration_since(process.since))),
             restarts: self.starts.saturating_sub(1),
@@ -51,8 +62,4 @@ impl Part {
             deaths: self.deaths.iter().cloned().collect(),
         }
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

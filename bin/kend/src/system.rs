@@ -1,38 +1,36 @@
-//! All parts together: who may start, who has to stop, who died and what follows.
+//! All parts together: which may start, which have to stop, which died and what follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_types::config::Config;
 use ken_types::ops::kend::{Death, Listener, Reloaded};
 use ken_types::places::Places;
 use ken_types::{Code, Timestamp};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::Pid;
 
-use crate::check;
-use crate::config::{self, Loaded};
+use crate::config::Loaded;
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::lock::Locks;
 use crate::logs::Log;
 use crate::notify::Report;
 use crate::order;
-use crate::part::{Alarm, Part, State, Why};
+use crate::part::{Alarm, Part, Spawned, State, Why, describe, millis};
 use crate::policy::Next;
 use crate::reap::{self, Exit};
 use crate::sockets::Sockets;
+use crate::source::ConfigSource;
 use crate::spawn::{Inherit, Spawner};
-use crate::status::millis;
 
-/// A part that is announced may die so often before it is ready.
-const EARLY_DEATHS: u64 = 3;
-
-/// The end of the road, for main: lines for standard error and the exit status.
+/// Why kend ends with a failure: lines for standard error, and the code whose exit status it has.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
@@ -48,42 +46,11 @@ impl Failure {
     }
 }
 
-/// Where the configuration comes from, to read it again.
-#[derive(Debug, Clone)]
-pub(crate) struct Wish {
-    pub(crate) config: PathBuf,
-    /// Named on the command line, so it has to be there.
-    pub(crate) named: bool,
-    pub(crate) port: Option<u16>,
-    pub(crate) cognitive_port: Option<u16>,
-}
-
-impl Wish {
-    /// Reads and checks everything; every error as a line.
-    pub(crate) fn load(&self, places: &Places) -> Result<Loaded, Vec<String>> {
-        let shown =
-            |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let mut loaded = config::load(&self.config, self.named).map_err(shown)?;
-        if let Some(port) = self.port {
-            loaded.config.gateway.port = port;
-        }
-        if let Some(port) = self.cognitive_port {
-            loaded.config.cognitive.port = port;
-        }
-        let problems = check::check(&loaded, places);
-        if problems.is_empty() {
-            Ok(loaded)
-        } else {
-            Err(shown(problems))
-        }
-    }
-}
-
 pub(crate) struct System {
     pub(crate) places: Places,
-    pub(crate) wish: Wish,
+    pub(crate) source: ConfigSource,
     pub(crate) loaded: Loaded,
-    /// What is wrong with the files now, while `loaded` stays in force.
+    /// What is wrong with the files as they are now, while `loaded` stays in force.
     pub(crate) config_errors: Vec<String>,
     pub(crate) parts: BTreeMap<String, Part>,
     pub(crate) journal: Journal,
@@ -92,12 +59,12 @@ pub(crate) struct System {
     pub(crate) null: File,
     pub(crate) spawner: Spawner,
     pub(crate) chunk: Vec<u8>,
-    /// Nobody has been told yet that all is ready, and somebody waits for that.
+    /// `--announce` was given, and the ready line has not been printed yet.
     pub(crate) announcing: bool,
-    /// Why it never will be.
+    /// Why kend ends with a failure.
     pub(crate) fatal: Option<Failure>,
     pub(crate) stopping: bool,
-    /// Parts that did not end by themselves when all was stopped.
+    /// Parts that did not end by themselves when everything was stopped.
     pub(crate) killed: Vec<String>,
 }
 
@@ -123,9 +90,7 @@ impl System {
         self.sockets.listeners(&self.loaded.config)
     }
 
-    // --- what is to be done ---
-
-    /// Starts whatever may start and ends whatever has to and may.
+    /// Starts and ends whatever can be started and has to end now.
     pub(crate) fn advance(&mut self, now: Instant) {
         while let Some(name) = self.next_start() {
             self.start(&name, now);
@@ -141,6 +106,11 @@ impl System {
                 part.end(now);
             }
         }
+        for (name, part) in &self.parts {
+            if part.is_stopped() {
+                self.sockets.close_part(name);
+            }
+        }
         self.parts
             .retain(|_, part| !(part.removed && part.process().is_none()));
     }
@@ -153,14 +123,24 @@ impl System {
     }
 
     fn is_unblocked(&self, part: &Part) -> bool {
-        let ready = |name: &String| self.parts.get(name).is_some_and(Part::is_ready);
-        let passed = |name: &String| {
-            let other = self.parts.get(name);
-            other.is_none_or(|other| {
+        self.blockers(part).next().is_none()
+    }
+
+    /// The parts that have to be ready before this one may start, and are not.
+    pub(crate) fn blockers<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a String> {
+        let is_ready = |name: &&String| self.parts.get(*name).is_some_and(Part::is_ready);
+        let has_had_its_chance = |name: &&String| {
+            self.parts.get(*name).is_none_or(|other| {
                 other.is_ready() || !other.wanted || matches!(other.state, State::Failed { .. })
             })
         };
-        part.spec.requires.iter().all(ready) && part.spec.after.iter().all(passed)
+        let required = part.spec.requires.iter().filter(move |name| !is_ready(name));
+        required.chain(
+            part.spec
+                .after
+                .iter()
+                .filter(move |name| !has_had_its_chance(name)),
+        )
     }
 
     fn has_to_end(&self, name: &str, part: &Part) -> bool {
@@ -168,7 +148,7 @@ impl System {
         running && (part.again || !part.wanted && !self.is_needed(name))
     }
 
-    /// Whether a part that is itself on the way down has still to end before this one.
+    /// Whether a part that is being stopped too has to end before this one.
     fn is_needed(&self, name: &str) -> bool {
         let names = |list: &[String]| list.iter().any(|other| other == name);
         self.parts.values().any(|other| {
@@ -179,34 +159,15 @@ impl System {
     }
 
     fn start(&mut self, name: &str, now: Instant) {
-        let pair = socketpair(
-            AddressFamily::Unix,
-            SockType::Stream,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        );
-        let mut passed = self.sockets.of(name);
+        let result = self.sockets.open_part(name, &self.loaded.config, &self.places);
+        let result = result.and_then(|()| self.spawn(name));
         let Some(part) = self.parts.get_mut(name) else {
             return;
         };
-        let result = pair
-            .map_err(|errno| format!("cannot start: guard: {}", errno.desc()))
-            .and_then(|(mine, theirs)| {
-                passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
-                let inherit = Inherit {
-                    null: self.null.as_fd(),
-                    log: part.log.writer(),
-                    passed: &passed,
-                };
-                let spawned = self.spawner.spawn(&part.launch, &inherit);
-                let pid =
-                    spawned.map_err(|why| format!("cannot start: {}: {}", why.step, why.errno.desc()))?;
-                Ok((pid, mine))
-            });
         match result {
-            Ok((pid, guard)) => {
-                part.started(pid, guard, now);
-                let text = format!("started, pid {pid}");
+            Ok(process) => {
+                let text = format!("started, pid {}", process.pid);
+                part.started(process, now);
                 self.journal.note(Some(name), &text);
             }
             Err(cause) => {
@@ -215,7 +176,7 @@ impl System {
                 let death = Death {
                     at: Timestamp::now(),
                     pid: 0,
-                    cause,
+                    cause: format!("cannot start: {cause}"),
                     code: None,
                     signal: None,
                     ran_ms: 0,
@@ -227,12 +188,37 @@ impl System {
         }
     }
 
-    // --- what happened ---
+    /// Makes the process of a part.
+    fn spawn(&mut self, name: &str) -> Result<Spawned, String> {
+        let part = self.parts.get(name).ok_or("it has been removed")?;
+        let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
+        let (guard, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::Stream,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )
+        .map_err(|errno| wrong("guard", errno))?;
+        let secrets = memory_file(&part.launch.secrets).map_err(|errno| wrong("secrets", errno))?;
+        let mut passed = self.sockets.of(name);
+        passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
+        passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
+        let mark = self.spawner.next_mark();
+        let inherit = Inherit {
+            null: self.null.as_fd(),
+            log: part.log.writer(),
+            passed: &passed,
+            mark,
+        };
+        let spawned = self.spawner.spawn(&part.launch, &inherit);
+        let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
+        Ok(Spawned { pid, mark, guard })
+    }
 
-    /// Buries the dead: restarts parts as their policy says and kills what they left behind.
+    /// Collects dead children: parts are restarted as their policy says, and what they left behind is killed.
     pub(crate) fn reap(&mut self, now: Instant) {
         let mut any = false;
-        while let Some((pid, exit)) = reap::next(|pid| self.name_of(pid).is_some()) {
+        while let Some((pid, exit)) = reap::next() {
             any = true;
             if let Some(name) = self.name_of(pid) {
                 self.died(&name, pid, exit, now);
@@ -248,12 +234,16 @@ impl System {
         found.map(|(name, _)| name.clone())
     }
 
-    /// Descendants of dead parts have become kend's own children.
+    /// Kills what dead parts have left behind, which has become kend's own child. The descendants of those come with the
+    /// next SIGCHLD.
     fn kill_orphans(&self) {
-        let living: Vec<Pid> = self.parts.values().filter_map(Part::pid).collect();
-        for orphan in reap::adopted(&living) {
-            // Those of a living part belong to it, and of those that hide it nobody can tell.
-            if reap::ancestor(orphan).is_some_and(|part| !living.contains(&part)) {
+        let processes = || self.parts.values().filter_map(Part::process);
+        let parts: Vec<Pid> = processes().map(|process| process.pid).collect();
+        for orphan in reap::adopted(&parts) {
+            let is_left_behind = reap::mark(orphan).is_some_and(|mark| {
+                self.spawner.is_own(mark) && processes().all(|process| process.mark != mark)
+            });
+            if is_left_behind {
                 let _ = kill(orphan, Signal::SIGKILL);
             }
         }
@@ -305,7 +295,6 @@ impl System {
         };
         let early = !death.ready;
         let text = describe(&death);
-        let code = death.code;
         let asked = death.asked;
         part.remember(death);
         part.state = State::Down;
@@ -313,11 +302,7 @@ impl System {
             part.again = false;
             return self.journal.note(Some(name), &text);
         }
-        let last = part
-            .log
-            .last_line()
-            .map(|line| format!(": {line}"))
-            .unwrap_or_default();
+        let last = part.last_words();
         let next = match part.policy.died(now, ready, part.spec.limit, spread) {
             Next::Now => String::from("starting again at once"),
             Next::After(delay) => {
@@ -330,17 +315,13 @@ impl System {
                 text
             }
         };
-        // Exit 75 says "try again" (sysexits.h); any other code before the first READY will be the same next time.
-        let hopeless = matches!(part.state, State::Failed { .. })
-            || part.starts >= EARLY_DEATHS
-            || code.is_some_and(|code| code != 75);
-        if self.announcing && early && !part.ever_ready && hopeless {
+        if self.announcing && early && !part.ever_ready && part.is_hopeless() {
             return self.give_up(name, &format!("{text}{last}"));
         }
         self.journal.warn(Some(name), &format!("{text}; {next}{last}"));
     }
 
-    /// Takes what the parts have said.
+    /// Takes the reports of the parts.
     pub(crate) fn reports(&mut self, reports: Vec<(Pid, Report)>, now: Instant) {
         for (leader, report) in reports {
             let found = self.parts.iter_mut().find(|(_, part)| part.pid() == Some(leader));
@@ -355,7 +336,7 @@ impl System {
         }
     }
 
-    /// Does what is due.
+    /// Acts on every deadline that has passed.
     pub(crate) fn alarms(&mut self, now: Instant) {
         let due: Vec<(String, Alarm)> = self
             .parts
@@ -367,7 +348,7 @@ impl System {
         }
     }
 
-    /// Gives every part its time anew.
+    /// Gives every part its whole time again.
     pub(crate) fn be_lenient(&mut self, now: Instant) {
         self.parts.values_mut().for_each(|part| part.wait_anew(now));
     }
@@ -391,11 +372,7 @@ impl System {
             Alarm::NotReady | Alarm::Silent => {
                 let first = !part.ever_ready;
                 let fault = part.end_for(alarm, now);
-                let last = part
-                    .log
-                    .last_line()
-                    .map(|line| format!(": {line}"))
-                    .unwrap_or_default();
+                let last = part.last_words();
                 if announcing && first {
                     return self.give_up(name, &format!("{fault}{last}"));
                 }
@@ -416,12 +393,12 @@ impl System {
         self.parts.values().filter_map(Part::due).min()
     }
 
-    /// Whether everything that is wanted is ready.
+    /// Whether every wanted part is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.parts.values().all(|part| !part.wanted || part.is_ready())
     }
 
-    /// Whether everything has had its chance: nothing is on its first way to ready.
+    /// Whether no part is starting for the first time.
     pub(crate) fn is_settled(&self) -> bool {
         let first = |part: &Part| !part.ever_ready && part.deaths.is_empty() && part.process().is_some();
         !self.parts.values().any(|part| part.wanted && first(part))
@@ -431,20 +408,19 @@ impl System {
         self.parts.values().all(|part| part.process().is_none())
     }
 
-    /// Empties a part's pipe by one chunk.
+    /// Moves a chunk from a part's pipe to its log.
     pub(crate) fn pump(&mut self, name: &str) {
         if let Some(part) = self.parts.get_mut(name) {
             part.log.pump(&mut self.chunk);
         }
     }
 
-    // --- what a person wants ---
-
     /// Starts a part and what it requires. Those that were given up on get a new chance.
     pub(crate) fn want(&mut self, name: &str) {
         for name in names(order::required_by(&self.loaded.config.part, name)) {
             if let Some(part) = self.parts.get_mut(&name).filter(|part| !part.removed) {
                 part.wanted = true;
+                part.setbacks = 0;
                 if part.process().is_none() {
                     part.policy.reset();
                     part.state = State::Down;
@@ -453,16 +429,25 @@ impl System {
         }
     }
 
-    /// Stops a part and what requires it.
-    pub(crate) fn unwant(&mut self, name: &str) {
-        for name in names(order::requirers_of(&self.loaded.config.part, name)) {
-            if let Some(part) = self.parts.get_mut(&name) {
+    /// Stops a part, and with `dependents` what requires it. Returns the other parts that this stops.
+    pub(crate) fn unwant(&mut self, name: &str, dependents: bool) -> Vec<String> {
+        let all = match dependents {
+            true => names(order::requirers_of(&self.loaded.config.part, name)),
+            false => vec![name.to_owned()],
+        };
+        let mut also = Vec::new();
+        for other in all {
+            if let Some(part) = self.parts.get_mut(&other) {
+                if part.wanted && other != name {
+                    also.push(other);
+                }
                 part.stop_wanting();
             }
         }
+        also
     }
 
-    /// A new process for a part.
+    /// Gives a part a new process.
     pub(crate) fn renew(&mut self, name: &str) {
         self.want(name);
         if let Some(part) = self.parts.get_mut(name) {
@@ -470,10 +455,15 @@ impl System {
         }
     }
 
-    /// Stops everything; a second time without patience.
-    pub(crate) fn stop(&mut self) {
+    /// Stops everything; a second call kills what is left. `by` names who wants it, for whoever still waits for the ready
+    /// line.
+    pub(crate) fn stop(&mut self, by: &str) {
         if self.stopping {
             self.parts.values_mut().for_each(Part::kill);
+        }
+        if self.announcing && !self.stopping {
+            let line = format!("stopped by {by} before all parts were ready");
+            self.fatal.get_or_insert(Failure::new(Code::Cancelled, line));
         }
         self.stopping = true;
         self.parts.values_mut().for_each(Part::stop_wanting);
@@ -481,7 +471,7 @@ impl System {
 
     /// Reads the configuration again and applies all of it or nothing.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Vec<String>> {
-        let result = self.wish.load(&self.places).and_then(|loaded| {
+        let result = self.source.load(&self.places).and_then(|loaded| {
             let one = |error: String| vec![error];
             let launches = launches(&loaded, &self.places).map_err(one)?;
             // Last, because it is the first that leaves a trace.
@@ -525,7 +515,7 @@ impl System {
                 continue;
             };
             if let Some(part) = self.parts.get_mut(&name) {
-                let changed = part.adopt(spec, launch, &config, moved.contains(&name));
+                let changed = part.adopt(spec, launch, &config.kend, moved.contains(&name));
                 // One that was removed, and whose process has not ended yet, is back.
                 if std::mem::take(&mut part.removed) {
                     part.wanted = part.spec.enabled;
@@ -554,45 +544,6 @@ impl System {
     }
 }
 
-impl Part {
-    fn stop_wanting(&mut self) {
-        self.wanted = false;
-        self.again = false;
-        if self.process().is_none() {
-            self.state = State::Down;
-        }
-    }
-
-    /// Takes a new entry over. True if that needs a new process.
-    fn adopt(
-        &mut self,
-        spec: &ken_types::config::Part,
-        launch: Launch,
-        config: &Config,
-        sockets_moved: bool,
-    ) -> bool {
-        let enabled = spec.enabled != self.spec.enabled;
-        let changed = launch != self.launch || sockets_moved;
-        self.spec = spec.clone();
-        self.launch = launch;
-        self.log
-            .out
-            .limit(config.kend.log_max_bytes, config.kend.log_keep);
-        match enabled {
-            true if self.spec.enabled => self.wanted = true,
-            true => self.stop_wanting(),
-            false => {}
-        }
-        if changed && self.process().is_none() {
-            // What made it fail may be gone.
-            self.policy.reset();
-            self.state = State::Down;
-        }
-        self.again |= changed && self.wanted && self.process().is_some();
-        changed
-    }
-}
-
 fn launches(loaded: &Loaded, places: &Places) -> Result<BTreeMap<String, Launch>, String> {
     let rows = loaded.config.part.iter();
     rows.map(|(name, spec)| Ok((name.clone(), Launch::new(name, spec, loaded, places)?)))
@@ -603,12 +554,19 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-fn describe(death: &Death) -> String {
-    if death.pid == 0 {
-        return death.cause.clone();
+/// A file in memory that can only be read, from its beginning; none for no bytes.
+fn memory_file(bytes: &[u8]) -> Result<Option<File>, Errno> {
+    if bytes.is_empty() {
+        return Ok(None);
     }
-    let when = if death.ready { "" } else { " before it was ready," };
-    format!("ended ({}){when} after {} ms", death.cause, death.ran_ms)
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create("secrets", flags)?);
+    let failed = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    file.write_all(bytes)
+        .and_then(|()| file.rewind())
+        .map_err(failed)?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
+    Ok(Some(file))
 }
 
 /// What is still in the group of a process.

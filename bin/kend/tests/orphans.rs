@@ -49,15 +49,37 @@ fn a_stopped_system_leaves_nobody() {
     until("all are gone", || all.iter().all(|pid| !lives(*pid)));
 }
 
+/// A cleared environment, another group and a dead parent hide nobody.
 #[test]
-fn a_stopped_system_leaves_nobody_who_hides_where_he_comes_from() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"unmarked:DIR/hidden\", \"ready\", \"hang\"]\n");
-    let kend = home.start();
-    until("the hidden one", || home.numbers("hidden").len() == 1);
-    kill9(kend.part_pid("a"));
-    until("the next", || home.numbers("hidden").len() == 2);
-    assert!(kend.stop().status.success());
-    assert!(home.numbers("hidden").iter().all(|pid| !lives(*pid)));
+fn what_hides_where_it_comes_from_dies_with_its_part_and_not_with_another() {
+    let part = |name: &str, child: &str| {
+        format!("[part.{name}]\ncommand = [\"PROBE\", \"{child}:DIR/{name}\", \"ready\", \"hang\"]\n")
+    };
+    for child in ["unmarked", "bare"] {
+        let home = Home::new(&(part("a", child) + &part("b", child)));
+        let kend = home.start();
+        until("both descendants", || {
+            home.numbers("a").len() == 1 && home.numbers("b").len() == 1
+        });
+        let (of_a, of_b) = (home.numbers("a")[0], home.numbers("b")[0]);
+        if child == "unmarked" {
+            until("kend has adopted it", || parent(of_a) == kend.pid().as_raw());
+        }
+        kill9(kend.part_pid("a"));
+        until("the descendant is gone", || !lives(of_a));
+        until("the next one", || home.numbers("a").len() == 2);
+        assert!(lives(of_b) && lives(home.numbers("a")[1]));
+        assert!(kend.stop().status.success());
+        for pid in [home.numbers("a"), home.numbers("b")].concat() {
+            assert!(!lives(pid), "{child}");
+        }
+    }
+}
+
+fn parent(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = stat.rsplit(") ").next().unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

@@ -100,14 +100,14 @@ fn a_socket_that_cannot_be_bound_changes_nothing() {
 #[test]
 fn hangup_reloads_and_a_changed_secret_restarts_its_owner_alone() {
     let home = Home::new(&with(
-        "[part.owner]\ncommand = [\"PROBE\", \"env:DIR/env\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n",
+        "[part.owner]\ncommand = [\"PROBE\", \"secrets:DIR/secrets\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n",
     ));
     home.secrets("KEY=one\n", 0o600);
     let kend = home.start();
     let before = ["kept", "owner"].map(|name| kend.part_pid(name));
     home.secrets("KEY=two\n", 0o600);
     kend.signal(Signal::SIGHUP);
-    until("the new secret", || home.read("env").contains("KEY=two"));
+    until("the new secret", || home.read("secrets") == "KEY=one\nKEY=two\n");
     assert_eq!(kend.part_pid("kept"), before[0]);
     assert_ne!(kend.part_pid("owner"), before[1]);
     assert!(!home.read("state/log/kend.log").contains("two"));

@@ -4,16 +4,23 @@
 
 mod common;
 
+use std::io::Read;
 use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
 
-use common::{Home, lives, until};
+use common::{Caller, Home, lives, until};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::json;
 
 const READY: &str = "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n";
 
 #[test]
 fn a_part_gets_what_its_entry_names_and_nothing_else() {
     let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"env:DIR/env\", \"fds:DIR/fds\", \"pid:DIR/pid\", \"ready\", \"hang\"]\n\
+        "[part.a]\ncommand = [\"PROBE\", \"env:DIR/env\", \"fds:DIR/fds\", \"secrets:DIR/secrets\", \"pid:DIR/pid\", \"ready\", \"hang\"]\n\
          sockets = { wire = { unix = \"a.sock\" }, http = { tcp = \"gateway\" } }\nwatchdog_ms = 60000\n\
          env = [\"PASSED\", \"SET=x y\", \"ABSENT\", \"FROM_FILE\"]\nsecrets = [\"KEY\", \"OTHER_KEY\"]\n",
     );
@@ -45,13 +52,12 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
         format!("KEN_HOME={dir}"),
         format!("KEN_RUN_DIR={dir}/run"),
         format!("KEN_STATE_DIR={dir}/state"),
-        "KEY=from file".to_owned(),
+        "KEN_SECRETS_FD=7".to_owned(),
         "LC_TIME=C".to_owned(),
         "LISTEN_FDNAMES=http:wire".to_owned(),
         "LISTEN_FDS=2".to_owned(),
         format!("LISTEN_PID={}", home.read("pid").trim()),
         format!("NOTIFY_SOCKET={dir}/run/notify.sock"),
-        "OTHER_KEY=2".to_owned(),
         "PASSED=1".to_owned(),
         "SET=x y".to_owned(),
         "WATCHDOG_USEC=60000000".to_owned(),
@@ -65,7 +71,7 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
     let surplus = env
         .lines()
         .filter(|line| !known.iter().any(|name| line.starts_with(name)));
-    assert_eq!(surplus.count(), 15, "{env}");
+    assert_eq!(surplus.count(), 14, "{env}");
 
     let fds = home.read("fds");
     let numbers: Vec<&str> = fds
@@ -73,7 +79,12 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
         .filter(|line| !line.contains("/proc/"))
         .map(|line| &line[..1])
         .collect();
-    assert_eq!(numbers.len(), 7, "standard ones, sockets, guard, lock: {fds}");
+    assert_eq!(
+        numbers.len(),
+        8,
+        "standard ones, sockets, guard, lock, secrets: {fds}"
+    );
+    assert_eq!(home.read("secrets"), "KEY=from file\nOTHER_KEY=2\n");
     assert!(kend.stop().status.success());
 }
 
@@ -166,23 +177,173 @@ fn check_says_every_error_and_starts_nothing() {
     let home = Home::new(
         "[gateway]\nprot = 1\n[part.a]\ncommand = [\"no-such\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"PROBE\"]\nafter = [\"a\"]\n",
     );
-    let types = home.run(&["--check"]);
-    assert_eq!(types.status.code(), Some(2));
-    assert!(
-        types
-            .stderr
-            .contains("ken.toml:4: gateway.prot: unknown key; did you mean `port`?"),
-        "{}",
-        types.stderr
-    );
-    home.configure("[part.a]\ncommand = [\"no-such\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"PROBE\"]\nafter = [\"a\"]\n");
-    let meaning = home.run(&["--check"]);
-    assert_eq!(meaning.stderr.lines().count(), 2, "{}", meaning.stderr);
-    assert!(meaning.stderr.contains("a -> b -> a"), "{}", meaning.stderr);
+    home.secrets("no pair\n", 0o600);
+    let all = home.run(&["--check"]);
+    assert_eq!(all.status.code(), Some(2));
+    for line in [
+        "ken.toml:4: gateway.prot: unknown key; did you mean `port`?",
+        "ken.toml:6: part.a.command: no program `no-such`",
+        "part.a.requires: these parts wait for each other: a -> b -> a",
+        "secrets.env:1: not of the form NAME=value",
+    ] {
+        assert!(all.stderr.contains(line), "{line}: {}", all.stderr);
+    }
+    assert_eq!(all.stderr.lines().count(), 4, "{}", all.stderr);
     home.configure(READY);
+    home.secrets("", 0o600);
     let good = home.run(&["--check"]);
     assert!(good.status.success(), "{}", good.stderr);
+    assert_eq!(
+        good.stdout,
+        format!("{}: no errors\n", home.path("ken.toml").display())
+    );
     assert!(!home.path("run").exists());
+}
+
+/// Whoever can write the configuration decides what kend runs.
+#[test]
+fn files_that_others_can_change_are_refused_with_the_remedy() {
+    let mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let home = Home::new(READY);
+    home.secrets("KEY=very-secret\n", 0o600);
+    let refused = |name: &str, why: &str, remedy: &str| {
+        for args in [&["--check"][..], &["--announce"]] {
+            let ended = home.run(args);
+            assert_eq!(ended.status.code(), Some(2), "{name}: {}", ended.stderr);
+            assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+            let path = home.path(name);
+            let path = path.to_str().unwrap().trim_end_matches('/');
+            for text in [format!("kend: {path}: {why}"), format!("; {remedy} {path}")] {
+                assert!(ended.stderr.contains(&text), "{text}: {}", ended.stderr);
+            }
+        }
+        assert!(!home.path("run").exists());
+    };
+    for (name, bad, good) in [
+        ("", 0o720, 0o700),
+        ("", 0o702, 0o700),
+        ("ken.toml", 0o664, 0o644),
+        ("ken.toml", 0o646, 0o644),
+    ] {
+        mode(&home.path(name), bad);
+        refused(
+            name,
+            &format!("has mode {bad:04o}, others can change it"),
+            "chmod go-w",
+        );
+        mode(&home.path(name), good);
+    }
+    mode(&home.path("secrets.env"), 0o640);
+    refused("secrets.env", "has mode 0640, others can read it", "chmod 600");
+    mode(&home.path("secrets.env"), 0o600);
+    // Only root can make a file of somebody else.
+    if nix::unistd::geteuid().is_root() {
+        for name in ["", "ken.toml", "secrets.env"] {
+            std::os::unix::fs::chown(home.path(name), Some(12_345), None).unwrap();
+            refused(
+                name,
+                "belongs to the user with id 12345, who is neither root",
+                "chown 0",
+            );
+            std::os::unix::fs::chown(home.path(name), Some(0), None).unwrap();
+        }
+    }
+    assert!(home.run(&["--check"]).status.success());
+}
+
+#[test]
+fn a_fifo_or_a_device_is_no_configuration() {
+    for name in ["ken.toml", "secrets.env"] {
+        let home = Home::new(READY);
+        let path = home.path(name);
+        _ = std::fs::remove_file(&path);
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        let ended = home.run(&["--check"]);
+        assert_eq!(ended.status.code(), Some(2));
+        assert!(
+            ended.stderr.contains(&format!("{name}: is not a regular file; ")),
+            "{}",
+            ended.stderr
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let ended = home.run(&["--check"]);
+        assert_eq!(ended.status.code(), Some(2));
+        assert!(
+            ended.stderr.contains(&format!("{name}: is not a regular file; ")),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn the_places_come_from_the_environment_as_the_manual_says() {
+    let kend = |variables: &[(&str, &Path)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kend"));
+        command.arg("--check").env_clear().envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code())
+    };
+    let home = Home::new("[gateway]\nprot = 1\n");
+    let (out, err, code) = kend(&[("KEN_HOME", home.dir.path())]);
+    assert_eq!((out.as_str(), code), ("", Some(2)));
+    assert!(err.contains("ken.toml:4: gateway.prot: unknown key"), "{err}");
+    let config = home.path("other.toml");
+    std::fs::write(&config, "[kend]\nbuiltin_parts = false\n").unwrap();
+    let (out, err, code) = kend(&[
+        ("KEN_STATE_DIR", &home.path("state")),
+        ("KEN_RUN_DIR", &home.path("run")),
+        ("KEN_CONFIG", &config),
+    ]);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    assert_eq!(out, format!("{}: no errors\n", config.display()));
+}
+
+#[test]
+fn a_system_that_is_stopped_before_it_is_ready_says_by_whom() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
+    for by in ["`ken down`", "SIGTERM"] {
+        let mut child = home.command(&["--announce"]).spawn().unwrap();
+        until("kend listens", || home.path("run/kend.sock").exists());
+        match by {
+            "SIGTERM" => nix::sys::signal::kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap(),
+            _ => drop(
+                Caller::connect(&home.path("run/kend.sock"))
+                    .call("kend.stop", json!({}))
+                    .unwrap(),
+            ),
+        }
+        let mut text = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(75));
+        let last = text.lines().last().unwrap_or_default();
+        assert_eq!(last, format!("kend: stopped by {by} before all parts were ready"));
+    }
+}
+
+/// Nobody but root can look into kend: /proc shows a process that cannot be dumped as root's.
+#[test]
+fn the_memory_of_kend_is_closed_to_its_user() {
+    let home = Home::new(READY);
+    let nobody = 65_534;
+    if nix::unistd::geteuid().is_root() {
+        for path in [home.path(""), home.path("ken.toml")] {
+            std::os::unix::fs::chown(path, Some(nobody), None).unwrap();
+        }
+    }
+    let mut command = home.command(&["--announce"]);
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::process::CommandExt::uid(&mut command, nobody);
+    }
+    let kend = home.start_with(&mut command);
+    let owner = std::fs::metadata(format!("/proc/{}/environ", kend.pid()))
+        .unwrap()
+        .uid();
+    assert_eq!(owner, 0);
 }
 
 #[test]

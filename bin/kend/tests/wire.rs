@@ -4,7 +4,10 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 
 use common::Home;
 use ken_wire::conformance::{Subject, check};
@@ -25,6 +28,26 @@ fn conformance() {
     let mut child = child;
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// As `printf … | nc -NU kend.sock` does: the request, then the end of the caller's side.
+#[test]
+fn a_caller_that_shuts_its_write_half_is_answered() {
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
+    let _kend = home.start();
+    for op in ["parts.status", "parts.wait_ready"].repeat(50) {
+        let mut stream = UnixStream::connect(home.path("run/kend.sock")).unwrap();
+        stream
+            .write_all(format!("{{\"id\":1,\"op\":\"{op}\"}}\n").as_bytes())
+            .unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("{\"id\":1,\"ok\":{") && answer.ends_with("}\n"),
+            "{op}: {answer:?}"
+        );
+    }
 }
 
 #[test]

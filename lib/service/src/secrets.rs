@@ -57,7 +57,10 @@ mod tests {
     fn a_value_may_hold_anything_but_nul() {
         let found = parse("A=1\0B=x=y\nz\0C=\0");
         let value = |name: &str| found.get(name).map(String::as_str);
-        assert_eq!([value("A"), value("B"), value("C")], [Some("1"), Some("x=y\nz"), Some("")]);
+        assert_eq!(
+            [value("A"), value("B"), value("C")],
+            [Some("1"), Some("x=y\nz"), Some("")]
+        );
         assert_eq!(found.len(), 3);
     }
 }

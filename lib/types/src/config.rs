@@ -190,7 +190,7 @@ pub struct Part {
     /// Program and arguments. Empty: `ken-NAME`. A program without a slash is looked for beside kend, then on PATH; one with
     /// a slash is relative to the configuration's directory.
     pub command: Vec<String>,
-    /// Parts that have to be ready before this one starts, that are started with it, and that take it down when they are stopped.
+    /// Parts that have to be ready before this one starts, and that are started with it.
     pub requires: Vec<String>,
     /// Parts that have to be ready first if they are wanted at all.
     pub after: Vec<String>,
@@ -198,7 +198,7 @@ pub struct Part {
     pub sockets: BTreeMap<String, Socket>,
     /// Environment: `NAME` is passed through from kend's own or `secrets.env`, `NAME=value` is set.
     pub env: Vec<String>,
-    /// Names looked up in `secrets.env`, then in kend's own environment.
+    /// Names looked up in `secrets.env`, then in kend's own environment, and passed through a descriptor.
     pub secrets: Vec<String>,
     /// Sections of this file that the part reads: a reload that changes one of them restarts it.
     pub reads: Vec<String>,

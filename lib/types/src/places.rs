@@ -28,8 +28,7 @@ impl Places {
         let set = |name: &str| env(name).filter(|path| !path.as_os_str().is_empty());
         if let Some(home) = home.map(Path::to_owned).or_else(|| set("KEN_HOME")) {
             let absolute = std::path::absolute(&home);
-            let failed =
-                |error| Error::invalid("--home", format!("{}: {error}", home.display()));
+            let failed = |error| Error::invalid("--home", format!("{}: {error}", home.display()));
             return Ok(Places::under(&absolute.map_err(failed)?));
         }
         let user_home = || {
@@ -149,9 +148,19 @@ mod tests {
         let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
         assert_eq!(places.config, Path::new("/etc/ken/ken.toml"));
         assert_eq!((places.state, places.run), ("/s".into(), "/r".into()));
-        let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r"), ("KEN_CONFIG", "/c")]);
+        let places = resolve(
+            1000,
+            &[
+                ("KEN_STATE_DIR", "/s"),
+                ("KEN_RUN_DIR", "/r"),
+                ("KEN_CONFIG", "/c"),
+            ],
+        );
         assert_eq!(places.unwrap().config, Path::new("/c"));
-        assert!(resolve(1000, &[("KEN_RUN_DIR", "/r")]).is_err(), "no state directory");
+        assert!(
+            resolve(1000, &[("KEN_RUN_DIR", "/r")]).is_err(),
+            "no state directory"
+        );
     }
 
     #[test]

@@ -20,8 +20,8 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Nothing here takes longer on any machine; only a failing test waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for a condition before it fails.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn probe() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_kend"))
@@ -200,7 +200,7 @@ impl Kend<'_> {
 impl Drop for Kend<'_> {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // Two different signals are two: the second has no patience.
+            // The second signal kills what is left at once.
             self.signal(Signal::SIGTERM);
             self.signal(Signal::SIGINT);
             let _ = self.child.wait();
@@ -222,7 +222,7 @@ impl Caller {
     }
 
     pub fn send(&mut self, op: &str, args: Value) {
-        let line = json!({"id": 1, "op": op, "args": args, "deadline_ms": 60_000});
+        let line = json!({"id": 1, "op": op, "args": args, "deadline_ms": 10_000});
         self.to.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -253,7 +253,7 @@ impl Caller {
     }
 }
 
-/// Looks again and again until it is so.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut test: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !test() {
@@ -273,7 +273,7 @@ pub fn kill9(pid: Pid) {
     kill(pid, Signal::SIGKILL).unwrap();
 }
 
-/// Long enough for a death to count as an accident (supervisor.md, policy).
+/// Waits until a death counts as an accident (policy.rs).
 pub fn become_steady() {
     std::thread::sleep(Duration::from_millis(1_050));
 }

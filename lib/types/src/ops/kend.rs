@@ -10,10 +10,12 @@ crate::operations! {
     PartsStatus, "parts.status": StatusArgs => SystemStatus;
     /// Starts a part and what it requires.
     PartsStart, "parts.start": ChangeArgs => PartStatus;
-    /// Stops a part, after what requires it.
-    PartsStop, "parts.stop": ChangeArgs => PartStatus;
-    /// Stops a part and starts it again; the others go on.
+    /// Stops a part, and with `dependents` what requires it first.
+    PartsStop, "parts.stop": StopArgs => Changed;
+    /// Stops a part and starts it again; the other parts keep running.
     PartsRestart, "parts.restart": ChangeArgs => PartStatus;
+    /// Sends a signal to the process of a part, `KILL` by default.
+    PartsKill, "parts.kill": KillArgs => Killed;
     /// Answers when every wanted part is ready.
     PartsWaitReady, "parts.wait_ready": WaitReadyArgs => SystemStatus;
     /// The last lines of a part's log, and what follows.
@@ -84,8 +86,13 @@ pub struct Death {
 pub struct PartStatus {
     pub name: String,
     pub state: PartState,
-    /// Whether it should be running.
+    /// Whether its entry starts it with the system.
+    pub enabled: bool,
+    /// Whether it should be running now: enabled or started by a person, and not stopped since.
     pub wanted: bool,
+    /// The parts that have to be ready before it starts, in state `waiting`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// Since its process started, in milliseconds.
@@ -160,7 +167,7 @@ pub enum WaitFor {
     Stopped,
 }
 
-/// Arguments of `parts.start`, `parts.stop` and `parts.restart`. The reply is a `PartStatus`.
+/// Arguments of `parts.start` and `parts.restart`. The reply is a `PartStatus`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeArgs {
@@ -171,6 +178,51 @@ pub struct ChangeArgs {
     /// How long to wait, in milliseconds; the call's own deadline if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+}
+
+/// Arguments of `parts.stop`. The reply is a `Changed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopArgs {
+    pub name: String,
+    /// Also stops the parts that require it, before it.
+    #[serde(default)]
+    pub dependents: bool,
+    /// Without it the answer comes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitFor>,
+    /// How long to wait, in milliseconds; the call's own deadline if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// Reply of `parts.stop`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    #[serde(flatten)]
+    pub part: PartStatus,
+    /// The other parts that were stopped with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+}
+
+/// Arguments of `parts.kill`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KillArgs {
+    pub name: String,
+    /// A name, with or without `SIG`, or a number; `KILL` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+}
+
+/// Reply of `parts.kill`: what was sent to which process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Killed {
+    pub name: String,
+    pub pid: i32,
+    /// `SIGKILL`, for instance.
+    pub signal: String,
 }
 
 /// Arguments of `parts.wait_ready`: until every wanted part is ready. The reply is a `SystemStatus`.

@@ -1,0 +1,76 @@
+//! What is wrong with a file: with the place, the key, and a hint where there is one.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing that is wrong with the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) file: PathBuf,
+    pub(crate) line: Option<usize>,
+    /// `section.key`; empty for a problem of the file as a whole.
+    pub(crate) key: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Problem {
+    /// A problem of a file as a whole.
+    pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
+        Problem {
+            file: file.to_owned(),
+            line: None,
+            key: String::new(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn at_line(file: &Path, line: usize, message: impl Into<String>) -> Problem {
+        Problem {
+            line: Some(line),
+            ..Problem::whole(file, message)
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The known name that is closest to a mistyped one, if any is close.
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |other: &str| strsim::damerau_levenshtein(name, other);
+    let best = known.iter().min_by_key(|other| distance(other))?;
+    (distance(best) <= 2.max(name.len() / 3)).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_close_name_is_near() {
+        assert_eq!(nearest("comand", &["command", "after"]), Some("command"));
+        assert_eq!(nearest("zzzzzz", &["command", "after"]), None);
+        assert_eq!(nearest("x", &[]), None);
+    }
+}
