@@ -54,6 +54,43 @@ fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
     assert_eq!(answer["status"], "completed", "{answer}");
 }
 
+/// Twelve hosts with several facts each; the questions use other forms of the words than the entries.
+#[test]
+fn a_question_is_answered_by_the_entry_that_holds_its_rarer_words() {
+    let system = System::start();
+    for number in 20..32 {
+        let team = 1 + number % 3;
+        let content = format!(
+            "web{number} has {number} GB of RAM. It is owned by team-{team}. The nightly backup of web{number} starts \
+             at 03:{number}."
+        );
+        teach(
+            &system,
+            &json!({"title": format!("Host web{number}"), "content": content}),
+        );
+    }
+    let ask = |question: &str| {
+        let session = system.session();
+        let answer = system.say(&session, question).expect(200);
+        answer.text("/result/text")
+    };
+    // The second time the question itself is a past turn.
+    for _ in 0..2 {
+        let text = ask("When is web23 backed up?");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(
+            first.starts_with("The nightly backup of web23 starts at 03:23. [kb-"),
+            "{text}"
+        );
+        assert!(!text.contains("RAM") && !text.contains("When is"), "{text}");
+    }
+    let text = ask("Which hosts are owned by team-3?");
+    assert_eq!(text.matches("owned by team-3").count(), 4, "{text}");
+    assert!(!text.contains("team-1") && !text.contains("team-2"), "{text}");
+    let text = ask("Which hosts are owned by team-9?");
+    assert!(text.starts_with("I found nothing"), "{text}");
+}
+
 fn records(system: &System) {
     let entry =
         json!({"title": "Tea", "content": "Green tea brews at 80 degrees.", "tags": ["kitchen", "tea"]});

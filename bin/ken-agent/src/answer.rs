@@ -1,13 +1,13 @@
-//! What a model says, turned into events.
+//! The deltas of a model, turned into events.
 
 use ken_text::head;
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Message, Purpose, StopReason};
 use ken_types::ops::model::{Delta, Generated};
 
-use crate::course::{Course, Draft, Ended, Speech, Turn, since};
+use crate::turn_state::{Draft, MessageState, Stop, Turn, TurnState, since};
 
-/// A text delta is cut at this size, so that its event stays within the limit however it is escaped.
+/// A longer text delta becomes several, so that each event stays within the limit however its text is escaped.
 const DELTA_BYTES: usize = 32 * 1024;
 
 /// The parts of an answer that are recorded only when it is complete.
@@ -16,15 +16,15 @@ pub(crate) struct Answer {
     calls: Vec<Block>,
     /// Signatures of thoughts, by the number of the thought.
     seals: Vec<(usize, String)>,
-    /// Of a compaction, whose text is no message of the stream.
+    /// The text of a compaction, which is no message of the stream.
     summary: String,
     api: String,
 }
 
 impl Answer {
     /// The events of one delta, in order; none for what is kept until the end.
-    pub(crate) fn hear(&mut self, course: &Course, delta: Delta) -> Vec<Body> {
-        let Some(turn) = &course.turn else {
+    pub(crate) fn add(&mut self, state: &TurnState, delta: Delta) -> Vec<Body> {
+        let Some(turn) = &state.turn else {
             return Vec::new();
         };
         if turn.purpose != Purpose::Agent {
@@ -32,7 +32,7 @@ impl Answer {
             return Vec::new();
         }
         match delta {
-            Delta::Start { provider, model, api } => start(course, turn, Draft::new(api, provider, model)),
+            Delta::Start { provider, model, api } => start(state, turn, Draft::new(api, provider, model)),
             Delta::Text { delta } => stop_thinking(turn)
                 .into_iter()
                 .chain(text_deltas(&delta))
@@ -54,7 +54,7 @@ impl Answer {
     }
 
     fn think(&mut self, turn: &Turn, delta: String, opaque: Option<String>) -> Vec<Body> {
-        let Speech::Open(draft) = &turn.speech else {
+        let MessageState::Open(draft) = &turn.message else {
             return Vec::new();
         };
         if let Some(seal) = opaque {
@@ -64,47 +64,47 @@ impl Answer {
         start.into_iter().chain(thinking_deltas(&delta)).collect()
     }
 
-    /// Whether all that was heard is recorded text, so that the same call can be made again after it.
-    pub(crate) fn is_text_only(&self, course: &Course) -> bool {
-        let thought = match course.turn.as_ref().map(|turn| &turn.speech) {
-            Some(Speech::Open(draft)) => draft.thinking.is_some() || !draft.thoughts.is_empty(),
+    /// Whether everything that came is recorded text, so that the same call can be made again and go on after it.
+    pub(crate) fn is_text_only(&self, state: &TurnState) -> bool {
+        let thought = match state.turn.as_ref().map(|turn| &turn.message) {
+            Some(MessageState::Open(draft)) => draft.thinking.is_some() || !draft.thoughts.is_empty(),
             _ => false,
         };
         self.calls.is_empty() && self.summary.is_empty() && !thought
     }
 
     /// The last events of the answer, when the model has ended it.
-    pub(crate) fn end(self, course: &Course, generated: &Generated, at: Timestamp) -> Vec<Body> {
-        let Some(turn) = &course.turn else {
+    pub(crate) fn end(self, state: &TurnState, generated: &Generated, at: Timestamp) -> Vec<Body> {
+        let Some(turn) = &state.turn else {
             return Vec::new();
         };
         if turn.purpose != Purpose::Agent {
             return vec![self.summary_turn(turn, generated, at)];
         }
-        let Speech::Open(draft) = &turn.speech else {
+        let MessageState::Open(draft) = &turn.message else {
             return Vec::new();
         };
         let thought = stop_thinking(turn);
         let mut draft = draft.clone();
         draft.thoughts.extend(draft.thinking.take());
-        let ended = Ended {
-            stop_reason: self.stop_reason(generated.stop_reason),
+        let stop = Stop {
+            reason: self.stop_reason(generated.stop_reason),
             usage: generated.usage,
             error: None,
         };
-        let message = draft.message(self.blocks(&draft), Some(ended), at);
+        let message = draft.message(self.blocks(&draft), Some(stop), at);
         thought
             .into_iter()
             .chain([Body::MessageEnd { message }])
             .collect()
     }
 
-    /// An answer with calls waits for their results, whatever the provider says.
-    fn stop_reason(&self, said: StopReason) -> StopReason {
-        match (said, self.calls.is_empty()) {
+    /// An answer with tool calls waits for their results, whatever stop reason the provider gave.
+    fn stop_reason(&self, given: StopReason) -> StopReason {
+        match (given, self.calls.is_empty()) {
             (_, false) => StopReason::ToolUse,
             (StopReason::ToolUse, true) => StopReason::Stop,
-            (said, true) => said,
+            (given, true) => given,
         }
     }
 
@@ -142,20 +142,20 @@ impl Answer {
     }
 }
 
-/// `message_start`, and what a cut message has said already: the new one holds the whole text.
-fn start(course: &Course, turn: &Turn, draft: Draft) -> Vec<Body> {
-    if !matches!(turn.speech, Speech::Ahead) {
-        return Vec::new(); // the same call, made again
+/// `message_start`, and the text of a message that was cut: the new message holds the whole text.
+fn start(state: &TurnState, turn: &Turn, draft: Draft) -> Vec<Body> {
+    if !matches!(turn.message, MessageState::NotStarted) {
+        return Vec::new(); // the same call, made again after ken-model died
     }
-    let message: Message = draft.message(Vec::new(), None, course.last_timestamp);
+    let message: Message = draft.message(Vec::new(), None, state.last_timestamp);
     std::iter::once(Body::MessageStart { message })
-        .chain(text_deltas(&course.cut_text))
+        .chain(text_deltas(&state.cut_text))
         .collect()
 }
 
 fn stop_thinking(turn: &Turn) -> Option<Body> {
-    match &turn.speech {
-        Speech::Open(draft) => draft
+    match &turn.message {
+        MessageState::Open(draft) => draft
             .thinking
             .clone()
             .map(|content| Body::ThinkingEnd { content }),
@@ -175,7 +175,7 @@ fn thinking_deltas(text: &str) -> impl Iterator<Item = Body> {
     })
 }
 
-/// Pieces of at most [`DELTA_BYTES`], cut between characters.
+/// Parts of at most [`DELTA_BYTES`], cut between characters.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What a turn starts from: the governing rules, the history of its instance, and what knowledge and memory hold about it.
+//! What a turn starts from: the governing rules, the history of its instance, and what knowledge and memory say about it.
 
 use ken_text::head;
 use ken_types::Error;
@@ -10,15 +10,15 @@ use ken_types::ops::store::{
 use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
-use crate::course::{Course, Planned};
 use crate::passage::passage;
 use crate::seams::{Seams, TASK};
 use crate::store::Store;
+use crate::turn_state::{Planned, TurnState};
 
 /// The newest exchanges that a compaction can sum up.
 const COMPACTED: u32 = 1_000;
-/// Of each kind.
-const SOURCES: u32 = 5;
+/// Entries and past exchanges that a turn starts from, of each kind.
+const SOURCES: u32 = 10;
 /// A long prompt is searched for by its beginning.
 const QUERY_BYTES: usize = 2_048;
 /// The internal prompt of a fresh terminal session.
@@ -32,7 +32,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Loads all of it in one call, and of the history as many exchanges as the model makes use of.
+    /// Loads it in one call, with as many past exchanges as the model makes use of.
     pub(crate) async fn load(
         store: &impl Store,
         seams: &Seams,
@@ -56,10 +56,10 @@ impl Background {
         };
         let mut history = store.history(asked).await?;
         let sources = sources(&mut history, claim);
-        let mut system = seams.rules.text().to_owned();
+        let mut system = seams.share.rules.text.clone();
         if greets {
             system.push('\n');
-            system.push_str(include_str!("../../../share/skills/greeting.md"));
+            system.push_str(&seams.share.greeting.text);
         }
         Ok(Background {
             history,
@@ -68,8 +68,8 @@ impl Background {
         })
     }
 
-    /// The compaction that is due, if one is.
-    pub(crate) fn compaction(&self, claim: &Claim, budget: &Budget) -> Option<Planned> {
+    /// The compaction that is due, and the one that is made if the model finds the context too long.
+    pub(crate) fn compactions(&self, claim: &Claim, budget: &Budget) -> (Option<Planned>, Option<Planned>) {
         let estimated_tokens =
             self.fixed_tokens() + estimated_tokens(&claim.text) + history_tokens(&self.history);
         let exchanges = self.history.exchanges.len() as u64;
@@ -77,19 +77,21 @@ impl Background {
             0 => 0,
             some => 2 * some + u64::from(self.history.summary.is_some()),
         };
-        let reason = match claim.kind {
-            SubmissionKind::Compact => "manual",
-            _ if messages > 0 && estimated_tokens >= budget.compaction() => "threshold",
-            _ => return None,
-        };
-        Some(Planned {
+        let planned = |reason| Planned {
             reason,
             estimated_tokens,
             messages,
-        })
+        };
+        let is_full = messages > 0 && estimated_tokens >= budget.compaction();
+        let due = match claim.kind {
+            SubmissionKind::Compact => Some("manual"),
+            _ => is_full.then_some("threshold"),
+        };
+        let can_help = messages > 0 && claim.kind == SubmissionKind::Prompt;
+        (due.map(planned), can_help.then(|| planned("overflow")))
     }
 
-    /// What stands in every request of this submission.
+    /// Tokens of what stands in every request of this submission.
     pub(crate) fn fixed_tokens(&self) -> u64 {
         let sources = self
             .sources
@@ -98,29 +100,38 @@ impl Background {
         estimated_tokens(&self.system) + sources.sum::<u64>()
     }
 
-    /// The request that the open turn of a course makes.
-    pub(crate) fn request(&self, claim: &Claim, course: &Course, seams: &Seams, budget: &Budget) -> Generate {
-        match course.turn.as_ref().map(|turn| turn.purpose) {
-            Some(Purpose::Compaction | Purpose::CompactionPrefix) => self.compaction_request(budget),
-            _ => self.prompt_request(claim, course, seams, budget),
+    /// The request of the open turn. Each refusal of the context as too long halves what the request may hold of the
+    /// history: the model counts tokens, this side only estimates them.
+    pub(crate) fn request(
+        &self,
+        claim: &Claim,
+        state: &TurnState,
+        seams: &Seams,
+        budget: &Budget,
+    ) -> Generate {
+        match state.turn.as_ref().map(|turn| turn.purpose) {
+            Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
+                self.compaction_request(usable(budget, state))
+            }
+            _ => self.prompt_request(claim, state, seams, budget),
         }
     }
 
-    fn prompt_request(&self, claim: &Claim, course: &Course, seams: &Seams, budget: &Budget) -> Generate {
+    fn prompt_request(&self, claim: &Claim, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
         let mut system = self.system.clone();
-        let summary = course.summary.as_ref().or(self.history.summary.as_ref());
+        let summary = state.summary.as_ref().or(self.history.summary.as_ref());
         if let Some(summary) = summary {
             system.push_str("\n# Earlier in this conversation\n\n");
             system.push_str(summary);
         }
         let asked = user(claim);
         let taken = self.fixed_tokens() + estimated_tokens(&claim.text);
-        let mut messages = match course.summary {
+        let mut messages = match state.summary {
             Some(_) => Vec::new(),
-            None => self.exchanges(budget.usable().saturating_sub(taken)),
+            None => self.exchanges(usable(budget, state).saturating_sub(taken)),
         };
         messages.push(asked);
-        messages.extend(course.messages.iter().cloned());
+        messages.extend(state.messages.iter().cloned());
         let mut tools = seams.tools.list();
         tools.extend(task_tool(&seams.workers.names()));
         Generate {
@@ -129,12 +140,12 @@ impl Background {
             sources: self.sources.clone(),
             messages,
             tools,
-            prefix: course.cut_text.clone(),
+            prefix: state.cut_text.clone(),
             purpose: Purpose::Agent,
         }
     }
 
-    fn compaction_request(&self, budget: &Budget) -> Generate {
+    fn compaction_request(&self, tokens: u64) -> Generate {
         let earlier = self.history.summary.iter().map(|summary| Message::Signal {
             content: vec![Block::text(summary)],
             timestamp: 0,
@@ -143,14 +154,14 @@ impl Background {
             model: None,
             system: SUM_UP.to_owned(),
             sources: Vec::new(),
-            messages: earlier.chain(self.exchanges(budget.usable())).collect(),
+            messages: earlier.chain(self.exchanges(tokens)).collect(),
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Compaction,
         }
     }
 
-    /// The newest exchanges that so many tokens hold, oldest first.
+    /// The newest exchanges that fit into so many tokens, oldest first.
     fn exchanges(&self, mut tokens: u64) -> Vec<Message> {
         let newest = self.history.exchanges.iter().rev();
         let fitting = newest.take_while(|exchange| {
@@ -164,6 +175,10 @@ impl Background {
     }
 }
 
+fn usable(budget: &Budget, state: &TurnState) -> u64 {
+    budget.usable() >> state.overflows.min(8)
+}
+
 const SUM_UP: &str = "Sum up the conversation so that it can be gone on with: what was asked, what was answered and from which \
                       entries, what was decided, what is open. Keep names, numbers and ids exact.";
 
@@ -172,17 +187,17 @@ fn is_preflight(claim: &Claim) -> bool {
     workflow.and_then(Value::as_str) == Some(PREFLIGHT)
 }
 
-/// What a prompt is looked up by; a blank one by nothing.
+/// What is searched for a prompt; nothing for a blank one.
 fn search(claim: &Claim) -> Option<Search> {
     let query = head(&claim.text, QUERY_BYTES);
     (!query.trim().is_empty()).then(|| Search {
         query: query.to_owned(),
-        scope: claim.scope.clone(), // without an actor there is no memory
+        scope: claim.scope.clone(), // without an actor, global knowledge only
         limit: SOURCES,
     })
 }
 
-/// What was found, taken out of the history.
+/// What the search found, taken out of the history.
 fn sources(history: &mut History, claim: &Claim) -> Vec<Source> {
     let query = head(&claim.text, QUERY_BYTES);
     let known = std::mem::take(&mut history.known).into_iter();
@@ -224,7 +239,7 @@ fn user(claim: &Claim) -> Message {
     }
 }
 
-/// A past exchange as a conversation. Which model answered is not kept there.
+/// A past exchange as messages. Which model answered is not kept there.
 fn messages(exchange: &PastExchange) -> [Message; 2] {
     let timestamp = exchange.at.millis();
     let asked = Message::User {

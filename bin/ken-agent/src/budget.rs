@@ -24,7 +24,7 @@ impl Budget {
         }
     }
 
-    /// What a request may hold.
+    /// Tokens that a request may hold.
     pub(crate) fn usable(&self) -> u64 {
         self.window.saturating_sub(self.reserve)
     }
@@ -37,7 +37,7 @@ impl Budget {
         self.share(70)
     }
 
-    /// From here on the history is compacted before the next prompt.
+    /// From this many tokens on the history is compacted before the next prompt.
     pub(crate) fn compaction(&self) -> u64 {
         self.share(80)
     }
@@ -66,8 +66,8 @@ impl Budget {
         })
     }
 
-    /// `contextBudget` of `/compact`. `fixed`: what stands in every request; `summary`: what stands for the history now,
-    /// if it was compacted.
+    /// `contextBudget` of `/compact`. `fixed`: tokens of what stands in every request; `summary`: what replaces the history
+    /// now, if it was compacted.
     pub(crate) fn report(&self, history: &History, fixed: u64, summary: Option<&str>) -> Value {
         let before = fixed + history_tokens(history);
         let after_history = summary.map_or_else(|| history_tokens(history), estimated_tokens);

@@ -1,4 +1,4 @@
-//! What every event of a submission carries besides its own fields, and its form on disk.
+//! The envelope that every event of a submission has besides its own fields, and the event as it is written.
 
 use ken_text::head;
 use ken_types::event::{Body, Event, Place, VERSION};
@@ -9,7 +9,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::course::Course;
+use crate::turn_state::{TaskRef, TurnState};
 
 #[derive(Debug)]
 pub(crate) struct Envelope {
@@ -32,17 +32,36 @@ impl Envelope {
         }
     }
 
-    /// The next event of a course. An operation and a turn get their ids with their start.
+    /// The next event. An operation and a turn get their ids with their start; those of a worker come with its events.
     pub(crate) fn wrap(
         &mut self,
-        course: &Course,
+        state: &TurnState,
         body: Body,
-        task_id: Option<String>,
+        task: Option<TaskRef>,
         now: Timestamp,
     ) -> Event {
+        let (task_id, worker) = match task {
+            Some(task) => (Some(task.id), task.worker),
+            None => (None, None),
+        };
+        let event = |place: Place, body: Body| Event {
+            v: VERSION,
+            body,
+            place,
+        };
+        if let (Some(worker), Some(task)) = (worker, &task_id) {
+            let place = Place {
+                session: format!("task:{ROOT}:{task}"),
+                operation_id: worker.operation_id,
+                turn_id: worker.turn_id,
+                parent_session: Some(ROOT.to_owned()),
+                ..self.place(state, task_id, now)
+            };
+            return event(place, body);
+        }
         let operation_id = match &body {
             Body::OperationStart { .. } => Some(self.mint.prefixed("op_")),
-            _ => course
+            _ => state
                 .operation
                 .as_ref()
                 .filter(|operation| !operation.ended)
@@ -50,29 +69,37 @@ impl Envelope {
         };
         let turn_id = match &body {
             Body::TurnStart { .. } => Some(self.mint.prefixed("turn_")),
-            _ => course.turn.as_ref().map(|turn| turn.id.clone()),
+            _ => state.turn.as_ref().map(|turn| turn.id.clone()),
         };
-        Event {
-            v: VERSION,
-            body,
-            place: Place {
-                event_index: course.next_index,
-                timestamp: now.max(course.last_timestamp),
-                instance_id: self.instance_id.clone(),
-                submission_id: self.submission_id.clone(),
-                dispatch_id: self.dispatch_id.clone(),
-                session: "default".to_owned(),
-                harness: "default".to_owned(),
-                operation_id,
-                turn_id,
-                task_id,
-                parent_session: None,
-            },
+        let place = Place {
+            operation_id,
+            turn_id,
+            ..self.place(state, task_id, now)
+        };
+        event(place, body)
+    }
+
+    fn place(&self, state: &TurnState, task_id: Option<String>, now: Timestamp) -> Place {
+        Place {
+            event_index: state.next_index,
+            timestamp: now.max(state.last_timestamp),
+            instance_id: self.instance_id.clone(),
+            submission_id: self.submission_id.clone(),
+            dispatch_id: self.dispatch_id.clone(),
+            session: ROOT.to_owned(),
+            harness: "default".to_owned(),
+            operation_id: None,
+            turn_id: None,
+            task_id,
+            parent_session: None,
         }
     }
 }
 
-/// The event as it is written. One over the limit has its longest texts cut, which say so.
+/// The session of the agent itself.
+const ROOT: &str = "default";
+
+/// The event as it is written. In an event over the limit the longest texts are cut, and say so.
 pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     let unwritable = |error| Error::internal(format!("an event could not be written as JSON: {error}"));
     let raw = serde_json::value::to_raw_value(event).map_err(unwritable)?;
@@ -171,7 +198,7 @@ mod tests {
 
     fn wrapped(body: Body) -> Event {
         let mint = Mint::of(Timestamp::from_millis(0), &[1; 16]);
-        Envelope::of(&claim("hello"), mint).wrap(&Course::default(), body, None, Timestamp::from_millis(5))
+        Envelope::of(&claim("hello"), mint).wrap(&TurnState::default(), body, None, Timestamp::from_millis(5))
     }
 
     #[test]

@@ -1,20 +1,21 @@
-//! ken-agent: claims submissions, runs turns, records every step, goes on after a crash. ken-agent(8).
+//! ken-agent: claims submissions, runs their turns and records every step. ken-agent(8).
 
 mod answer;
 mod background;
 mod budget;
-mod course;
 mod envelope;
 mod model;
 mod passage;
-mod record;
+mod recorder;
 mod retry;
 mod seams;
+mod share;
 mod store;
 mod submission;
 #[cfg(test)]
 mod testing;
 mod tools;
+mod turn_state;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_claims::{Claiming, Held, Worker};
-use ken_service::{NoOptions, Program, Start};
+use ken_service::{Program, Start};
 use ken_types::Error;
 use ken_types::ops::store::{Claim, Work};
 use ken_wire::{Daemon, Pool, Table};
@@ -30,7 +31,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::model::{Model, WireModel};
-use crate::seams::{ListedMayRun, NoTools, NoWorkers, Seams, ShippedRules};
+use crate::seams::{ListedMayRun, NoTools, NoWorkers, Seams};
+use crate::share::Share;
 use crate::store::{Store, WireStore};
 use crate::submission::Agent;
 
@@ -41,10 +43,20 @@ fn main() -> ExitCode {
         about: "Run turns: claim submissions, ask the model, record every step",
         drain: Duration::from_secs(5),
     };
-    ken_service::run(program, start)
+    match std::env::args_os().skip(1).any(|word| word == "--print-rules") {
+        true => share::print(),
+        false => ken_service::run(program, start),
+    }
 }
 
-/// Submissions at a time.
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// Print the governing rules and the greeting that are in force, with their files, and exit
+    #[arg(long)]
+    print_rules: bool,
+}
+
+/// Submissions that are worked on at a time.
 const AT_ONCE: usize = 64;
 
 impl<S: Store, M: Model> Worker for Agent<S, M> {
@@ -53,9 +65,10 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-struct Numbers(Arc<Held>);
+/// What `service.stats` counts.
+struct Stats(Arc<Held>);
 
-impl Daemon for Numbers {
+impl Daemon for Stats {
     fn stats(&self) -> Map<String, Value> {
         let held = &self.0;
         let count = |counter: &std::sync::atomic::AtomicU64| json!(counter.load(Ordering::Relaxed));
@@ -68,7 +81,10 @@ impl Daemon for Numbers {
     }
 }
 
-async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numbers>), Error> {
+async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), Error> {
+    let share = Share::installed()?;
+    let file = share.rules.file.as_ref().map(|file| file.display().to_string());
+    tracing::info!(file, "governing rules");
     let store = start.places.socket("store");
     let held = Arc::new(Held::default());
     let claiming = Claiming {
@@ -76,7 +92,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numb
             store: WireStore::new(Pool::new(store.clone())),
             model: WireModel::new(Pool::new(start.places.socket("model"))),
             seams: Seams {
-                rules: Arc::new(ShippedRules),
+                share: Arc::new(share),
                 tools: Arc::new(NoTools),
                 policy: Arc::new(ListedMayRun),
                 workers: Arc::new(NoWorkers),
@@ -91,6 +107,6 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Numbers>, Arc<Numb
     start.tasks.spawn(claiming.run(start.stop.clone()));
     Ok((
         Table::new("agent", env!("CARGO_PKG_VERSION")),
-        Arc::new(Numbers(held)),
+        Arc::new(Stats(held)),
     ))
 }

@@ -1,4 +1,4 @@
-//! What an agent needs of the model.
+//! The model, as an agent calls it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use tokio::time::Instant;
 pub(crate) trait Model: Clone + Send + Sync + 'static {
     type Reply: Reply;
 
-    /// What is configured.
+    /// The configured models.
     fn info(&self) -> impl Future<Output = Result<ModelState, Error>> + Send;
 
     /// Begins a call. Dropping the reply cancels it.
-    fn generate(&self, request: &Generate) -> impl Future<Output = Result<Self::Reply, Trouble>> + Send;
+    fn generate(&self, request: &Generate) -> impl Future<Output = Result<Self::Reply, ModelError>> + Send;
 }
 
-/// An answer as it comes.
+/// The answer of a call, as it comes.
 pub(crate) trait Reply: Send {
     /// The next delta; `None` at the end. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Option<Result<Delta, Error>>> + Send;
 
     /// How it ended.
-    fn end(self) -> impl Future<Output = Result<Generated, Trouble>> + Send;
+    fn end(self) -> impl Future<Output = Result<Generated, ModelError>> + Send;
 }
 
-/// Why there is no answer.
+/// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Trouble {
-    /// ken-model has died: it will be back, and answers the same call again.
-    Gone,
+pub(crate) enum ModelError {
+    /// ken-model has died. It is restarted, and answers the same call again.
+    Died,
     /// The provider has failed.
     Failed(Error),
 }
@@ -64,21 +64,21 @@ impl Model for WireModel {
         self.info.get(CALL).await
     }
 
-    async fn generate(&self, request: &Generate) -> Result<WireReply, Trouble> {
+    async fn generate(&self, request: &Generate) -> Result<WireReply, ModelError> {
         let connection = self.pool.own_connection(Instant::now() + CALL).await;
-        let connection = connection.map_err(Trouble::Failed)?;
+        let connection = connection.map_err(ModelError::Failed)?;
         match connection.stream::<ModelGenerate>(request, GENERATE).await {
             Ok(items) => Ok(WireReply { items, connection }),
-            Err(error) => Err(trouble(error, &connection)),
+            Err(error) => Err(model_error(error, &connection)),
         }
     }
 }
 
-/// The connection's end is no answer of a provider.
-fn trouble(error: Error, connection: &Connection) -> Trouble {
+/// A connection that has ended says nothing about the provider.
+fn model_error(error: Error, connection: &Connection) -> ModelError {
     match error.code {
-        Code::Unavailable if connection.is_closed() => Trouble::Gone,
-        _ => Trouble::Failed(error),
+        Code::Unavailable if connection.is_closed() => ModelError::Died,
+        _ => ModelError::Failed(error),
     }
 }
 
@@ -93,11 +93,11 @@ impl Reply for WireReply {
         self.items.next().await
     }
 
-    async fn end(self) -> Result<Generated, Trouble> {
+    async fn end(self) -> Result<Generated, ModelError> {
         let connection = self.connection;
         self.items
             .reply()
             .await
-            .map_err(|error| trouble(error, &connection))
+            .map_err(|error| model_error(error, &connection))
     }
 }

@@ -1,52 +1,84 @@
-//! The part of a long entry that a turn is about. An entry may hold half a megabyte, a request cannot hold many of those.
+//! The part of a long entry that a turn is about. An entry may hold half a megabyte; a request cannot hold many of those.
 
 use std::borrow::Cow;
 
-use ken_text::{head, is_stop_word, words};
+use ken_text::{head, is_filler, same_stem, stem, words};
 
-/// What is shown of an entry, and the step in which the best place is looked for.
+/// What is shown of an entry, in bytes, and how much of that stands before the first word of the question.
 const SHOWN_BYTES: usize = 4_096;
-const STEP_BYTES: usize = 1_024;
+const LEAD_BYTES: usize = 512;
 /// Words of the question that count.
 const WORDS: usize = 16;
 
-/// The whole text if it is short, else the stretch that holds most of the question's words; the first of equals.
+/// The whole text if it is short, else the excerpt that holds most of the question's words; the first of equals. Linear in
+/// the text.
 pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
     if text.len() <= SHOWN_BYTES {
         return Cow::Borrowed(text);
     }
-    let terms = terms(question);
-    let starts = (0..text.len()).step_by(STEP_BYTES);
-    let best = starts.map(|start| stretch(text, start)).reduce(|best, next| {
-        if count(next, &terms) > count(best, &terms) {
-            next
-        } else {
-            best
-        }
-    });
-    Cow::Borrowed(best.unwrap_or_default())
+    let found = found(text, &terms(question));
+    let start = densest(&found).saturating_sub(LEAD_BYTES);
+    Cow::Borrowed(excerpt(text, start))
 }
 
-/// From the first word after `start`.
-fn stretch(text: &str, start: usize) -> &str {
-    let start = head(text, start).len();
-    let rest = text.get(start..).unwrap_or_default();
-    let skip = match start {
-        0 => 0,
-        _ => rest.find(char::is_whitespace).unwrap_or_default(),
-    };
-    let rest = rest.get(skip..).unwrap_or_default();
-    head(rest, SHOWN_BYTES).trim()
-}
-
+/// The stems of the words that say what a question is about.
 fn terms(question: &str) -> Vec<String> {
     let lower = words(question).map(|word| word.text.to_lowercase());
-    lower.filter(|word| !is_stop_word(word)).take(WORDS).collect()
+    let telling = lower.filter(|word| !is_filler(word)).take(WORDS);
+    telling
+        .map(|word| stem(&word, &mut String::new()).to_owned())
+        .collect()
 }
 
-fn count(stretch: &str, terms: &[String]) -> usize {
-    let lower = stretch.to_lowercase();
-    terms.iter().filter(|term| lower.contains(term.as_str())).count()
+/// Where the text holds a term, and which.
+fn found(text: &str, terms: &[String]) -> Vec<(usize, usize)> {
+    let mut buffer = String::new();
+    let mut found = Vec::new();
+    for word in words(text) {
+        // A longer run of letters is no word that anybody asks for.
+        if word.text.len() > 64 {
+            continue;
+        }
+        let stem = stem(word.text, &mut buffer);
+        let term = terms.iter().position(|term| same_stem(term, stem));
+        found.extend(term.map(|term| (word.span.start, term)));
+    }
+    found
+}
+
+/// The place from which an excerpt holds most terms.
+fn densest(found: &[(usize, usize)]) -> usize {
+    let mut counts = [0_usize; WORDS];
+    let (mut first, mut best, mut start) = (0, 0, 0);
+    for (at, term) in found {
+        if let Some(count) = counts.get_mut(*term) {
+            *count += 1;
+        }
+        let is_too_far = |(before, _): &&(usize, usize)| at - before > SHOWN_BYTES - LEAD_BYTES;
+        while let Some((_, old)) = found.get(first).filter(is_too_far) {
+            if let Some(count) = counts.get_mut(*old) {
+                *count -= 1;
+            }
+            first += 1;
+        }
+        let held = counts.iter().filter(|count| **count > 0).count();
+        if held > best {
+            best = held;
+            start = found.get(first).map_or(0, |(at, _)| *at);
+        }
+    }
+    start
+}
+
+/// From the first word after `start`, if one begins soon.
+fn excerpt(text: &str, start: usize) -> &str {
+    let rest = text.get(head(text, start).len()..).unwrap_or_default();
+    let near = head(rest, LEAD_BYTES);
+    let skip = match start {
+        0 => 0,
+        _ => near.find(char::is_whitespace).unwrap_or_default(),
+    };
+    head(rest.get(skip..).unwrap_or_default(), SHOWN_BYTES).trim()
 }
 
 #[cfg(test)]
@@ -55,11 +87,14 @@ mod tests {
 
     #[test]
     fn the_passage_is_where_the_words_are() {
-        let filler = "Nothing of interest is said here. ".repeat(4_000);
+        let filler = "Nothing of interest is said here. The pressure is fine. ".repeat(4_000);
         let text = format!("{filler}The reactor valve opens at 40 bar. {filler}");
-        let found = passage(&text, "At which pressure does the reactor valve open?");
-        assert!(found.contains("40 bar") && found.len() <= SHOWN_BYTES);
+        let found = passage(&text, "At which pressures do the valves of reactors open?");
+        assert!(found.contains("40 bar") && found.len() <= SHOWN_BYTES, "{found}");
         assert_eq!(passage("short", "anything"), "short");
-        assert!(passage(&"é".repeat(9_000), "x").len() <= SHOWN_BYTES);
+        for long in ["é".repeat(9_000), "\"x".repeat(9_000)] {
+            let shown = passage(&long, "x");
+            assert!(!shown.is_empty() && shown.len() <= SHOWN_BYTES);
+        }
     }
 }

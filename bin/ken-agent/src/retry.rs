@@ -7,8 +7,11 @@ use ken_types::{Code, Error};
 const TRIES: u32 = 3;
 const FIRST_PAUSE_MS: u64 = 2_000;
 
-/// Where in the list of providers and tries a submission stands. A provider that has failed for good is not asked again
-/// by the same submission.
+/// The longest wait that a provider can ask for; one that asks for more is passed over.
+pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;
+
+/// The provider of the list that is called next, and the tries that it has had. A provider that has failed for good is
+/// not called again by the same submission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Retry {
     pub(crate) provider: usize,
@@ -16,41 +19,60 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// A turn has ended, with this failure if it failed.
-    pub(crate) fn count(&mut self, failure: Option<&Failure>) {
-        match failure {
-            None => self.tries = 0,
-            Some(failure) if may_pass(failure) && self.tries < TRIES => self.tries += 1,
-            Some(_) => {
-                self.provider += 1;
-                self.tries = 0;
-            }
+    /// A turn has ended without a failure.
+    pub(crate) fn succeed(&mut self) {
+        self.tries = 0;
+    }
+
+    /// A turn has ended with this failure.
+    pub(crate) fn fail(&mut self, failure: &Failure) {
+        if is_temporary(failure) && self.tries < TRIES {
+            self.tries += 1;
+        } else {
+            self.provider += 1;
+            self.tries = 0;
         }
     }
 
-    /// What to wait before the next try.
+    /// How long to wait before the next try, in milliseconds; `None` for a first try.
     pub(crate) fn pause_ms(&self) -> Option<u64> {
         let doublings = self.tries.checked_sub(1)?;
         Some(FIRST_PAUSE_MS << doublings)
     }
 }
 
-/// The failure of a model call as events show it: named by its code.
+/// The failure of a model call as events show it, named by its code. A provider that asks for a long wait is `exhausted`.
 pub(crate) fn failure(error: &Error) -> Failure {
+    let name = match error.retry_after_ms {
+        Some(ms) if ms > LONGEST_WAIT_MS => EXHAUSTED,
+        _ => error.code.name(),
+    };
     Failure {
-        name: error.code.name().to_owned(),
+        name: name.to_owned(),
         message: error.to_string(),
     }
 }
 
-/// Overload and the network pass; a wrong key or a bad request stays.
-fn may_pass(failure: &Failure) -> bool {
+const EXHAUSTED: &str = "exhausted";
+
+/// Overload and network failures pass; a wrong key or a bad request stays.
+fn is_temporary(failure: &Failure) -> bool {
     [Code::Busy, Code::Unavailable, Code::Deadline]
         .iter()
         .any(|code| code.name() == failure.name)
 }
 
-/// Less up to a quarter, so that many callers do not come back at once. `random` is any byte.
+/// Whether the model refused the context as longer than its window.
+pub(crate) fn is_overflow(failure: &Failure) -> bool {
+    failure.name == Code::TooLarge.name()
+}
+
+/// Whether the model has no key, or its provider refused the key.
+pub(crate) fn is_not_configured(failure: &Failure) -> bool {
+    failure.name == Code::Unauthenticated.name()
+}
+
+/// A pause less up to a quarter of it, so that many callers do not come back at once. `random` is any byte.
 pub(crate) fn jittered(pause_ms: u64, random: u8) -> u64 {
     pause_ms - pause_ms * u64::from(random) / (4 * u64::from(u8::MAX))
 }
@@ -67,19 +89,31 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_after_2_4_and_8_seconds_then_the_next_provider() {
+    fn a_temporary_failure_is_tried_again_after_2_4_and_8_seconds_then_the_next_provider_is_called() {
         let mut retry = Retry::default();
         let mut seen = Vec::new();
         for _ in 0..4 {
-            retry.count(Some(&failed("busy")));
+            retry.fail(&failed("busy"));
             seen.push((retry.provider, retry.pause_ms()));
         }
         assert_eq!(
             seen,
             [(0, Some(2_000)), (0, Some(4_000)), (0, Some(8_000)), (1, None)]
         );
-        retry.count(Some(&failed("unauthenticated")));
+        retry.fail(&failed("unauthenticated"));
         assert_eq!((retry.provider, retry.pause_ms()), (2, None));
+    }
+
+    #[test]
+    fn a_provider_that_asks_for_a_long_wait_is_passed_over() {
+        let name = |ms| failure(&Error::busy("later", ms)).name;
+        assert_eq!(
+            (name(60_000).as_str(), name(60_001).as_str()),
+            ("busy", "exhausted")
+        );
+        let mut retry = Retry::default();
+        retry.fail(&failed("exhausted"));
+        assert_eq!((retry.provider, retry.pause_ms()), (1, None));
     }
 
     #[test]

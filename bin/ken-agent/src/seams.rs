@@ -1,69 +1,120 @@
-//! What an agent is given from outside: narrow traits, so that rules, tools, workers and policy can come from other parts.
+//! What an agent needs from other parts, as narrow traits: rules, tools, policy and workers.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use ken_types::event::ToolResult;
+use ken_types::event::{Body, ToolResult};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
-use crate::course::Call;
+use crate::share::Share;
+use crate::turn_state::{Call, WorkerRef};
 
-/// A future that a trait object gives back.
+/// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// All of them.
 #[derive(Clone)]
 pub(crate) struct Seams {
-    pub(crate) rules: Arc<dyn Rules>,
+    pub(crate) share: Arc<Share>,
     pub(crate) tools: Arc<dyn Tools>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) workers: Arc<dyn Workers>,
 }
 
-/// The governing rules: what stands above every conversation, before the model sees anything.
-pub(crate) trait Rules: Send + Sync {
-    fn text(&self) -> &str;
-}
-
-/// What a model may call.
+/// The tools that a model may call.
 pub(crate) trait Tools: Send + Sync {
     fn list(&self) -> Vec<ToolSpec>;
 
     /// Whether a call whose outcome is unknown may be made again.
     fn is_idempotent(&self, name: &str) -> bool;
 
-    /// Runs a call to its end; dropping the future kills it. An error is told to the model, and the turn goes on.
+    /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
     fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>>;
 }
 
-/// Whether a call may run.
+/// Decides whether a call may run.
 pub(crate) trait Policy: Send + Sync {
-    /// An error is the reason, for the model.
-    fn check(&self, claim: &Claim, call: &Call) -> Pending<'static, Result<(), String>>;
+    /// An error is the reason why not, for the model. What the caller has to know meanwhile, such as that an approval is
+    /// waited for, is recorded through `events`.
+    fn check(&self, claim: &Claim, call: &Call, events: Events) -> Pending<'static, Result<(), String>>;
 }
 
-/// Agents that a task can be given to, by the tool `task` with `agent` and `prompt`.
+/// Agents that can be given a task, by the tool `task` with `agent` and `prompt`.
 pub(crate) trait Workers: Send + Sync {
     fn names(&self) -> Vec<String>;
 
-    /// Runs a task to its end; dropping the future ends it.
-    fn work(&self, agent: &str, prompt: &str) -> Pending<'static, Result<Value, String>>;
+    /// Does a task to its end; dropping the future ends it. What the worker does is recorded through `events` as it
+    /// happens, in the order of ken-stream(5), and appears on the stream of the agent that gave the task.
+    fn work(&self, task: Task, events: Events) -> Pending<'static, Result<Value, String>>;
+}
+
+/// A task for a worker.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) agent: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the first worker"))]
+    pub(crate) prompt: String,
+}
+
+/// Where something that runs for a turn sends its events.
+#[derive(Debug, Clone)]
+pub(crate) struct Events {
+    sender: mpsc::Sender<ToolEvent>,
+    task: Option<String>,
+}
+
+/// An event of a running tool call, and the task and worker that it belongs to.
+#[derive(Debug)]
+pub(crate) struct ToolEvent {
+    pub(crate) body: Body,
+    pub(crate) task: Option<String>,
+    /// Set for events of a worker itself.
+    pub(crate) worker: Option<WorkerRef>,
+}
+
+impl Events {
+    pub(crate) fn new(sender: mpsc::Sender<ToolEvent>) -> Events {
+        Events { sender, task: None }
+    }
+
+    /// For the worker that has this task.
+    pub(crate) fn of_task(&self, task: &str) -> Events {
+        Events {
+            sender: self.sender.clone(),
+            task: Some(task.to_owned()),
+        }
+    }
+
+    /// An event of the call itself, or of its task. It waits while the submission has no room for it; nobody hears it when
+    /// the submission has ended meanwhile.
+    pub(crate) async fn send(&self, body: Body) {
+        let task = self.task.clone();
+        let event = ToolEvent {
+            body,
+            task,
+            worker: None,
+        };
+        _ = self.sender.send(event).await;
+    }
+
+    /// An event of the worker that has the task.
+    #[cfg_attr(not(test), expect(dead_code, reason = "called by the first worker"))]
+    pub(crate) async fn send_of_worker(&self, body: Body, worker: WorkerRef) {
+        let event = ToolEvent {
+            body,
+            task: self.task.clone(),
+            worker: Some(worker),
+        };
+        _ = self.sender.send(event).await;
+    }
 }
 
 /// The tool that gives a task to a worker.
 pub(crate) const TASK: &str = "task";
-
-/// The rules that ken ships; the same text is in `share/protocols/`.
-pub(crate) struct ShippedRules;
-
-impl Rules for ShippedRules {
-    fn text(&self) -> &str {
-        include_str!("../../../share/protocols/governing-rules.md")
-    }
-}
 
 /// No tool is configured.
 pub(crate) struct NoTools;
@@ -85,11 +136,11 @@ impl Tools for NoTools {
     }
 }
 
-/// What is listed may run: the tools decide by being configured.
+/// Every tool that is listed may run.
 pub(crate) struct ListedMayRun;
 
 impl Policy for ListedMayRun {
-    fn check(&self, _claim: &Claim, _call: &Call) -> Pending<'static, Result<(), String>> {
+    fn check(&self, _claim: &Claim, _call: &Call, _events: Events) -> Pending<'static, Result<(), String>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -102,7 +153,8 @@ impl Workers for NoWorkers {
         Vec::new()
     }
 
-    fn work(&self, agent: &str, _prompt: &str) -> Pending<'static, Result<Value, String>> {
-        Box::pin(std::future::ready(Err(format!("There is no worker `{agent}`."))))
+    fn work(&self, task: Task, _events: Events) -> Pending<'static, Result<Value, String>> {
+        let missing = format!("There is no worker `{}`.", task.agent);
+        Box::pin(std::future::ready(Err(missing)))
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent needs of the store.
+//! The store, as an agent calls it.
 
 use std::future::Future;
 
@@ -10,13 +10,16 @@ use ken_types::ops::store::{
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
-/// Calls wait while the store is away; an error is its refusal.
+/// Calls wait while the store is down; an error is its refusal.
 pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
     fn settle(&self, args: SettleSubmission) -> impl Future<Output = Result<(), Error>> + Send;
     fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
+
+/// Entries of the largest size that fit one line of the wire.
+const LONG_SOURCES: u32 = 5;
 
 /// The store over its socket.
 #[derive(Debug, Clone)]
@@ -43,7 +46,7 @@ impl Store for WireStore {
             .map(|_| ())
     }
 
-    /// What is more than a line of the wire may hold comes in three.
+    /// What does not fit one line of the wire comes in three, with as many sources as always fit a line.
     async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {
         match patiently::<SubmissionsHistory>(&self.pool, &args).await {
             Err(error) if error.code == Code::TooLarge => {}
@@ -51,7 +54,8 @@ impl Store for WireStore {
         }
         let search = args.search.take();
         let mut history = patiently::<SubmissionsHistory>(&self.pool, &args).await?;
-        if let Some(search) = search {
+        if let Some(mut search) = search {
+            search.limit = search.limit.min(LONG_SOURCES);
             history.known = patiently::<KnowledgeSearch>(&self.pool, &search).await?.found;
             history.remembered = patiently::<MemorySearch>(&self.pool, &search).await?.found;
         }

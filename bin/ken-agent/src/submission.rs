@@ -1,4 +1,4 @@
-//! One submission, from its claim to its end: asks the course what comes next, and does it.
+//! One submission, from its claim to its end: takes the next step until none is left.
 
 #[cfg(test)]
 mod tests;
@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_types::event::{Body, Event, Outcome};
+use ken_types::event::{Body, Event, ModelName, OperationKind, Outcome};
 use ken_types::id::{Mint, random};
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
 use ken_types::{Error, Offset, Timestamp};
@@ -17,16 +17,16 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::background::Background;
 use crate::budget::Budget;
-use crate::course::{Course, Ending, Plan, Speech, Step};
 use crate::envelope::Envelope;
-use crate::model::{Model, Reply, Trouble};
-use crate::record::Record;
+use crate::model::{Model, ModelError, Reply};
+use crate::recorder::Recorder;
 use crate::retry::{failure, jittered};
 use crate::seams::Seams;
 use crate::store::Store;
 use crate::tools::Running;
+use crate::turn_state::{Ending, MessageState, Plan, Step, TaskRef, TurnState};
 
-/// What every submission of an agent works with.
+/// What all submissions of an agent share.
 #[derive(Clone)]
 pub(crate) struct Agent<S, M> {
     pub(crate) store: S,
@@ -34,28 +34,30 @@ pub(crate) struct Agent<S, M> {
     pub(crate) seams: Seams,
 }
 
-/// Calls made again, without a word said between, because ken-model has died; then it counts as a failure.
+/// How often ken-model may die within one call; then the call has failed.
 const DEATHS: u32 = 3;
-/// While ken-model is away before anything can be asked.
+/// How long to wait before a call to a ken-model that was away is made again, and how often at the start of a submission.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSES: u32 = 100;
 
 impl<S: Store, M: Model> Agent<S, M> {
-    /// Does a claimed submission. `abort` tells that it shall end. An error means that its lease is lost, or that the store
-    /// refused to record it: whoever claims it next goes on.
+    /// Runs a claimed submission to its end, or until `abort` becomes true. An error means that its lease is lost, or that
+    /// the store refused to record an event: the holder of the next claim goes on.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
-        let course = self.course(&claim).await?;
+        let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
-        let record = Record::new(course, envelope, claim.lease.clone(), self.store.clone());
+        let recorder = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());
         let until = Instant::now() + Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
         let mut submission = Submission {
             agent: self,
-            record,
+            recorder,
             plan: Plan {
                 kind: claim.kind,
+                operation: operation_kind(claim.kind),
                 attempt: claim.attempt,
                 models: Vec::new(),
                 compaction: None,
+                on_overflow: None,
                 ending: claim.verdict.map(Ending::from),
             },
             background: None,
@@ -63,17 +65,19 @@ impl<S: Store, M: Model> Agent<S, M> {
             claim: Arc::new(claim),
             abort,
             until,
+            waiting_since: None,
         };
+        submission.note_approvals();
         submission.prepare().await?;
         submission.go().await?;
         submission.settle().await
     }
 
-    /// Where an earlier holder left it.
-    async fn course(&self, claim: &Claim) -> Result<Course, Error> {
-        let mut course = Course::default();
+    /// The state in which an earlier holder left it.
+    async fn recorded(&self, claim: &Claim) -> Result<TurnState, Error> {
+        let mut state = TurnState::default();
         let mut offset = claim.recorded_from;
-        while claim.next_event_index > course.next_index {
+        while claim.next_event_index > state.next_index {
             let page = ReadStream {
                 stream: claim.stream.clone(),
                 offset,
@@ -82,7 +86,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             let page = self.store.recorded(page).await?;
             for event in events(&page.entries)? {
                 if event.place.submission_id == claim.lease.submission_id {
-                    course.apply(&event);
+                    state.apply(&event);
                 }
             }
             if page.next >= page.end {
@@ -90,12 +94,10 @@ impl<S: Store, M: Model> Agent<S, M> {
             }
             offset = Offset::After(page.next);
         }
-        course.next_index = course.next_index.max(claim.next_event_index);
-        course.last_timestamp = course
-            .last_timestamp
-            .max(claim.last_timestamp.unwrap_or_default());
-        course.resume(|tool| self.seams.tools.is_idempotent(tool));
-        Ok(course)
+        state.next_index = state.next_index.max(claim.next_event_index);
+        state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
+        state.resume(|tool| self.seams.tools.is_idempotent(tool));
+        Ok(state)
     }
 }
 
@@ -115,19 +117,29 @@ impl From<Verdict> for Ending {
     }
 }
 
+fn operation_kind(kind: SubmissionKind) -> OperationKind {
+    match kind {
+        SubmissionKind::Compact => OperationKind::Compact,
+        _ => OperationKind::Prompt,
+    }
+}
+
 struct Submission<'a, S, M> {
     agent: &'a Agent<S, M>,
     claim: Arc<Claim>,
-    record: Record<S>,
+    recorder: Recorder<S>,
     plan: Plan,
     background: Option<Background>,
     budget: Option<Budget>,
     abort: watch::Receiver<bool>,
+    /// When it has passed its time limit.
     until: Instant,
+    /// Since when an approval is waited for. That time does not count.
+    waiting_since: Option<Instant>,
 }
 
 impl<S: Store, M: Model> Submission<'_, S, M> {
-    /// What the turns start from. Nothing of it is needed to close a submission.
+    /// Loads what the turns start from. None of it is needed to close a submission.
     async fn prepare(&mut self) -> Result<(), Error> {
         if self.plan.ending.is_some() {
             return Ok(());
@@ -139,8 +151,8 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         let info = match info {
             Ok(info) => info,
             Err(error) => {
-                // Nobody is left to ask; why is told as a failure of the model.
-                self.record.course.failure = Some(failure(&error));
+                // No model can be called; the submission fails, and says why.
+                self.recorder.state.failure = Some((ModelName::default(), failure(&error)));
                 return Ok(());
             }
         };
@@ -149,7 +161,7 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         match self.outside(load).await? {
             Some(Ok(background)) => {
                 let budget = Budget::of(&info);
-                self.plan.compaction = background.compaction(&self.claim, &budget);
+                (self.plan.compaction, self.plan.on_overflow) = background.compactions(&self.claim, &budget);
                 self.background = Some(background);
                 self.budget = Some(budget);
             }
@@ -162,13 +174,13 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
 
     async fn go(&mut self) -> Result<(), Error> {
         loop {
-            match self.record.course.next(&self.plan) {
-                Step::Say(body, task_id) => self.record.say(*body, task_id)?,
-                Step::Rest { base_ms } => self.rest(base_ms).await?,
-                Step::Ask { model } => self.ask(model).await?,
-                Step::Run(calls) => {
-                    // One that may have run without a record of it would be run again after a crash.
-                    self.record.flush().await?;
+            match self.recorder.state.next(&self.plan) {
+                Step::Record(body, task) => self.recorder.record(*body, task)?,
+                Step::Backoff { base_ms } => self.back_off(base_ms).await?,
+                Step::CallModel { model } => self.call_model(model).await?,
+                Step::CallTools(calls) => {
+                    // A tool that runs before its start is on disk would be run again after a crash.
+                    self.recorder.flush().await?;
                     let running = Running::start(&self.agent.seams, &self.claim, calls);
                     self.run_tools(running).await?;
                 }
@@ -177,27 +189,27 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         }
     }
 
-    async fn rest(&mut self, base_ms: u64) -> Result<(), Error> {
+    async fn back_off(&mut self, base_ms: u64) -> Result<(), Error> {
         let [byte] = random::<1>()?;
         let pause = Duration::from_millis(jittered(base_ms, byte));
         self.outside(tokio::time::sleep(pause)).await?;
-        self.record.course.rested = true;
+        self.recorder.state.backoff_done = true;
         Ok(())
     }
 
-    /// One model call, told as it comes. A ken-model that dies is asked again for the rest, unless what it said cannot be
-    /// gone on with.
-    async fn ask(&mut self, model: usize) -> Result<(), Error> {
+    /// Makes one model call and records its answer as it comes. When ken-model dies the call is made again for the rest of
+    /// the answer, unless the answer so far is more than text: thoughts and tool calls cannot be continued.
+    async fn call_model(&mut self, model: usize) -> Result<(), Error> {
         for _ in 0..DEATHS {
             let mut answer = Answer::default();
-            let said = self.record.course.next_index;
-            match self.listen(model, &mut answer).await? {
+            let before = self.recorder.state.next_index;
+            match self.receive(model, &mut answer).await? {
                 None | Some(Ok(())) => return Ok(()),
-                Some(Err(Trouble::Failed(error))) => return self.fail(&error),
-                Some(Err(Trouble::Gone)) if answer.is_text_only(&self.record.course) => {}
-                Some(Err(Trouble::Gone)) => break,
+                Some(Err(ModelError::Failed(error))) => return self.fail(&error),
+                Some(Err(ModelError::Died)) if answer.is_text_only(&self.recorder.state) => {}
+                Some(Err(ModelError::Died)) => break,
             }
-            if self.record.course.next_index == said {
+            if self.recorder.state.next_index == before {
                 self.outside(tokio::time::sleep(PAUSE)).await?;
             }
         }
@@ -206,20 +218,21 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
 
     fn fail(&mut self, error: &Error) -> Result<(), Error> {
         if self.plan.ending.is_none() {
-            self.record.course.failing = Some(failure(error));
+            self.recorder.state.failing = Some(failure(error));
+            self.recorder.state.retry_after_ms = error.retry_after_ms.unwrap_or_default();
         }
         Ok(())
     }
 
     /// `None` when the submission is to end.
-    async fn listen(
+    async fn receive(
         &mut self,
         model: usize,
         answer: &mut Answer,
-    ) -> Result<Option<Result<(), Trouble>>, Error> {
+    ) -> Result<Option<Result<(), ModelError>>, Error> {
         let Some(request) = self.request(model) else {
             let error = Error::internal("a model was to be asked before anything was loaded");
-            return Ok(Some(Err(Trouble::Failed(error))));
+            return Ok(Some(Err(ModelError::Failed(error))));
         };
         let model = self.agent.model.clone();
         let mut reply = match self.outside(model.generate(&request)).await? {
@@ -230,18 +243,18 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         loop {
             match self.outside(reply.next()).await? {
                 Some(Some(Ok(delta))) => {
-                    let heard = answer.hear(&self.record.course, delta);
-                    self.say_all(heard)?;
+                    let events = answer.add(&self.recorder.state, delta);
+                    self.record_all(events)?;
                 }
-                Some(Some(Err(error))) => return Ok(Some(Err(Trouble::Failed(error)))),
+                Some(Some(Err(error))) => return Ok(Some(Err(ModelError::Failed(error)))),
                 Some(None) => break,
                 None => return Ok(None),
             }
         }
         match self.outside(reply.end()).await? {
             Some(Ok(generated)) => {
-                let end = std::mem::take(answer).end(&self.record.course, &generated, Timestamp::now());
-                self.say_all(end)?;
+                let end = std::mem::take(answer).end(&self.recorder.state, &generated, Timestamp::now());
+                self.record_all(end)?;
                 Ok(Some(Ok(())))
             }
             Some(Err(trouble)) => Ok(Some(Err(trouble))),
@@ -249,37 +262,56 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         }
     }
 
-    /// With what the open message holds already, when the same call is made again.
+    /// The request, with the text of the open message when the same call is made again.
     fn request(&self, model: usize) -> Option<ken_types::ops::model::Generate> {
         let (background, budget) = (self.background.as_ref()?, self.budget.as_ref()?);
-        let course = &self.record.course;
-        let mut request = background.request(&self.claim, course, &self.agent.seams, budget);
+        let state = &self.recorder.state;
+        let mut request = background.request(&self.claim, state, &self.agent.seams, budget);
         request.model = self.plan.models.get(model).cloned();
-        if let Some(Speech::Open(draft)) = course.turn.as_ref().map(|turn| &turn.speech) {
+        if let Some(MessageState::Open(draft)) = state.turn.as_ref().map(|turn| &turn.message) {
             request.prefix.clone_from(&draft.text);
         }
         Some(request)
     }
 
-    fn say_all(&mut self, bodies: Vec<Body>) -> Result<(), Error> {
+    fn record_all(&mut self, bodies: Vec<Body>) -> Result<(), Error> {
         bodies
             .into_iter()
-            .try_for_each(|body| self.record.say(body, None))
+            .try_for_each(|body| self.recorder.record(body, None))
     }
 
-    /// Runs all calls of a turn; each tells its end when it comes. Dropping them kills what still runs.
+    /// Runs all calls of a turn and records their events as they come. Dropping the calls kills what still runs.
     async fn run_tools(&mut self, mut running: Running) -> Result<(), Error> {
         loop {
             match self.outside(running.next()).await? {
-                Some(Some((body, task_id))) => self.record.say(body, task_id)?,
+                Some(Some(event)) => {
+                    let worker = event.worker;
+                    let task = event.task.map(|id| TaskRef { id, worker });
+                    self.recorder.record(event.body, task)?;
+                    self.note_approvals();
+                }
                 Some(None) | None => return Ok(()),
             }
         }
     }
 
-    /// Waits for something outside; `None` when the submission has to end instead. What is recorded is sent meanwhile.
+    /// Stops the clock while an approval is waited for: people may take longer than a submission may run.
+    fn note_approvals(&mut self) {
+        let waits = !self.recorder.state.approvals.is_empty();
+        match self.waiting_since {
+            None if waits => self.waiting_since = Some(Instant::now()),
+            Some(since) if !waits => {
+                self.until += since.elapsed();
+                self.waiting_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits for something outside; `None` when the submission has to end instead. Recorded events are sent meanwhile.
     async fn outside<T>(&mut self, work: impl Future<Output = T>) -> Result<Option<T>, Error> {
-        let (abort, until) = (&mut self.abort, self.until);
+        let until = self.waiting_since.is_none().then_some(self.until);
+        let abort = &mut self.abort;
         let is_ending = self.plan.ending.is_some();
         let work = async {
             tokio::select! {
@@ -288,7 +320,7 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
                 ending = ended(abort, until), if !is_ending => Err(ending),
             }
         };
-        match self.record.during(work).await? {
+        match self.recorder.during(work).await? {
             Ok(done) => Ok(Some(done)),
             Err(ending) => {
                 self.plan.ending = Some(ending);
@@ -298,12 +330,12 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
     }
 
     async fn settle(self) -> Result<Outcome, Error> {
-        drop(self.abort); // it is too late for one, and `Leases` sees so
-        let mut settlement = self.record.course.settlement(&self.plan);
-        let course = &self.record.course;
+        drop(self.abort); // `Leases` sees by this that it is too late for an abort
+        let mut settlement = self.recorder.state.settlement(&self.plan);
+        let state = &self.recorder.state;
         let (mut usage, mut report) = (None, None);
         if let Some(budget) = &self.budget {
-            usage = (course.context_tokens > 0).then(|| budget.usage(course.context_tokens));
+            usage = (state.context_tokens > 0).then(|| budget.usage(state.context_tokens));
             if let (SubmissionKind::Compact, Some(background)) = (self.plan.kind, &self.background) {
                 let fixed = background.fixed_tokens();
                 report = Some(budget.report(&background.history, fixed, settlement.summary.as_deref()));
@@ -313,25 +345,32 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
             result.context_budget = report;
         }
         let outcome = settlement.outcome;
-        self.record.settle(settlement, usage).await?;
+        self.recorder.settle(settlement, usage).await?;
         Ok(outcome)
     }
 }
 
-/// Resolves when an abort is told or the time is over.
-async fn ended(abort: &mut watch::Receiver<bool>, until: Instant) -> Ending {
+/// Resolves when the submission is aborted or has passed its time limit, if it has one.
+async fn ended(abort: &mut watch::Receiver<bool>, until: Option<Instant>) -> Ending {
     let aborted = async {
         if abort.wait_for(|aborted| *aborted).await.is_err() {
-            std::future::pending::<()>().await; // nobody is left who could abort
+            std::future::pending::<()>().await; // nobody can abort it any more
         }
     };
     tokio::select! {
         () = aborted => Ending::Aborted,
-        () = tokio::time::sleep_until(until) => Ending::Timeout,
+        () = passed(until) => Ending::Timeout,
     }
 }
 
-/// What is configured; waits a moment for a ken-model that is being started.
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The configured models; waits a moment for a ken-model that is being started.
 async fn info(model: &impl Model) -> Result<ken_types::ops::model::ModelState, Error> {
     let mut tries = 0;
     loop {

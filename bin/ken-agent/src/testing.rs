@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use ken_types::event::{Block, Event, Message, ModelName, StopReason, ToolResult, Usage};
+use ken_types::event::{
+    Block, Body, Event, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult, Usage,
+};
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use ken_types::ops::store::{
@@ -13,10 +15,11 @@ use ken_types::{Error, Offset};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::course::Call;
-use crate::model::{Model, Reply, Trouble};
-use crate::seams::{ListedMayRun, NoWorkers, Pending, Seams, ShippedRules, Tools, Workers};
+use crate::model::{Model, ModelError, Reply};
+use crate::seams::{Events, ListedMayRun, NoWorkers, Pending, Seams, Task, Tools, Workers};
+use crate::share::Share;
 use crate::store::Store;
+use crate::turn_state::{Call, WorkerRef};
 
 pub(crate) fn claim(text: &str) -> Claim {
     Claim {
@@ -130,7 +133,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// What a model does in one call.
+/// One thing that a model does in a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Text(String),
@@ -150,9 +153,11 @@ pub(crate) enum Act {
 pub(crate) struct MemoryModel {
     pub(crate) models: Vec<String>,
     pub(crate) answers: Arc<Vec<Vec<Act>>>,
-    /// How often ken-model may die; beyond that an [`Act::Die`] is passed over.
+    /// How often ken-model may die; later ones of [`Act::Die`] are skipped.
     pub(crate) deaths: Arc<Mutex<u32>>,
     pub(crate) asked: Arc<Mutex<Vec<Generate>>>,
+    /// Refuses a prompt that comes with past exchanges as too long.
+    pub(crate) refuses_history: bool,
 }
 
 impl MemoryModel {
@@ -162,6 +167,7 @@ impl MemoryModel {
             answers: Arc::new(answers),
             deaths: Arc::default(),
             asked: Arc::default(),
+            refuses_history: false,
         }
     }
 }
@@ -178,7 +184,7 @@ impl Model for MemoryModel {
         })
     }
 
-    async fn generate(&self, request: &Generate) -> Result<MemoryReply, Trouble> {
+    async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
         self.asked.lock().unwrap().push(request.clone());
         let answers = request
             .messages
@@ -189,6 +195,12 @@ impl Model for MemoryModel {
             .filter(|message| matches!(message, Message::Assistant { .. }))
             .count();
         let mut acts = self.answers.get(place).cloned().unwrap_or_default();
+        let is_prompt = request.purpose == Purpose::Agent;
+        if self.refuses_history && is_prompt && request.messages.len() > 1 {
+            acts = vec![Act::Fail(Error::too_large(
+                "the context is longer than the window",
+            ))];
+        }
         acts.reverse();
         Ok(MemoryReply {
             acts,
@@ -196,7 +208,7 @@ impl Model for MemoryModel {
             started: false,
             called: false,
             deaths: self.deaths.clone(),
-            gone: false,
+            died: false,
         })
     }
 }
@@ -207,7 +219,7 @@ pub(crate) struct MemoryReply {
     started: bool,
     called: bool,
     deaths: Arc<Mutex<u32>>,
-    gone: bool,
+    died: bool,
 }
 
 impl MemoryReply {
@@ -242,9 +254,9 @@ impl Reply for MemoryReply {
                 Act::Call { id, name } => {
                     self.called = true;
                     return Some(Ok(Delta::ToolCall {
-                        id,
+                        id: id.clone(),
                         name,
-                        arguments: serde_json::json!({"agent": "worker", "prompt": "do"}),
+                        arguments: serde_json::json!({"agent": "worker", "prompt": if id == "hang" { "hang" } else { "do" }}),
                     }));
                 }
                 Act::Fail(error) => return Some(Err(error)),
@@ -252,7 +264,7 @@ impl Reply for MemoryReply {
                     let mut left = self.deaths.lock().unwrap();
                     if *left > 0 {
                         *left -= 1;
-                        self.gone = true;
+                        self.died = true;
                         return None;
                     }
                 }
@@ -262,9 +274,9 @@ impl Reply for MemoryReply {
         None
     }
 
-    async fn end(self) -> Result<Generated, Trouble> {
-        if self.gone {
-            return Err(Trouble::Gone);
+    async fn end(self) -> Result<Generated, ModelError> {
+        if self.died {
+            return Err(ModelError::Died);
         }
         Ok(Generated {
             model: ModelName {
@@ -287,7 +299,7 @@ impl Reply for MemoryReply {
     }
 }
 
-/// Tools by name: `fine`, `again` (idempotent), `broken`, `slow` (never ends). What ran is noted.
+/// Tools by name: `fine`, `again` (idempotent), `broken`, `slow` (never ends), and the calls that ran.
 #[derive(Clone, Default)]
 pub(crate) struct TestTools {
     pub(crate) ran: Arc<Mutex<Vec<String>>>,
@@ -322,7 +334,7 @@ impl Tools for TestTools {
     }
 }
 
-/// One worker, `worker`, that is done at once.
+/// One worker, `worker`. It tells a turn of its own; with the prompt `hang` it never ends that turn.
 struct TestWorkers;
 
 impl Workers for TestWorkers {
@@ -330,14 +342,63 @@ impl Workers for TestWorkers {
         vec!["worker".into()]
     }
 
-    fn work(&self, _agent: &str, prompt: &str) -> Pending<'static, Result<Value, String>> {
-        Box::pin(std::future::ready(Ok(Value::String(format!("did {prompt}")))))
+    fn work(&self, task: Task, events: Events) -> Pending<'static, Result<Value, String>> {
+        Box::pin(async move {
+            let place = |turn: bool| WorkerRef {
+                operation_id: Some("op_w".into()),
+                turn_id: turn.then(|| "turn_w".into()),
+            };
+            let operation_kind = OperationKind::Task;
+            let purpose = Purpose::Agent;
+            events
+                .send_of_worker(Body::OperationStart { operation_kind }, place(false))
+                .await;
+            events.send_of_worker(Body::AgentStart, place(false)).await;
+            events
+                .send_of_worker(Body::TurnStart { purpose }, place(true))
+                .await;
+            if task.prompt == "hang" {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            for body in worker_end() {
+                let in_turn = matches!(body, Body::Turn { .. });
+                events.send_of_worker(body, place(in_turn)).await;
+            }
+            Ok(Value::String(format!("did {}", task.prompt)))
+        })
     }
+}
+
+fn worker_end() -> Vec<Body> {
+    vec![
+        Body::Turn {
+            purpose: Purpose::Agent,
+            duration_ms: 200,
+            model: "one".into(),
+            provider: "test".into(),
+            api: "test".into(),
+            output: Vec::new(),
+            usage: Usage::default(),
+            stop_reason: StopReason::Stop,
+            is_error: false,
+            error: None,
+        },
+        Body::AgentEnd { messages: Vec::new() },
+        Body::Operation {
+            operation_kind: OperationKind::Task,
+            duration_ms: 200,
+            is_error: false,
+            result: None,
+            usage: None,
+            error: None,
+        },
+    ]
 }
 
 pub(crate) fn seams(tools: &TestTools, with_workers: bool) -> Seams {
     Seams {
-        rules: Arc::new(ShippedRules),
+        share: Arc::new(Share::built_in()),
         tools: Arc::new(tools.clone()),
         policy: Arc::new(ListedMayRun),
         workers: if with_workers {

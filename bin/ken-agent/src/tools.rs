@@ -1,4 +1,4 @@
-//! The tools of one turn, all at once.
+//! The tool calls of one turn, all at once.
 
 use std::sync::Arc;
 
@@ -9,53 +9,62 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::course::{Call, since};
-use crate::seams::{Seams, TASK};
+use crate::seams::{Events, Seams, TASK, Task, ToolEvent};
+use crate::turn_state::{Call, since};
 
-/// Running calls; dropped, they are killed.
+/// Calls that run at a time; the others wait.
+const AT_ONCE: usize = 16;
+/// Events that wait to be recorded.
+const WAITING: usize = 64;
+
+/// Calls that run; dropped, they are killed.
 pub(crate) struct Running {
-    said: mpsc::Receiver<Said>,
+    events: mpsc::Receiver<ToolEvent>,
     _tasks: JoinSet<()>,
 }
 
-/// An event, and the task that it belongs to.
-type Said = (Body, Option<String>);
-
 impl Running {
     pub(crate) fn start(seams: &Seams, claim: &Arc<Claim>, calls: Vec<Call>) -> Running {
-        let (say, said) = mpsc::channel(calls.len().max(1) * 3);
+        let (sender, events) = mpsc::channel(WAITING);
+        let room = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         let mut tasks = JoinSet::new();
         for call in calls {
-            tasks.spawn(run(seams.clone(), claim.clone(), call, say.clone()));
+            let run = run(seams.clone(), claim.clone(), call, Events::new(sender.clone()));
+            let room = room.clone();
+            tasks.spawn(async move {
+                let _permit = room.acquire_owned().await;
+                run.await;
+            });
         }
-        Running { said, _tasks: tasks }
+        Running {
+            events,
+            _tasks: tasks,
+        }
     }
 
     /// The next event; `None` when all calls have ended. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<Said> {
-        self.said.recv().await
+    pub(crate) async fn next(&mut self) -> Option<ToolEvent> {
+        self.events.recv().await
     }
 }
 
-async fn run(seams: Seams, claim: Arc<Claim>, call: Call, say: mpsc::Sender<Said>) {
+async fn run(seams: Seams, claim: Arc<Claim>, call: Call, events: Events) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
-    let result = match seams.policy.check(&claim, &call).await {
+    let result = match seams.policy.check(&claim, &call, events.clone()).await {
         Err(reason) => Err(format!("The call was not allowed: {reason}")),
-        Ok(()) if call.name == TASK => delegate(&seams, &call, &say).await,
+        Ok(()) if call.name == TASK => delegate(&seams, &call, &events).await,
         Ok(()) if is_listed(&seams, &call.name) => seams.tools.call(call.clone()).await,
         Ok(()) => Err(format!("There is no tool `{}`.", call.name)),
     };
-    let is_error = result.is_err();
     let ended = Body::Tool {
         tool_name: call.name,
         tool_call_id: call.id,
-        is_error,
+        is_error: result.is_err(),
         result: result.unwrap_or_else(text),
         duration_ms: since(started, Timestamp::now()),
         interrupted: false,
     };
-    // An error means that the submission has ended meanwhile.
-    _ = say.send((ended, None)).await;
+    events.send(ended).await;
 }
 
 fn is_listed(seams: &Seams, name: &str) -> bool {
@@ -69,8 +78,8 @@ fn text(text: String) -> ToolResult {
     }
 }
 
-/// `task_start`, the worker, `task`. The task has the id of the call.
-async fn delegate(seams: &Seams, call: &Call, say: &mpsc::Sender<Said>) -> Result<ToolResult, String> {
+/// `task_start`, the worker's events, `task`. The task has the id of the call.
+async fn delegate(seams: &Seams, call: &Call, events: &Events) -> Result<ToolResult, String> {
     let argument = |name: &str| {
         call.arguments
             .get(name)
@@ -82,24 +91,30 @@ async fn delegate(seams: &Seams, call: &Call, say: &mpsc::Sender<Said>) -> Resul
         return Err(format!("There is no worker `{agent}`."));
     }
     let prompt = argument("prompt").ok_or("The task has no prompt.")?;
+    let events = events.of_task(&call.id);
     let started = Timestamp::now();
-    let work = seams.workers.work(&agent, &prompt);
-    let start = Body::TaskStart {
+    events
+        .send(Body::TaskStart {
+            agent: agent.clone(),
+            task_name: agent.clone(),
+            prompt: prompt.clone(),
+            cwd: None,
+        })
+        .await;
+    let task = Task {
         agent: agent.clone(),
-        task_name: agent.clone(),
         prompt,
-        cwd: None,
     };
-    _ = say.send((start, Some(call.id.clone()))).await;
-    let result = work.await;
-    let end = Body::Task {
-        task_name: agent.clone(),
-        agent,
-        is_error: result.is_err(),
-        result: result.clone().unwrap_or_else(Value::String),
-        duration_ms: since(started, Timestamp::now()),
-    };
-    _ = say.send((end, Some(call.id.clone()))).await;
+    let result = seams.workers.work(task, events.clone()).await;
+    events
+        .send(Body::Task {
+            task_name: agent.clone(),
+            agent,
+            is_error: result.is_err(),
+            result: result.clone().unwrap_or_else(Value::String),
+            duration_ms: since(started, Timestamp::now()),
+        })
+        .await;
     result.map(|value| match value {
         Value::String(said) => text(said),
         value => ToolResult {

@@ -1,8 +1,9 @@
 //! The words of a question, and which of them a text holds. Words are made as FTS5's `unicode61` makes them: runs of
 //! letters and digits, in lower case, without diacritics.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
+use ken_text::{forms, is_filler, is_particle};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
@@ -11,73 +12,87 @@ pub(crate) const MOST_TERMS: usize = 8;
 /// Words of a question that are weighed at all.
 const MOST_WEIGHED: usize = 24;
 
-/// English words that say nothing about what is asked. Sorted.
-const STOP_WORDS: [&str; 134] = [
-    "a", "about", "after", "again", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be",
-    "because", "been", "before", "being", "between", "both", "but", "by", "can", "could", "did", "do",
-    "does", "doing", "done", "during", "each", "every", "few", "for", "from", "further", "get", "give",
-    "had", "has", "have", "having", "he", "her", "here", "hers", "him", "his", "how", "i", "if", "in",
-    "into", "is", "it", "its", "just", "know", "let", "like", "many", "may", "me", "might", "more", "most",
-    "much", "must", "my", "no", "nor", "not", "now", "of", "off", "on", "once", "only", "or", "other", "our",
-    "ours", "out", "over", "own", "please", "s", "same", "say", "shall", "she", "should", "so", "some",
-    "such", "t", "tell", "than", "that", "the", "their", "theirs", "them", "then", "there", "these", "they",
-    "this", "those", "through", "to", "too", "under", "until", "up", "us", "very", "was", "we", "were",
-    "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you",
-    "your",
-];
-
-/// The words of a question, each once, in their order.
+/// The words of a question, each once, in their order. A word stands for all its forms (`owns`, `owned`, `owner`), since
+/// the index keeps words as they are written.
 #[derive(Debug)]
 pub(crate) struct Query {
-    words: Vec<String>,
+    terms: Vec<Term>,
+    /// Which term a form belongs to.
+    by_form: HashMap<String, usize>,
+}
+
+/// One word of a question.
+#[derive(Debug)]
+pub(crate) struct Term {
+    /// As it is looked for in the index; the word itself first.
+    pub(crate) forms: Vec<String>,
 }
 
 impl Query {
-    /// Without stop words; a question of nothing else asks for nothing.
+    /// Without words that only ask; a question of nothing else asks for nothing.
     pub(crate) fn of(text: &str) -> Query {
-        let words = distinct(text, |word| STOP_WORDS.binary_search(&word).is_err());
-        Query { words }
+        Query::read(text, |word| !is_filler(word))
     }
 
     /// As [`Query::of`], but whoever looks for a stop word alone means it.
     pub(crate) fn of_list(text: &str) -> Query {
         let query = Query::of(text);
-        if query.words.is_empty() {
-            let words = distinct(text, |_| true);
-            return Query { words };
+        if query.terms.is_empty() {
+            return Query::read(text, |_| true);
         }
         query
     }
 
-    pub(crate) fn words(&self) -> &[String] {
-        &self.words
+    fn read(text: &str, keep: impl Fn(&str) -> bool) -> Query {
+        let mut query = Query {
+            terms: Vec::new(),
+            by_form: HashMap::new(),
+        };
+        let mut last: Option<String> = None;
+        each_word(text, |word| {
+            if let Some(before) = last.take().filter(|before| keep(before)) {
+                query.add(&before, Some(word).filter(|word| is_particle(word)));
+            }
+            last = Some(word.to_owned());
+            query.terms.len() < MOST_WEIGHED
+        });
+        if let Some(word) = last.filter(|word| keep(word) && query.terms.len() < MOST_WEIGHED) {
+            query.add(&word, None);
+        }
+        query
     }
 
-    /// For each word, whether one of the texts holds it.
+    /// Adds a word, unless another form of it is there.
+    fn add(&mut self, word: &str, particle: Option<&str>) {
+        if self.by_form.contains_key(word) {
+            return;
+        }
+        let term = Term {
+            forms: forms(word, particle),
+        };
+        for form in &term.forms {
+            self.by_form.entry(form.clone()).or_insert(self.terms.len());
+        }
+        self.terms.push(term);
+    }
+
+    pub(crate) fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// For each term, whether one of the texts holds a form of it.
     pub(crate) fn held_by<const N: usize>(&self, texts: [&str; N]) -> Vec<bool> {
-        let mut held = vec![false; self.words.len()];
+        let mut held = vec![false; self.terms.len()];
         for text in texts {
             each_word(text, |word| {
-                if let Some(at) = self.words.iter().position(|wanted| wanted == word) {
-                    _ = held.get_mut(at).map(|held| *held = true);
+                if let Some(at) = self.by_form.get(word) {
+                    _ = held.get_mut(*at).map(|held| *held = true);
                 }
                 true
             });
         }
         held
     }
-}
-
-fn distinct(text: &str, keep: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut seen = HashSet::new();
-    let mut words = Vec::new();
-    each_word(text, |word| {
-        if keep(word) && seen.insert(word.to_owned()) {
-            words.push(word.to_owned());
-        }
-        words.len() < MOST_WEIGHED
-    });
-    words
 }
 
 /// Calls `see` with each word until it has enough.
@@ -101,7 +116,7 @@ fn each_word(text: &str, mut see: impl FnMut(&str) -> bool) {
     }
 }
 
-/// What the words of a question weigh: the fewer entries hold one, the more.
+/// What the words of a question weigh: the fewer entries hold a word, the more.
 #[derive(Debug)]
 pub(crate) struct Weights {
     holders: Vec<u64>,
@@ -139,23 +154,30 @@ impl Weights {
 mod tests {
     use super::*;
 
-    #[test]
-    fn stop_words_are_sorted_because_they_are_searched_so() {
-        assert!(STOP_WORDS.is_sorted());
+    fn words(query: &Query) -> Vec<&str> {
+        query.terms().iter().map(|term| term.forms[0].as_str()).collect()
     }
 
     #[test]
-    fn words_are_plain_distinct_and_without_stop_words() {
+    fn words_are_plain_distinct_and_without_those_that_only_ask() {
         assert_eq!(
-            Query::of("What's the Café's WiFi-password? café").words(),
+            words(&Query::of("What's the Café's WiFi-password? café")),
             ["cafe", "wifi", "password"]
         );
-        assert_eq!(Query::of("who are you?").words(), [""; 0]);
-        assert_eq!(Query::of_list("who are").words(), ["who", "are"]);
+        assert_eq!(words(&Query::of("who are you?")), [""; 0]);
+        assert_eq!(words(&Query::of_list("who are")), ["who", "are"]);
         assert_eq!(
-            Query::of("e\u{301}te\u{301} ŁÓDŹ 42").words(),
+            words(&Query::of("e\u{301}te\u{301} ŁÓDŹ 42")),
             ["ete", "łodz", "42"]
         );
+    }
+
+    #[test]
+    fn forms_of_a_word_are_one_term() {
+        let query = Query::of("When is web23 backed up, and who owns the owner?");
+        assert_eq!(words(&query), ["web23", "backed", "owns"]);
+        assert_eq!(query.held_by(["web23: nightly backup"]), [true, true, false]);
+        assert_eq!(query.held_by(["owned by team-3"]), [false, false, true]);
     }
 
     #[test]

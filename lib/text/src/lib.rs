@@ -5,6 +5,7 @@ mod contraction;
 mod negation;
 mod normal;
 mod sentence;
+mod stem;
 mod terminal;
 mod word;
 
@@ -12,8 +13,9 @@ pub use contraction::{Contraction, expand};
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use sentence::{Sentence, opens_sentence, sentences};
+pub use stem::{forms, is_particle, same_stem, stem, verb_of};
 pub use terminal::{TerminalBytes, for_terminal};
-pub use word::{Word, is_stop_word, words};
+pub use word::{Word, is_filler, is_stop_word, words};
 
 /// A half-open range of bytes of the text it came from; both ends are character boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

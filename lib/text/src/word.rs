@@ -75,6 +75,18 @@ pub fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
 }
 
+/// Whether a lower-case word of a question only asks and says nothing about the matter: a stop word, a word such as `tell`
+/// or `please`, or what an apostrophe leaves of `it's` and `don't`.
+pub fn is_filler(word: &str) -> bool {
+    is_stop_word(word) || FILLERS.contains(&word)
+}
+
+const FILLERS: [&str; 27] = [
+    "s", "t", "tell", "know", "please", "give", "show", "find", "get", "got", "let", "like", "list", "many",
+    "much", "need", "say", "said", "want", "explain", "describe", "theirs", "ours", "use", "uses", "used",
+    "using",
+];
+
 /// Sorted; a test holds it so.
 #[rustfmt::skip]
 const STOP_WORDS: [&str; 133] = [

@@ -446,7 +446,7 @@ fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::
 }
 
 /// Which model answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelName {
     pub provider: String,
     pub id: String,

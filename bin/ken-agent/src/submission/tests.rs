@@ -1,4 +1,4 @@
-//! Whole submissions in memory: the order of events of every kind of turn, and going on after a cut at every event.
+//! Whole submissions in memory: the order of events of every kind of turn, and resuming after a crash at every event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::course::Call;
-use crate::seams::{Pending, Policy};
+use crate::seams::{Events, Pending, Policy};
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, seams};
+use crate::turn_state::Call;
 
 /// A submission to be run, once or after a cut.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ impl Case {
         self.resume(&[], 1, None)
     }
 
-    /// Goes on after these events, as the holder of a later claim.
+    /// Resumes after these events, as the holder of a later claim.
     fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> Left {
         let runtime = paused();
         let store = MemoryStore::holding(recorded, self.history.clone());
@@ -181,7 +181,7 @@ fn a_beginning_is_told_while_the_model_thinks() {
 struct RecordedMayRun(MemoryStore);
 
 impl Policy for RecordedMayRun {
-    fn check(&self, _claim: &Claim, call: &Call) -> Pending<'static, Result<(), String>> {
+    fn check(&self, _claim: &Claim, call: &Call, _events: Events) -> Pending<'static, Result<(), String>> {
         let is_start = |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
         let is_recorded = self.0.events().iter().any(is_start);
         let refused = || "it is not recorded".to_owned();
@@ -254,11 +254,59 @@ fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
 fn a_task_is_told_within_its_call() {
     let left = Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]).run();
     assert!(
-        line(&left.events).contains("tool_start task_start task tool message_start"),
+        line(&left.events).contains(
+            "tool_start task_start operation_start agent_start turn_start turn agent_end operation task tool message_start"
+        ),
         "{}",
         line(&left.events)
     );
     check(&left.events);
+    let of_worker = left
+        .events
+        .iter()
+        .filter(|event| event.place.parent_session.is_some());
+    for event in of_worker {
+        let place = &event.place;
+        assert_eq!(place.session, "task:default:c1");
+        assert_eq!(place.task_id.as_deref(), Some("c1"));
+        assert_eq!(place.operation_id.as_deref(), Some("op_w"));
+    }
+}
+
+#[test]
+fn what_a_worker_does_is_readable_while_it_does_it() {
+    let store = MemoryStore::default();
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![vec![call("hang", "task")]]),
+        seams: seams(&TestTools::default(), true),
+    };
+    let (abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let run = agent.run(claim("hello"), aborted);
+        let watch = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let told = line(&store.events());
+            abort.send_replace(true);
+            told
+        };
+        let (outcome, told) = tokio::join!(run, watch);
+        assert!(
+            told.ends_with("task_start operation_start agent_start turn_start"),
+            "{told}"
+        );
+        assert_eq!(outcome.unwrap(), Outcome::Aborted);
+    });
+    // The abort closes what the worker has open, inner things first.
+    let events = store.events();
+    check(&events);
+    assert!(
+        line(&events).contains(
+            "turn_start message_start message_end turn_messages turn agent_end operation task tool"
+        ),
+        "{}",
+        line(&events)
+    );
 }
 
 #[test]
@@ -305,6 +353,201 @@ fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
     assert_eq!(line(&left.events), PLAIN);
     assert_eq!(case.model.asked.lock().unwrap()[1].prefix, "Hello ");
     assert_eq!(left.settled.result.clone().unwrap().text, "Hello there.");
+}
+
+/// A thought or a tool call cannot be continued: the call has failed, and the next try is a turn of its own.
+#[test]
+fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
+    for acts in [
+        vec![Act::Think("hm".into()), Act::Die, text("Yes.")],
+        vec![call("c1", "fine"), Act::Die, text("Yes.")],
+    ] {
+        let case = Case::of(vec![acts, vec![text("Done.")]]);
+        *case.model.deaths.lock().unwrap() = 1;
+        let left = case.run();
+        let turns = types(&left.events)
+            .iter()
+            .filter(|name| *name == "turn_start")
+            .count();
+        assert!(turns >= 2, "{}", line(&left.events));
+        let asked = case.model.asked.lock().unwrap();
+        assert!(asked.iter().all(|request| request.prefix.is_empty()), "{asked:?}");
+        let failed = left.events.iter().find_map(|event| match &event.body {
+            Body::Turn { error, .. } => error.clone(),
+            _ => None,
+        });
+        assert_eq!(failed.unwrap().name, "unavailable");
+        assert!(
+            left.ran.len() <= 1,
+            "a call of a cut answer was run: {:?}",
+            left.ran
+        );
+        assert_eq!(left.settled.outcome, Outcome::Completed);
+        check(&left.events);
+    }
+}
+
+#[test]
+fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
+    let mut case = Case::of(vec![
+        vec![text("Hello.")],
+        vec![Act::Fail(Error::invalid("", "bad"))],
+    ]);
+    case.history = history(60, &"long ".repeat(2_000));
+    let left = case.run();
+    assert!(
+        line(&left.events).contains("compaction_start turn_start turn compaction turn_start message_start")
+    );
+    assert_eq!(left.settled.outcome, Outcome::Completed);
+    let usable = 98_304 - 8_192;
+    for request in case.model.asked.lock().unwrap().iter() {
+        let texts = request
+            .messages
+            .iter()
+            .map(|message| ken_types::event::estimated_tokens(&message.text()));
+        let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
+        assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
+    }
+    check(&left.events);
+}
+
+/// The model counts more tokens than were estimated.
+#[test]
+fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
+    let too_long = || Act::Fail(Error::too_large("the context is longer than the window"));
+    let mut case = Case::of(vec![]);
+    case.history = history(4, "short");
+    // The prompt is refused while the history is in it: then four answers follow the last user message.
+    case.model.answers = Arc::new(vec![vec![], vec![text("A summary.")]]);
+    case.model.refuses_history = true;
+    let left = case.run();
+    let shown = line(&left.events);
+    assert!(
+        shown.starts_with(
+            "operation_start agent_start turn_start message_start message_end turn_messages turn compaction_start \
+             turn_start turn compaction turn_start message_start"
+        ),
+        "{shown}"
+    );
+    assert_eq!(left.settled.outcome, Outcome::Completed);
+    assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
+    check(&left.events);
+    check_every_cut(&case);
+    // Without a history there is nothing to compact: it fails, and is not asked for ever.
+    let left = Case::of(vec![vec![too_long()]]).run();
+    assert_eq!(left.settled.outcome, Outcome::Failed);
+    assert!(!line(&left.events).contains("compaction"));
+}
+
+#[test]
+fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
+    let error = |code| Act::Fail(Error::new(code, "no"));
+    for (code, name) in [
+        (ken_types::Code::Invalid, "provider"),
+        (ken_types::Code::Unauthenticated, "model_not_configured"),
+    ] {
+        let left = Case::of(vec![vec![error(code)]]).run();
+        let cause = left.settled.error.unwrap();
+        assert_eq!(
+            (cause.name.as_str(), cause.message.as_str()),
+            (name, "The model test/one failed: no")
+        );
+    }
+}
+
+#[test]
+fn a_model_that_never_stops_calling_tools_is_stopped() {
+    let again = |turn: usize| vec![call(&format!("c{turn}"), "again")];
+    let left = Case::of((0..200).map(again).collect()).run();
+    assert_eq!(left.settled.outcome, Outcome::Failed);
+    assert_eq!(left.settled.error.unwrap().name, "loop");
+    assert_eq!(left.ran.len(), crate::turn_state::MOST_TURNS as usize);
+    check(&left.events);
+}
+
+#[test]
+fn a_hundred_calls_at_once_are_all_answered() {
+    let calls = (0..100)
+        .map(|number| call(&format!("c{number}"), "fine"))
+        .collect();
+    let left = Case::of(vec![calls, vec![text("Done.")]]).run();
+    assert_eq!((left.ran.len(), left.settled.outcome), (100, Outcome::Completed));
+    check(&left.events);
+}
+
+/// The clock jumps to the limit, and past it when the limit does not hold.
+#[test]
+fn a_submission_ends_at_its_time_limit() {
+    let store = MemoryStore::default();
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![vec![text("Half"), Act::Hang]]),
+        seams: seams(&TestTools::default(), false),
+    };
+    let (_abort, aborted) = watch::channel(false);
+    let mut claim = claim("hello");
+    claim.time_left_ms = 3_600_000;
+    paused().block_on(async {
+        let started = tokio::time::Instant::now();
+        let run = tokio::time::timeout(Duration::from_secs(7_200), agent.run(claim, aborted));
+        assert_eq!(run.await.expect("it ends").unwrap(), Outcome::Failed);
+        assert_eq!(started.elapsed().as_secs(), 3_600);
+    });
+    let settled = store.kept.lock().unwrap().settled.take().unwrap();
+    assert_eq!(settled.error.unwrap().name, "timeout");
+}
+
+/// Waits two hours for an approval of each call, then allows it.
+struct SlowApproval;
+
+impl Policy for SlowApproval {
+    fn check(&self, _claim: &Claim, call: &Call, events: Events) -> Pending<'static, Result<(), String>> {
+        let request_id = format!("apr_{}", call.id);
+        Box::pin(async move {
+            events
+                .send(Body::ApprovalRequested {
+                    request_id: request_id.clone(),
+                    action_type: "shell.execute".into(),
+                    risk: "high".into(),
+                    expires_at: Timestamp::from_millis(0),
+                })
+                .await;
+            tokio::time::sleep(Duration::from_secs(7_200)).await;
+            let status = "approved".into();
+            events.send(Body::ApprovalDecided { request_id, status }).await;
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn waiting_for_an_approval_is_no_running_time() {
+    for (answers, outcome) in [
+        (
+            vec![vec![call("c1", "fine")], vec![text("Done.")]],
+            Outcome::Completed,
+        ),
+        // After the decision the limit of one hour counts again.
+        (vec![vec![call("c1", "slow")]], Outcome::Failed),
+    ] {
+        let store = MemoryStore::default();
+        let mut seams = seams(&TestTools::default(), false);
+        seams.policy = Arc::new(SlowApproval);
+        let agent = Agent {
+            store: store.clone(),
+            model: MemoryModel::new(answers),
+            seams,
+        };
+        let (_abort, aborted) = watch::channel(false);
+        paused().block_on(async {
+            let started = tokio::time::Instant::now();
+            let run = tokio::time::timeout(Duration::from_secs(86_400), agent.run(claim("hello"), aborted));
+            assert_eq!(run.await.expect("it ends").unwrap(), outcome);
+            let hours = started.elapsed().as_secs() / 3_600;
+            assert_eq!(hours, if outcome == Outcome::Completed { 2 } else { 3 });
+        });
+        check(&store.events());
+    }
 }
 
 #[test]
@@ -367,7 +610,7 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
         let left = case.run();
         assert_eq!(line(&left.events), wanted);
         assert_eq!(left.settled.outcome, Outcome::Failed);
-        assert_eq!(left.settled.error.unwrap().name, "provider");
+        assert_eq!(left.settled.error.unwrap().name, "model_not_configured");
     }
 }
 
@@ -452,7 +695,7 @@ impl Case {
     }
 }
 
-/// Cuts a whole run after every event but the last, goes on, and cuts that again: the log stays valid and the end the same.
+/// Cuts a whole run after every event but the last, resumes, and cuts that again: the log stays valid and the end the same.
 fn check_every_cut(case: &Case) {
     let whole = case.run();
     check(&whole.events);
@@ -518,7 +761,7 @@ fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
 }
 
 #[test]
-fn every_kind_of_turn_goes_on_after_a_cut_at_every_event() {
+fn every_kind_of_turn_resumes_after_a_crash_at_every_event() {
     for case in [
         Case::of(vec![vec![text("Hello "), text("there.")]]),
         Case::of(vec![vec![Act::Think("hm".into()), text("Yes.")]]),
@@ -561,8 +804,21 @@ fn check(events: &[Event]) {
         matches!(events.last().unwrap().body, Body::SubmissionSettled { .. }),
         "{shown}"
     );
-    check_starts_and_ends(events);
-    check_messages(events);
+    let mut of_workers: HashMap<Option<String>, Vec<Event>> = HashMap::new();
+    let mut own = Vec::new();
+    for event in events {
+        match event.place.parent_session {
+            None => own.push(event.clone()),
+            Some(_) => of_workers
+                .entry(event.place.task_id.clone())
+                .or_default()
+                .push(event.clone()),
+        }
+    }
+    for events in of_workers.values().chain([&own]) {
+        check_starts_and_ends(events);
+        check_messages(events);
+    }
 }
 
 /// Every start has one end, after it; nothing ends that has not started; an outer thing ends after its inner ones.
@@ -671,9 +927,9 @@ fn answers() -> impl Strategy<Value = Vec<Vec<Act>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn any_turn_goes_on_after_a_cut_at_any_event(answers in answers()) {
+    fn any_turn_resumes_after_a_crash_at_any_event(answers in answers()) {
         check_every_cut(&Case::of(answers));
     }
 }

@@ -108,7 +108,10 @@ mod tests {
             knowledge("kb-2", "Parking", "The parking deck never closes."),
         ];
         let text = of(&asked, "When does the canteen close?", NONE);
-        assert!(text.contains("It closes at 18:30 on weekdays. [kb-1]"), "{text}");
+        assert!(
+            text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]"),
+            "{text}"
+        );
         assert!(text.contains(NONE) && !text.contains("Soup"), "{text}");
     }
 
@@ -154,6 +157,68 @@ mod tests {
             "The door code is 77. [kb-9]",
         )];
         assert!(!of(&asked, "What is the door code?", NONE).contains("77"));
+    }
+
+    #[test]
+    fn the_sentence_with_the_rarer_words_wins_and_a_question_is_no_evidence() {
+        let question = "When is web23 backed up?";
+        let mut asked = request(question);
+        asked.sources = vec![
+            knowledge("kb-1", "Host web23", "web23 has 64 GB of RAM. It runs Debian."),
+            knowledge("kb-2", "Backups", "The backup of web23 starts at 03:15."),
+            knowledge("kb-3", "Backups", "The backup of web24 starts at 04:15."),
+            memory(
+                "sub-1",
+                question,
+                "I found nothing about that. No language model is configured.",
+            ),
+            memory("sub-2", "When is web23 backed up", "Nobody knows."),
+        ];
+        let text = of(&asked, question, NONE);
+        assert!(
+            text.starts_with("The backup of web23 starts at 03:15. [kb-2]\n\n"),
+            "{text}"
+        );
+        asked.sources.remove(1);
+        let text = of(&asked, question, NONE);
+        assert!(text.starts_with("I found nothing"), "{text}");
+    }
+
+    #[test]
+    fn all_entries_of_a_list_are_told() {
+        let question = "Which hosts are owned by team-3?";
+        let mut asked = request(question);
+        let host = |number: usize| {
+            let text = format!("Owner: team-{}. Rack {number}.", 3 + number / 8);
+            knowledge(&format!("kb-{number}"), &format!("web{number}"), &text)
+        };
+        asked.sources = (0..10).map(host).collect();
+        let text = of(&asked, question, NONE);
+        assert_eq!(text.matches("Owner: team-3").count(), 8, "{text}");
+        assert!(text.contains("web7: Owner: team-3. [kb-7]"), "{text}");
+        let host = |number: usize| {
+            let text = format!("web{number} is owned by team-{}.", 3 + number / 8);
+            knowledge(&format!("kb-{number}"), &format!("web{number}"), &text)
+        };
+        asked.sources = (0..10).map(host).collect();
+        let text = of(&asked, question, NONE);
+        assert_eq!(text.matches("owned by team-3. [kb-").count(), 8, "{text}");
+        assert!(!text.contains("team-4"), "{text}");
+    }
+
+    #[test]
+    fn the_answer_of_a_question_in_an_entry_is_told() {
+        let mut asked = request("How do I reset the router?");
+        asked.sources = vec![knowledge(
+            "kb-1",
+            "FAQ",
+            "Who pays? Nobody. How do I reset the router? Hold the button for ten seconds.",
+        )];
+        let text = of(&asked, "How do I reset the router?", NONE);
+        assert!(
+            text.starts_with("Hold the button for ten seconds. [kb-1]"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -6,7 +6,6 @@ mod greeting;
 mod itself;
 mod report;
 mod search;
-mod stem;
 mod summary;
 
 use ken_types::Error;

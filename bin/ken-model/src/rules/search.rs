@@ -1,32 +1,33 @@
-//! Which sentences of the sources answer a question: those that hold most of its telling words, rare ones weighing more.
+//! Which sentences of the sources answer a question: those that hold most of its words, rare ones counting more.
 
-use ken_text::{is_stop_word, sentences, words};
+use ken_text::{is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
 use ken_types::event::{Block, Message};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 
-use super::stem::{agree, stem};
 use super::{MODEL_DOWN, NO_MODEL};
 
 /// Words of a question that count, and sentences that are looked at.
 const TERMS: usize = 16;
 const SENTENCES: usize = 2_000;
-/// Longer ones are shown up to here.
+/// Longer sentences are cut to this many bytes.
 const SENTENCE_BYTES: usize = 600;
-/// The part of the question's weight that a sentence must hold, and the part of the best one's for those after it.
-const ENOUGH: f64 = 0.34;
-const NEAR_BEST: f64 = 0.6;
-/// A term that stands in the title only.
-const TITLE: f64 = 0.5;
+/// A term that stands in the title or earlier in the entry, but not in the sentence, counts this much: the sentence may
+/// mean it by "it".
+const CONTEXT: f64 = 0.5;
+/// Sentences that hold less of the question's weight than this part of the best one's are left out.
+const NEAR_BEST: f64 = 0.75;
+/// Sentences shown, and how many when all of them hold the same words of the question: those are a list.
 const SHOWN: usize = 3;
+const SHOWN_ALIKE: usize = 10;
 
 /// Where a sentence stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Origin<'a> {
-    /// In an entry or an earlier answer of this number.
+    /// In an entry or an earlier answer.
     Source(&'a Source),
-    /// In what the user said before, in a source of past turns.
+    /// In what the user said in a past turn.
     Told(&'a Source),
-    /// In what the user said before in this conversation.
+    /// In what the user said earlier in this conversation.
     Here,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Hit<'a> {
     pub(super) origin: Origin<'a>,
 }
 
-/// The best sentences, best source first, each source's in their own order.
+/// The best sentences, in the order of the sources.
 pub(super) fn search<'a>(request: &'a Generate, question: &str) -> Vec<Hit<'a>> {
     let terms = terms(question);
     if terms.is_empty() {
@@ -48,107 +49,154 @@ pub(super) fn search<'a>(request: &'a Generate, question: &str) -> Vec<Hit<'a>> 
         of_source(source, &terms, &mut candidates);
     }
     for text in earlier_words(request) {
-        of_text(text, 0, Origin::Here, &terms, &mut candidates);
+        of_user(text, Origin::Here, &terms, &mut candidates);
     }
     let weights = weights(terms.len(), &candidates);
-    let mut scored: Vec<(f64, usize)> = candidates
-        .iter()
-        .map(|candidate| candidate.score(&weights))
-        .zip(0..)
+    let mut scored: Vec<(f64, usize)> = (0..)
+        .zip(&candidates)
+        .filter(|(_, candidate)| candidate.share(&vec![1.0; terms.len()]) > 0.5)
+        .map(|(index, candidate)| (candidate.share(&weights), index))
         .collect();
-    scored.retain(|(score, _)| *score >= ENOUGH);
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let best = scored.first().map_or(0.0, |(score, _)| *score);
     scored.retain(|(score, _)| *score >= best * NEAR_BEST);
     choose(&scored, &candidates)
 }
 
-/// A sentence, and as bits which terms it and its title hold.
-struct Candidate<'a> {
-    text: &'a str,
-    origin: Origin<'a>,
-    held: u32,
-    titled: u32,
+/// A word of the question: its stem, and that of the verb in it (`backup`) or of the noun that it makes with its particle
+/// (`backed up`).
+struct Term {
+    stem: String,
+    other: Option<String>,
 }
 
-impl Candidate<'_> {
-    fn score(&self, weights: &[f64]) -> f64 {
-        let sum = |bits: u32| -> f64 {
-            let held = weights
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| bits >> index & 1 == 1);
-            held.map(|(_, weight)| weight).sum()
+impl Term {
+    fn new(word: &str, next: Option<&str>) -> Term {
+        let mut buffer = String::new();
+        let other = match next.filter(|next| is_particle(next)) {
+            Some(particle) => Some([stem(word, &mut buffer), particle].concat()),
+            None => verb_of(word).map(|verb| stem(verb, &mut buffer).to_owned()),
         };
-        let all: f64 = weights.iter().sum();
-        (sum(self.held) + TITLE * sum(self.titled & !self.held)) / all
+        Term {
+            stem: stem(word, &mut buffer).to_owned(),
+            other,
+        }
+    }
+
+    fn fits(&self, stem: &str) -> bool {
+        same_stem(stem, &self.stem) || self.other.as_ref().is_some_and(|other| same_stem(stem, other))
     }
 }
 
-/// The telling words of a question, as stems.
-fn terms(question: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut buffer = String::new();
-    for word in words(question) {
-        let lower = word.text.to_lowercase();
-        if is_stop_word(&lower) || FILLER.contains(&lower.as_str()) {
-            continue;
-        }
-        let stem = stem(&lower, &mut buffer);
-        if !found.iter().any(|known| known == stem) {
-            found.push(stem.to_owned());
-        }
-        if found.len() == TERMS {
-            break;
+/// The words of a question that say what it is about, each once.
+fn terms(question: &str) -> Vec<Term> {
+    let lower: Vec<String> = words(question).map(|word| word.text.to_lowercase()).collect();
+    let mut found: Vec<Term> = Vec::new();
+    for (index, word) in lower.iter().enumerate() {
+        let term = Term::new(word, lower.get(index + 1).map(String::as_str));
+        let is_known = found.iter().any(|known| known.stem == term.stem);
+        if !is_filler(word) && !is_known && found.len() < TERMS {
+            found.push(term);
         }
     }
     found
 }
 
-/// Words of a question that ask and do not tell.
-const FILLER: [&str; 20] = [
-    "tell", "know", "please", "give", "show", "find", "much", "many", "let", "like", "want", "need", "get",
-    "got", "say", "said", "explain", "describe", "list", "what's",
-];
+/// A sentence, and as bits which terms it holds and which its context holds.
+struct Candidate<'a> {
+    text: &'a str,
+    origin: Origin<'a>,
+    held: u32,
+    context: u32,
+}
 
-fn of_source<'a>(source: &'a Source, terms: &[String], into: &mut Vec<Candidate<'a>>) {
+impl Candidate<'_> {
+    /// The part of all weight that the sentence and, by half, its context hold.
+    fn share(&self, weights: &[f64]) -> f64 {
+        let sum = |bits: u32| -> f64 {
+            let held = weights.iter().enumerate();
+            held.filter(|(index, _)| bits >> index & 1 == 1)
+                .map(|(_, weight)| weight)
+                .sum()
+        };
+        let all: f64 = weights.iter().sum();
+        (sum(self.held) + CONTEXT * sum(self.context & !self.held)) / all
+    }
+}
+
+fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     match source.kind {
-        SourceKind::Knowledge => {
-            let titled = held(&source.title, terms);
-            of_text(&source.text, titled, Origin::Source(source), terms, into);
-        }
+        SourceKind::Knowledge => of_text(source, held(&source.title, terms), terms, into),
         SourceKind::Memory => {
-            of_text(&source.title, 0, Origin::Told(source), terms, into);
-            // An answer that named its entries is second hand: what it rests on is found by itself while it is there.
-            if !source.text.contains("[kb-") {
-                of_text(&source.text, 0, Origin::Source(source), terms, into);
+            of_user(&source.title, Origin::Told(source), terms, into);
+            // An answer of this engine, or one that names its entries, rests on sources that are found by themselves
+            // while they are there.
+            let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN];
+            if !second_hand.iter().any(|mark| source.text.contains(mark)) {
+                of_text(source, 0, terms, into);
             }
         }
     }
 }
 
-fn of_text<'a>(
-    text: &'a str,
-    titled: u32,
-    origin: Origin<'a>,
-    terms: &[String],
-    into: &mut Vec<Candidate<'a>>,
-) {
-    let own = |text: &str| text.starts_with(NO_MODEL) || text.starts_with(MODEL_DOWN);
+fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
+    let (mut context, mut asked) = (title, 0);
+    let lines = sentences(&source.text).flat_map(|sentence| list_items(sentence.text));
+    for text in lines.take(SENTENCES.saturating_sub(into.len())) {
+        let held = held(text, terms);
+        if text.ends_with('?') {
+            asked = held; // the next sentence answers it
+            continue;
+        }
+        if held | asked != 0 {
+            into.push(Candidate {
+                text,
+                origin: Origin::Source(source),
+                held: held | asked,
+                context,
+            });
+        }
+        context |= held;
+        asked = 0;
+    }
+}
+
+/// What a user has said, as far as it states something.
+fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     let lines = sentences(text).flat_map(|sentence| list_items(sentence.text));
-    let telling = lines.filter(|text| !text.ends_with('?') && !own(text));
-    for text in telling.take(SENTENCES.saturating_sub(into.len())) {
+    let stated = lines.filter(|text| !asks(text));
+    for text in stated.take(SENTENCES.saturating_sub(into.len())) {
         let held = held(text, terms);
         if held != 0 {
             into.push(Candidate {
                 text,
                 origin,
                 held,
-                titled,
+                context: 0,
             });
         }
     }
 }
+
+/// Whether a sentence of a user is a question or a request, also without a question mark. Those are no evidence.
+fn asks(sentence: &str) -> bool {
+    let mut words = words(sentence).map(|word| word.text.to_lowercase());
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is = |list: &[&str], word: &str| list.contains(&word);
+    sentence.trim_end().ends_with('?')
+        || is(&ASKING, &first)
+        || is(&VERBS, &first)
+        || (is(&CONJUNCTIONS, &first) && is(&VERBS, &second))
+        || (is_filler(&first) && !is_stop_word(&first))
+}
+
+const ASKING: [&str; 8] = ["what", "what's", "which", "who", "who's", "whose", "why", "how"];
+/// These ask before a verb only: "When it rains, the pump starts" states something.
+const CONJUNCTIONS: [&str; 3] = ["when", "where", "while"];
+const VERBS: [&str; 22] = [
+    "is", "are", "was", "were", "am", "do", "does", "did", "has", "have", "had", "can", "could", "will",
+    "would", "shall", "should", "may", "might", "must", "isn't", "doesn't",
+];
 
 /// A list has no full stops: each of its items is a sentence.
 fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
@@ -161,13 +209,13 @@ fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Which terms a text holds, as bits.
-fn held(text: &str, terms: &[String]) -> u32 {
+fn held(text: &str, terms: &[Term]) -> u32 {
     let mut buffer = String::new();
     let mut held = 0;
     for word in words(text) {
         let stem = stem(word.text, &mut buffer);
         for (index, term) in terms.iter().enumerate() {
-            if agree(stem, term) {
+            if term.fits(stem) {
                 held |= 1 << index;
             }
         }
@@ -175,23 +223,20 @@ fn held(text: &str, terms: &[String]) -> u32 {
     held
 }
 
-/// How telling each term is: the fewer sentences hold it, the more; most of all if none does.
+/// How much each term tells: the fewer sentences hold it, the more, but never three times as much as another: all
+/// sentences were chosen because they hold some of the terms, so how many do says only a little.
 fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
-    let count = candidates.len().max(1) as f64;
     let holding = |index: usize| {
-        candidates
+        let holders = candidates
             .iter()
-            .filter(|one| (one.held | one.titled) >> index & 1 == 1)
-            .count()
+            .filter(|one| (one.held | one.context) >> index & 1 == 1);
+        holders.count().max(1)
     };
-    let weight = |index| match holding(index) {
-        0 => (1.0 + 2.0 * count).ln(),
-        some => (1.0 + count / some as f64).ln(),
-    };
+    let weight = |index| (2.0 + (candidates.len() as f64 / holding(index) as f64).min(10.0)).ln();
     (0..terms).map(weight).collect()
 }
 
-/// What the user has said before in this conversation, newest first; questions are no statements.
+/// What the user has said before in this conversation, newest first.
 fn earlier_words(request: &Generate) -> impl Iterator<Item = &str> {
     let users = request
         .messages
@@ -213,22 +258,51 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
         let Some(candidate) = candidates.get(*index) else {
             continue;
         };
-        if chosen.len() < SHOWN && !chosen.iter().any(|(_, one)| one.text == candidate.text) {
+        let is_alike = chosen.iter().all(|(_, one)| one.held == candidate.held);
+        let most = if is_alike { SHOWN_ALIKE } else { SHOWN };
+        if chosen.len() < most && !chosen.iter().any(|(_, one)| one.repeats(candidate)) {
             chosen.push((*index, candidate));
         }
     }
     chosen.sort_by_key(|(index, _)| *index);
-    chosen.into_iter().map(|(_, candidate)| hit(candidate)).collect()
+    let same = |text: &str| chosen.iter().filter(|(_, one)| one.text == text).count();
+    let hits = chosen.iter().map(|(_, one)| hit(one, same(one.text) > 1));
+    hits.collect()
 }
 
-fn hit<'a>(candidate: &Candidate<'a>) -> Hit<'a> {
-    let end = ken_text::head(candidate.text, SENTENCE_BYTES).len();
-    let mut text: String = candidate.text.get(..end).unwrap_or_default().replace('\n', " ");
-    if end < candidate.text.len() {
+impl Candidate<'_> {
+    /// Two entries that say the same say it of different things; a user who says the same twice repeats it.
+    fn repeats(&self, other: &Candidate<'_>) -> bool {
+        let is_entry = |origin: Origin<'_>| matches!(origin, Origin::Source(_));
+        self.text == other.text
+            && (self.origin == other.origin || !is_entry(self.origin) || !is_entry(other.origin))
+    }
+}
+
+/// The sentence as it is shown, after the title of its entry where it does not say what it is about.
+fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
+    let shown = ken_text::head(candidate.text, SENTENCE_BYTES);
+    let mut text = shown.replace('\n', " ");
+    if shown.len() < candidate.text.len() {
         text.push('…');
+    }
+    match candidate.origin {
+        Origin::Source(source)
+            if source.kind == SourceKind::Knowledge && (is_ambiguous || opens_with_pronoun(shown)) =>
+        {
+            text = format!("{}: {text}", source.title);
+        }
+        _ => {}
     }
     Hit {
         text,
         origin: candidate.origin,
     }
+}
+
+fn opens_with_pronoun(sentence: &str) -> bool {
+    let first = words(sentence).next().map(|word| word.text.to_lowercase());
+    first.is_some_and(|first| {
+        ["it", "its", "they", "their", "this", "these", "he", "she"].contains(&first.as_str())
+    })
 }

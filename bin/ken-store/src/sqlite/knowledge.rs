@@ -6,24 +6,31 @@ use rusqlite::{Connection, Row, params};
 use serde_json::{Map, Value, json};
 
 use super::fault::Done;
-use super::search::{Index, best};
+use super::search::{Index, candidates};
 use super::{all, first, realm, run, system, time};
 use crate::backend::Change;
 use crate::check;
 use crate::cursor::List;
 use crate::digest;
-use crate::terms::Query;
+use crate::terms::{Query, Weights};
 
 const KNOWLEDGE: Index = Index {
     hits: "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
            WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2",
     holders: |connection, word, _| {
         let sql = "SELECT doc FROM knowledge_words WHERE term = ?1";
-        Ok(first(connection, sql, [word], |row| row.get(0))?.unwrap_or_default())
+        let mut holders = 0;
+        for form in &word.forms {
+            holders += first(connection, sql, [form], |row| row.get::<_, i64>(0))?.unwrap_or_default();
+        }
+        Ok(holders)
     },
     size: "SELECT coalesce(max(entry), 0) FROM knowledge",
     columns: "{title tags content}",
 };
+/// How many entries that hold some of the words are looked at, when few hold them all: FTS5's rank favours short entries,
+/// the score those that hold most of the rare words.
+const LOOKED_AT: u32 = 24;
 /// How many of the best a list with a query looks through.
 const RANKED: u32 = 1_000;
 
@@ -140,34 +147,26 @@ pub(super) fn delete(connection: &Connection, args: &ById, change: &mut Change) 
 pub(super) fn search(connection: &Connection, args: &Search) -> Done<Found<KnowledgeRecord>> {
     let query = Query::of(&args.query);
     let realms = realm::known_to(args.scope.as_ref());
-    let mut found = ranked(connection, &query, Some(&realms), args.limit)?;
-    found.sort_by(|a, b| b.score.total_cmp(&a.score));
-    Ok(Found { found })
-}
-
-/// The best entries in the order of their rank.
-fn ranked(
-    connection: &Connection,
-    query: &Query,
-    realms: Option<&[String]>,
-    limit: u32,
-) -> Done<Vec<Match<KnowledgeRecord>>> {
-    let (hits, weights) = best(connection, &KNOWLEDGE, query, realms, limit)?;
+    let most = (args.limit, LOOKED_AT.max(args.limit));
+    let (hits, weights) = candidates(connection, &KNOWLEDGE, &query, Some(&realms), most)?;
     let mut found = Vec::with_capacity(hits.len());
     for hit in hits {
-        if let Some(entry) = first(
-            connection,
-            "SELECT * FROM knowledge WHERE entry = ?1",
-            [hit],
-            read,
-        )? {
-            let tags = entry.tags.join(" ");
-            let score =
-                weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]));
+        let sql = "SELECT * FROM knowledge WHERE entry = ?1";
+        if let Some(entry) = first(connection, sql, [hit], read)? {
+            let score = score(&entry, &query, &weights);
             found.push(Match { score, entry });
         }
     }
-    Ok(found)
+    // Stable: of equal ones FTS5's first stays first.
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.truncate(args.limit as usize);
+    Ok(Found { found })
+}
+
+/// The weighted part of the query's words that an entry holds.
+fn score(entry: &KnowledgeRecord, query: &Query, weights: &Weights) -> f64 {
+    let tags = entry.tags.join(" ");
+    weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]))
 }
 
 fn list_name(args: &ListKnowledge) -> List {
@@ -222,7 +221,7 @@ fn list_found(connection: &Connection, args: &ListKnowledge, q: &str) -> Done<Kn
         same(&args.actor_id, &record.actor_id) && same(&args.conversation_id, &record.conversation_id)
     };
     let query = Query::of_list(q);
-    let (hits, weights) = best(connection, &KNOWLEDGE, &query, None, RANKED)?;
+    let (hits, weights) = candidates(connection, &KNOWLEDGE, &query, None, (RANKED, RANKED))?;
     let mut found = Vec::new();
     for (number, hit) in (0..).zip(hits) {
         if number < skip || hit > newest || found.len() > args.limit as usize {
@@ -230,12 +229,7 @@ fn list_found(connection: &Connection, args: &ListKnowledge, q: &str) -> Done<Kn
         }
         let sql = "SELECT * FROM knowledge WHERE entry = ?1";
         if let Some(mut entry) = first(connection, sql, [hit], read)?.filter(fits) {
-            let tags = entry.tags.join(" ");
-            entry.score = Some(weights.score(&query.held_by([
-                entry.title.as_str(),
-                tags.as_str(),
-                entry.content.as_str(),
-            ])));
+            entry.score = Some(score(&entry, &query, &weights));
             found.push((number + 1, entry));
         }
     }

@@ -5,10 +5,10 @@ use rusqlite::{Connection, params};
 
 use super::fault::Done;
 use super::history::{PAST, read_past};
-use super::search::{Index, candidates};
+use super::search::{Index, any_form, candidates};
 use super::submissions::Submission;
 use super::{first, realm, run, scopes};
-use crate::terms::Query;
+use crate::terms::{Query, Term};
 
 /// Newest first, and not by FTS5's own rank: that counts every exchange which holds a word, so that a turn would take the
 /// longer the more often the same has been said before.
@@ -21,12 +21,11 @@ const MEMORY: Index = Index {
 
 /// How many exchanges hold a word. Of a common one the newest hundred say it, by how far back they reach: counting all
 /// would take the longer the more has been said.
-fn holders(connection: &Connection, word: &str, size: i64) -> Done<i64> {
+fn holders(connection: &Connection, word: &Term, size: i64) -> Done<i64> {
     let sql = "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) FROM (
                  SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                )";
-    let word = format!("\"{word}\"");
-    Ok(first(connection, sql, params![word, size], |row| row.get(0))?.unwrap_or_default())
+    Ok(first(connection, sql, params![any_form(word), size], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// How many exchanges that hold some of the words are looked at, when few hold them all.
@@ -56,7 +55,7 @@ pub(super) fn search(connection: &Connection, args: &Search) -> Done<Found<PastE
         let sql = [PAST, " WHERE x.submission = ?1"].concat();
         let realms = [realm::of_memory(scope)];
         let most = (args.limit, LOOKED_AT.max(args.limit));
-        let (hits, weights) = candidates(connection, &MEMORY, &query, &realms, most)?;
+        let (hits, weights) = candidates(connection, &MEMORY, &query, Some(&realms), most)?;
         for hit in hits {
             if let Some(past) = first(connection, &sql, [hit], read_past)? {
                 let score = weights.score(&query.held_by([past.prompt.as_str(), past.answer.as_str()]));

@@ -1,58 +1,17 @@
-//! The events that a course itself brings forth.
+//! The events that follow from the state alone, and the result.
 
 use ken_types::Timestamp;
-use ken_types::event::{
-    Block, Body, Failure, Message, ModelName, OperationKind, Outcome, StopReason, ToolResult, TurnResult,
-    Usage,
-};
+use ken_types::event::{Block, Body, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage};
 use ken_types::ops::store::SubmissionKind;
 use serde_json::Value;
 
-use super::next::{Ending, Plan};
-use super::turn::{Call, Draft, Stage, Turn};
-use super::{Compacting, Course, Operation};
+use super::plan::{Plan, TaskRef};
+use super::turn::{Call, Draft, Task, Turn};
+use super::{Compacting, MOST_TURNS, Operation, TurnState};
+use crate::retry::is_not_configured;
 
-impl Plan {
-    pub(super) fn operation_kind(&self) -> OperationKind {
-        match self.kind {
-            SubmissionKind::Compact => OperationKind::Compact,
-            _ => OperationKind::Prompt,
-        }
-    }
-
-    /// Provider and model that are asked first, or have been asked last.
-    fn model(&self, index: usize) -> ModelName {
-        let name = self.models.get(index).or(self.models.last()).map(String::as_str);
-        let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
-        ModelName {
-            provider: provider.to_owned(),
-            id: id.to_owned(),
-        }
-    }
-
-    /// How a message is closed that cannot be finished.
-    fn cut(&self) -> StopReason {
-        match self.ending {
-            Some(Ending::Aborted) => StopReason::Aborted,
-            _ => StopReason::Interrupted,
-        }
-    }
-}
-
-impl Ending {
-    fn failure(&self) -> Failure {
-        let (name, message) = match self {
-            Ending::Aborted => ("aborted", "The submission was aborted."),
-            Ending::Timeout => ("timeout", "The submission has passed its time limit."),
-            Ending::RetryExhausted => ("retry_exhausted", "The submission was given up after 10 claims."),
-            Ending::Defect(message) => ("defect", message.as_str()),
-        };
-        Failure {
-            name: name.to_owned(),
-            message: message.to_owned(),
-        }
-    }
-}
+/// The name of the failure when no model can be called before somebody changes the configuration.
+const NOT_CONFIGURED: &str = "model_not_configured";
 
 /// How a submission has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,8 +31,8 @@ impl Settlement {
     }
 }
 
-impl Course {
-    /// Outcome and result, when all else is recorded.
+impl TurnState {
+    /// Outcome and result, when everything else is recorded.
     pub(crate) fn settlement(&self, plan: &Plan) -> Settlement {
         let error = self.error(plan);
         let outcome = match &error {
@@ -90,7 +49,7 @@ impl Course {
         }
     }
 
-    /// Why it did not complete. What `operation` has said stands.
+    /// Why it did not complete. What the `operation` event says stays so.
     fn error(&self, plan: &Plan) -> Option<Failure> {
         if let Some(Operation {
             ended: true, error, ..
@@ -108,11 +67,31 @@ impl Course {
         is_failed.then(|| self.provider_failure())
     }
 
+    /// The failure of the last model that was called, by name. A model whose key is missing or refused is one that is not
+    /// configured: only a person can mend that.
     fn provider_failure(&self) -> Failure {
-        let message = self.failure.as_ref().map(|failure| failure.message.clone());
+        let (name, message) = match &self.failure {
+            _ if self.is_looping() => (
+                "loop",
+                format!("The model called tools in {MOST_TURNS} turns and gave no answer."),
+            ),
+            None => (NOT_CONFIGURED, "No model is configured.".to_owned()),
+            Some((model, failure)) => {
+                let name = if is_not_configured(failure) {
+                    NOT_CONFIGURED
+                } else {
+                    "provider"
+                };
+                let who = match model.provider.as_str() {
+                    "" => "The model".to_owned(),
+                    provider => format!("The model {provider}/{}", model.id),
+                };
+                (name, format!("{who} failed: {}", failure.message))
+            }
+        };
         Failure {
-            name: "provider".to_owned(),
-            message: message.unwrap_or_else(|| "No model is configured.".to_owned()),
+            name: name.to_owned(),
+            message,
         }
     }
 
@@ -133,7 +112,7 @@ impl Course {
     }
 
     fn compaction_result(&self, plan: &Plan) -> String {
-        let before = plan.compaction.map_or(0, |planned| planned.messages);
+        let before = plan.planned().map_or(0, |planned| planned.messages);
         match (before, &self.summary) {
             (0, _) => "There is nothing to compact yet.".to_owned(),
             (_, None) => "Nothing was compacted: the summary came back empty.".to_owned(),
@@ -144,7 +123,7 @@ impl Course {
         }
     }
 
-    /// The start of a message that will hold nothing: its call has failed before it said anything.
+    /// The start of a message that stays empty: its call failed before the first delta.
     pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
         let model = plan.model(self.retry.provider);
         let draft = Draft {
@@ -163,17 +142,17 @@ impl Course {
             Some(_) => StopReason::Error,
             None => plan.cut(),
         };
-        let ended = Ended {
-            stop_reason,
+        let stop = Stop {
+            reason: stop_reason,
             usage: Usage::default(),
             error: self.failing.clone(),
         };
         Body::MessageEnd {
-            message: draft.message(draft.blocks(), Some(ended), self.last_timestamp),
+            message: draft.message(draft.blocks(), Some(stop), self.last_timestamp),
         }
     }
 
-    /// The end of a turn whose message has ended; none for a message that is not the assistant's.
+    /// The end of a turn whose message has ended; `None` for a message of another role.
     pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Option<Body> {
         let Message::Assistant {
             content,
@@ -202,7 +181,7 @@ impl Course {
         })
     }
 
-    /// The end of a compaction's turn that has brought nothing.
+    /// The end of a compaction's turn without a summary.
     pub(super) fn turn_without_message(&self, turn: &Turn, plan: &Plan) -> Body {
         let model = plan.model(self.retry.provider);
         Body::Turn {
@@ -224,12 +203,11 @@ impl Course {
     }
 
     pub(super) fn compaction(&self, plan: &Plan) -> Body {
-        let before = plan.compaction.map_or(0, |planned| planned.messages);
-        let error = match (&plan.ending, &self.failure) {
+        let before = plan.planned().map_or(0, |planned| planned.messages);
+        let error = match &plan.ending {
             _ if self.has_answer() || before == 0 => None,
-            (Some(ending), _) => Some(ending.failure()),
-            (None, Some(failure)) => Some(failure.clone()),
-            (None, None) => Some(self.provider_failure()),
+            Some(ending) => Some(ending.failure()),
+            None => Some(self.provider_failure()),
         };
         let started = match self.compacting {
             Compacting::Since(started) => started,
@@ -261,10 +239,10 @@ impl Course {
     }
 }
 
-/// How the model has ended a message.
+/// How a message of the model has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
-    pub(crate) stop_reason: StopReason,
+pub(crate) struct Stop {
+    pub(crate) reason: StopReason,
     pub(crate) usage: Usage,
     pub(crate) error: Option<Failure>,
 }
@@ -279,9 +257,9 @@ impl Draft {
         std::iter::once(Block::text(&self.text)).chain(thoughts).collect()
     }
 
-    pub(crate) fn message(&self, content: Vec<Block>, ended: Option<Ended>, at: Timestamp) -> Message {
-        let (stop_reason, usage, error) = match ended {
-            Some(ended) => (Some(ended.stop_reason), ended.usage, ended.error),
+    pub(crate) fn message(&self, content: Vec<Block>, stop: Option<Stop>, at: Timestamp) -> Message {
+        let (stop_reason, usage, error) = match stop {
+            Some(stop) => (Some(stop.reason), stop.usage, stop.error),
             None => (None, Usage::default(), None),
         };
         Message::Assistant {
@@ -313,20 +291,22 @@ pub(super) fn tool_start(call: &Call) -> Body {
     }
 }
 
-/// The end of a call that nobody can finish; of its task first, if a worker had it.
-pub(super) fn interrupted(call: &Call) -> (Body, Option<String>) {
+/// The end of a task that nobody can finish.
+pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
+    let body = Body::Task {
+        agent: task.agent.clone(),
+        task_name: task.agent.clone(),
+        is_error: true,
+        result: Value::String("The task was interrupted.".to_owned()),
+        duration_ms: 0,
+    };
+    (body, TaskRef::of(&call.id))
+}
+
+/// The end of a call that nobody can finish.
+pub(super) fn interrupted(call: &Call) -> Body {
     let text = "The tool was interrupted. Whether it took effect is unknown.";
-    if let Some((agent, _)) = &call.task {
-        let body = Body::Task {
-            agent: agent.clone(),
-            task_name: agent.clone(),
-            is_error: true,
-            result: Value::String("The task was interrupted.".to_owned()),
-            duration_ms: 0,
-        };
-        return (body, Some(call.id.clone()));
-    }
-    let body = Body::Tool {
+    Body::Tool {
         tool_name: call.name.clone(),
         tool_call_id: call.id.clone(),
         is_error: true,
@@ -336,16 +316,6 @@ pub(super) fn interrupted(call: &Call) -> (Body, Option<String>) {
         },
         duration_ms: 0,
         interrupted: true,
-    };
-    (body, None)
-}
-
-impl Stage {
-    pub(crate) fn since(&self) -> Option<Timestamp> {
-        match self {
-            Stage::Running { since, .. } => Some(*since),
-            _ => None,
-        }
     }
 }
 

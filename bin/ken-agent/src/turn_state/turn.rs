@@ -1,31 +1,32 @@
-//! One call of the model and the tools that it asks for.
+//! One model call, and the tools that its answer asks for.
 
 use ken_types::Timestamp;
-use ken_types::event::{Block, Body, Message, Purpose};
+use ken_types::event::{Block, Body, Event, Message, Purpose};
 use serde_json::Value;
+
+use super::TurnState;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     pub(crate) id: String,
     pub(crate) purpose: Purpose,
     pub(crate) started: Timestamp,
-    pub(crate) speech: Speech,
-    /// What the message asks for, in its order.
+    pub(crate) message: MessageState,
+    /// The tool calls of the message, in its order.
     pub(crate) calls: Vec<Call>,
     /// Whether `turn_messages` is recorded.
     pub(crate) summed_up: bool,
 }
 
-/// What the assistant says in a turn.
+/// The assistant's message of a turn.
 #[derive(Debug, Clone)]
-pub(crate) enum Speech {
-    /// Nothing yet.
-    Ahead,
+pub(crate) enum MessageState {
+    NotStarted,
     Open(Draft),
     Ended(Message),
 }
 
-/// A message being said.
+/// A message that is being received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Draft {
     pub(crate) api: String,
@@ -38,14 +39,22 @@ pub(crate) struct Draft {
 }
 
 /// One tool call on its way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) arguments: Value,
     pub(crate) stage: Stage,
-    /// When its worker was given the task, while that is open.
-    pub(crate) task: Option<(String, Timestamp)>,
+    /// The task that it gave to a worker, while that is open.
+    pub(crate) task: Option<Task>,
+}
+
+/// A task that a worker has.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) agent: String,
+    /// How far the worker has come.
+    pub(crate) worker: Box<TurnState>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +62,7 @@ pub(crate) enum Stage {
     Asked,
     Running {
         since: Timestamp,
-        /// By the crash of its holder: what it did is unknown.
+        /// Cut by the crash of its holder: what it did is unknown.
         cut: bool,
     },
     Done(Message),
@@ -68,7 +77,7 @@ impl Turn {
             id,
             purpose,
             started,
-            speech: Speech::Ahead,
+            message: MessageState::NotStarted,
             calls: Vec::new(),
             summed_up: false,
         }
@@ -82,7 +91,7 @@ impl Turn {
         }
     }
 
-    /// An event between `turn_start` and `turn`; gives back a message that it has ended.
+    /// Applies an event between `turn_start` and `turn`; returns the message that it ends, if it ends one.
     pub(super) fn apply(&mut self, body: &Body, at: Timestamp, task_id: Option<&str>) -> Option<Message> {
         match body {
             Body::MessageStart { message } => self.start_message(message),
@@ -96,10 +105,10 @@ impl Turn {
                 },
             ),
             Body::Tool { .. } => self.end_tool(body, at),
-            Body::TaskStart { agent, .. } => self.task(task_id, Some((agent.clone(), at))),
-            Body::Task { .. } => self.task(task_id, None),
+            Body::TaskStart { agent, .. } => self.set_task(task_id, Some(agent)),
+            Body::Task { .. } => self.set_task(task_id, None),
             said => {
-                if let Speech::Open(draft) = &mut self.speech {
+                if let MessageState::Open(draft) = &mut self.message {
                     draft.apply(said);
                 }
             }
@@ -112,7 +121,7 @@ impl Turn {
             Message::Assistant {
                 api, provider, model, ..
             } => {
-                self.speech = Speech::Open(Draft::new(api.clone(), provider.clone(), model.clone()));
+                self.message = MessageState::Open(Draft::new(api.clone(), provider.clone(), model.clone()));
             }
             Message::ToolResult { tool_call_id, .. } => {
                 self.stage(tool_call_id, Stage::Announced(message.clone()));
@@ -126,12 +135,13 @@ impl Turn {
         match &mut message {
             Message::Assistant { content, .. } => {
                 // A long text is cut in `message_end` and whole in its deltas.
-                if let (Speech::Open(draft), Some(Block::Text { text })) = (&self.speech, content.first_mut())
+                if let (MessageState::Open(draft), Some(Block::Text { text })) =
+                    (&self.message, content.first_mut())
                 {
                     text.clone_from(&draft.text);
                 }
-                self.calls = content.iter().filter_map(Call::of).collect();
-                self.speech = Speech::Ended(message.clone());
+                self.calls = content.iter().filter_map(Call::from_block).collect();
+                self.message = MessageState::Ended(message.clone());
             }
             Message::ToolResult { tool_call_id, .. } => {
                 let id = tool_call_id.clone();
@@ -170,10 +180,25 @@ impl Turn {
     }
 
     /// A task has the id of the call that gave it.
-    fn task(&mut self, id: Option<&str>, task: Option<(String, Timestamp)>) {
-        if let Some(call) = self.calls.iter_mut().find(|call| Some(call.id.as_str()) == id) {
-            call.task = task;
+    fn set_task(&mut self, id: Option<&str>, agent: Option<&String>) {
+        if let Some(call) = self.call_of_task(id) {
+            call.task = agent.map(|agent| Task {
+                agent: agent.clone(),
+                worker: Box::default(),
+            });
         }
+    }
+
+    /// An event of the worker that has a task of this turn.
+    pub(super) fn apply_of_worker(&mut self, event: &Event) {
+        let call = self.call_of_task(event.place.task_id.as_deref());
+        if let Some(task) = call.and_then(|call| call.task.as_mut()) {
+            task.worker.apply_own(event);
+        }
+    }
+
+    fn call_of_task(&mut self, id: Option<&str>) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| Some(call.id.as_str()) == id)
     }
 
     /// The results that there are, in the order of the calls.
@@ -187,7 +212,7 @@ impl Turn {
 }
 
 impl Call {
-    fn of(block: &Block) -> Option<Call> {
+    fn from_block(block: &Block) -> Option<Call> {
         match block {
             Block::ToolCall { id, name, arguments } => Some(Call {
                 id: id.clone(),
@@ -226,6 +251,15 @@ impl Draft {
                 self.thoughts.push(thought);
             }
             _ => {}
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        match self {
+            Stage::Running { since, .. } => Some(*since),
+            _ => None,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The recording of a submission: what is said is applied to the course and on its way to the store at once, in order, with
-//! as few appends as the store's own speed allows. One append is under way at a time; what comes meanwhile goes with the next.
-//! Only the beginning of something waits a moment for what it begins with: a turn that is over by then is one write.
+//! Records a submission: each event is applied to the state and sent to the store at once, in order, in as few appends as
+//! the store's speed allows. One append is under way at a time; events that come meanwhile go with the next one. Only the
+//! start of something waits a moment for what follows it, so that a quick turn is one write.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -12,33 +12,34 @@ use ken_types::{Error, Timestamp};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 
-use crate::course::{Course, Settlement};
 use crate::envelope::{Envelope, written};
 use crate::seams::Pending;
 use crate::store::Store;
+use crate::turn_state::{Settlement, TaskRef, TurnState};
 
-/// What waits beyond this makes its speaker wait.
+/// When more than this waits to be sent, the submission waits too.
 const WAITING_BYTES: usize = 1024 * 1024;
-/// How long a beginning waits for what follows it.
+/// How long a start waits for what follows it.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-pub(crate) struct Record<S> {
-    pub(crate) course: Course,
+/// The state of a submission, and what of it the store has not got yet.
+pub(crate) struct Recorder<S> {
+    pub(crate) state: TurnState,
     envelope: Envelope,
     lease: Lease,
     store: S,
-    /// Written events that no append has taken yet.
+    /// Events that are in no append yet.
     waiting: Vec<Box<RawValue>>,
     waiting_bytes: usize,
-    /// When they are to be sent; `None` while none waits.
+    /// When they have to be sent; `None` while none waits.
     due: Option<Instant>,
     under_way: Option<Pending<'static, Result<(), Error>>>,
 }
 
-impl<S: Store> Record<S> {
-    pub(crate) fn new(course: Course, envelope: Envelope, lease: Lease, store: S) -> Record<S> {
-        Record {
-            course,
+impl<S: Store> Recorder<S> {
+    pub(crate) fn new(state: TurnState, envelope: Envelope, lease: Lease, store: S) -> Recorder<S> {
+        Recorder {
+            state,
             envelope,
             lease,
             store,
@@ -50,18 +51,18 @@ impl<S: Store> Record<S> {
     }
 
     /// Records one event. It is sent when the submission next waits for something.
-    pub(crate) fn say(&mut self, body: Body, task_id: Option<String>) -> Result<(), Error> {
+    pub(crate) fn record(&mut self, body: Body, task: Option<TaskRef>) -> Result<(), Error> {
         let due = Instant::now() + patience(&body);
-        let event = self.envelope.wrap(&self.course, body, task_id, Timestamp::now());
+        let event = self.envelope.wrap(&self.state, body, task, Timestamp::now());
         let raw = written(&event)?;
-        self.course.apply(&event);
+        self.state.apply(&event);
         self.waiting_bytes += raw.get().len();
         self.waiting.push(raw);
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
         Ok(())
     }
 
-    /// Waits for `work` and sends meanwhile. An error is the store's: the lease is lost and nothing more may be written.
+    /// Waits for `work` and sends meanwhile. An error is the store's: the lease is lost, and nothing more may be written.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
         let mut work = pin!(work);
         loop {
@@ -83,7 +84,7 @@ impl<S: Store> Record<S> {
         Ok(())
     }
 
-    /// The end: what is still waiting, the outcome and the result, in one transaction.
+    /// Writes the end: the events that still wait, the outcome and the result, in one transaction.
     pub(crate) async fn settle(
         mut self,
         settlement: Settlement,
@@ -92,7 +93,7 @@ impl<S: Store> Record<S> {
         if let Some(append) = self.under_way.take() {
             append.await?;
         }
-        self.say(settlement.event(), None)?;
+        self.record(settlement.event(), None)?;
         while self.waiting_bytes > WAITING_BYTES {
             self.send_some();
             if let Some(append) = self.under_way.take() {
@@ -131,7 +132,7 @@ impl<S: Store> Record<S> {
         sent
     }
 
-    /// Starts an append with what waits, as far as it fits a line of the wire.
+    /// Starts an append with the events that wait, as far as they fit one line of the wire.
     fn send_some(&mut self) {
         let first_index = self.first_waiting();
         let mut bytes = 0;
@@ -153,11 +154,11 @@ impl<S: Store> Record<S> {
     }
 
     fn first_waiting(&self) -> u64 {
-        self.course.next_index - self.waiting.len() as u64
+        self.state.next_index - self.waiting.len() as u64
     }
 }
 
-/// How long an event may wait for others: a beginning is told with what it begins with.
+/// How long an event may wait for others.
 fn patience(body: &Body) -> Duration {
     match body {
         Body::SubmissionResumed { .. }

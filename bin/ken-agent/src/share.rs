@@ -1,0 +1,120 @@
+//! The texts that ken ships and an administrator may change: the governing rules and the greeting. They are read from
+//! `share/ken` of the installation, or `share` of a checkout, when the agent starts; a text that is not there is replaced
+//! by the copy in the program.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ken_types::Error;
+
+/// A longer text would fill the model's window by itself.
+const LIMIT_BYTES: u64 = 64 * 1024;
+
+/// A text, and the file that it comes from; `None` for the copy in the program.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// The texts in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Share {
+    pub(crate) rules: Text,
+    pub(crate) greeting: Text,
+}
+
+impl Share {
+    /// The texts of the installation that this program belongs to. A file that is there but cannot be used is an error:
+    /// no turn runs under other rules than those that somebody has written down.
+    pub(crate) fn installed() -> Result<Share, Error> {
+        let program = std::env::current_exe().ok();
+        let folder = program.as_deref().and_then(Path::parent);
+        let folders: Vec<PathBuf> = folder
+            .into_iter()
+            .flat_map(|folder| ["../share/ken", "../../share"].map(|share| folder.join(share)))
+            .filter_map(|share| share.canonicalize().ok())
+            .collect();
+        Ok(Share {
+            rules: read(&folders, "protocols/governing-rules.md")?
+                .unwrap_or_else(|| built_in(include_str!("../../../share/protocols/governing-rules.md"))),
+            greeting: read(&folders, "skills/greeting.md")?
+                .unwrap_or_else(|| built_in(include_str!("../../../share/skills/greeting.md"))),
+        })
+    }
+
+    /// The copies in the program.
+    #[cfg(test)]
+    pub(crate) fn built_in() -> Share {
+        Share {
+            rules: built_in(include_str!("../../../share/protocols/governing-rules.md")),
+            greeting: built_in(include_str!("../../../share/skills/greeting.md")),
+        }
+    }
+}
+
+fn built_in(text: &str) -> Text {
+    Text {
+        text: text.to_owned(),
+        file: None,
+    }
+}
+
+/// The text of the first folder that has this file.
+fn read(folders: &[PathBuf], name: &str) -> Result<Option<Text>, Error> {
+    for file in folders.iter().map(|folder| folder.join(name)) {
+        let wrong = |why: String| {
+            Error::invalid(file.display().to_string(), why)
+                .hint("mend the file, or remove it to use the text that the program holds")
+        };
+        let length = match std::fs::metadata(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(wrong(format!("it cannot be read: {error}"))),
+            Ok(found) if !found.is_file() => return Err(wrong("it is not a regular file".into())),
+            Ok(found) => found.len(),
+        };
+        if length > LIMIT_BYTES {
+            return Err(wrong(format!(
+                "it has {length} bytes, at most {LIMIT_BYTES} are allowed"
+            )));
+        }
+        let text =
+            std::fs::read_to_string(&file).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+        if text.trim().is_empty() {
+            return Err(wrong("it is empty".into()));
+        }
+        return Ok(Some(Text {
+            text,
+            file: Some(file),
+        }));
+    }
+    Ok(None)
+}
+
+/// `--print-rules`: the texts in force on standard output, each after a line that says where it comes from.
+pub(crate) fn print() -> ExitCode {
+    let shown = Share::installed().and_then(|share| {
+        let mut out = std::io::stdout().lock();
+        [share.rules, share.greeting]
+            .iter()
+            .try_for_each(|text| {
+                let from = text
+                    .file
+                    .as_ref()
+                    .map_or("built in".to_owned(), |file| file.display().to_string());
+                writeln!(out, "<!-- {from} -->\n{}", text.text.trim_end())
+            })
+            .or_else(|error| match error.kind() {
+                ErrorKind::BrokenPipe => Ok(()),
+                _ => Err(Error::internal(format!("standard output: {error}"))),
+            })
+    });
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "ken-agent: {error}");
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! How far a submission has come, as its recorded events tell. The state is a fold over those events, so a holder that has
+//! run the submission from its start and one that takes it over after a crash hold the same state.
+
+mod events;
+mod next;
+mod plan;
+mod turn;
+
+use ken_types::Timestamp;
+use ken_types::event::{Body, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, Usage};
+
+pub(crate) use events::{Settlement, Stop, since};
+pub(crate) use plan::{Ending, Plan, Planned, Step, TaskRef, WorkerRef};
+pub(crate) use turn::{Call, Draft, MessageState, Turn};
+
+use crate::retry::{Retry, is_overflow};
+
+/// Turns of one prompt. A model that still asks for tools then is in a loop.
+pub(crate) const MOST_TURNS: u32 = 64;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TurnState {
+    /// Index of the next event.
+    pub(crate) next_index: u64,
+    /// Time of the newest event; later events are not earlier.
+    pub(crate) last_timestamp: Timestamp,
+    pub(crate) operation: Option<Operation>,
+    pub(crate) agent: Span,
+    pub(crate) compacting: Compacting,
+    /// The open turn.
+    pub(crate) turn: Option<Turn>,
+    /// How the last turn of the conversation, or of the compaction, ended.
+    pub(crate) last_stop: Option<StopReason>,
+    /// Why the last turn failed, if it did, and the model that was called.
+    pub(crate) failure: Option<(ModelName, Failure)>,
+    pub(crate) retry: Retry,
+    /// Model calls that were refused because the context was longer than the model's window.
+    pub(crate) overflows: u32,
+    /// Model calls of the conversation that gave a whole message.
+    pub(crate) turns: u32,
+    /// Approvals that are waited for, by request.
+    pub(crate) approvals: Vec<String>,
+    /// Not recorded: the pause before the next try is over. After a crash the pause is made again.
+    pub(crate) backoff_done: bool,
+    /// Not recorded: how long the provider asked to be left alone, in milliseconds.
+    pub(crate) retry_after_ms: u64,
+    /// Not recorded: the open model call has failed. After a crash the call is made again.
+    pub(crate) failing: Option<Failure>,
+    /// Answers and tool results of this prompt, as the model is shown them.
+    pub(crate) messages: Vec<Message>,
+    /// The text of the last message, also when it was cut.
+    pub(crate) text: String,
+    /// The text of a message that was cut; the next message begins with it.
+    pub(crate) cut_text: String,
+    pub(crate) usage: Usage,
+    /// Tokens of the last model call, input and output.
+    pub(crate) context_tokens: u64,
+    pub(crate) model: Option<ModelName>,
+    /// The summary that replaces the history from now on.
+    pub(crate) summary: Option<String>,
+    /// The newest claim that has a `submission_resumed` event.
+    pub(crate) resumed_for: u32,
+    pub(crate) idle: bool,
+    pub(crate) settled: bool,
+}
+
+/// Something with a start and an end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Span {
+    #[default]
+    NotStarted,
+    Open,
+    Ended,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub(crate) id: String,
+    pub(crate) kind: OperationKind,
+    pub(crate) started: Timestamp,
+    pub(crate) ended: bool,
+    pub(crate) error: Option<Failure>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Compacting {
+    #[default]
+    NotStarted,
+    Since(Timestamp),
+    Done {
+        failed: bool,
+    },
+}
+
+impl TurnState {
+    /// Marks what a crash has cut: tools that were running and may not be run again.
+    pub(crate) fn resume(&mut self, may_run_again: impl Fn(&str) -> bool) {
+        if let Some(turn) = &mut self.turn {
+            turn.resume(may_run_again);
+        }
+    }
+
+    /// Applies one more event. Transitions that do not fit are ignored, as readers ignore what they do not know.
+    pub(crate) fn apply(&mut self, event: &Event) {
+        self.next_index = self.next_index.max(event.place.event_index + 1);
+        self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
+        if event.place.parent_session.is_some() {
+            if let Some(turn) = &mut self.turn {
+                turn.apply_of_worker(event);
+            }
+            return;
+        }
+        self.apply_own(event);
+    }
+
+    /// Applies an event of this agent itself, be it the root or a worker.
+    fn apply_own(&mut self, event: &Event) {
+        let at = event.place.timestamp;
+        self.last_timestamp = self.last_timestamp.max(at);
+        match &event.body {
+            Body::SubmissionResumed { attempt } => self.resumed_for = *attempt,
+            Body::OperationStart { operation_kind } => {
+                self.operation = Some(Operation {
+                    id: event.place.operation_id.clone().unwrap_or_default(),
+                    kind: *operation_kind,
+                    started: at,
+                    ended: false,
+                    error: None,
+                });
+            }
+            Body::AgentStart => self.agent = Span::Open,
+            Body::AgentEnd { .. } => self.agent = Span::Ended,
+            Body::CompactionStart { .. } => self.start_compaction(at),
+            Body::Compaction { is_error, .. } => self.end_compaction(*is_error),
+            Body::TurnStart { purpose } => {
+                let id = event.place.turn_id.clone().unwrap_or_default();
+                self.turn = Some(Turn::new(id, *purpose, at));
+                self.backoff_done = false;
+                self.retry_after_ms = 0;
+            }
+            Body::Turn { .. } => self.end_turn(&event.body),
+            Body::Operation { error, .. } => {
+                if let Some(operation) = &mut self.operation {
+                    operation.ended = true;
+                    operation.error.clone_from(error);
+                }
+            }
+            Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
+            Body::ApprovalDecided { request_id, .. } => self.approvals.retain(|open| open != request_id),
+            Body::Idle => self.idle = true,
+            Body::SubmissionSettled { .. } => self.settled = true,
+            within => self.apply_within_turn(within, event),
+        }
+    }
+
+    fn apply_within_turn(&mut self, body: &Body, event: &Event) {
+        let Some(turn) = &mut self.turn else { return };
+        let ended = turn.apply(body, event.place.timestamp, event.place.task_id.as_deref());
+        if let Some(message) = ended {
+            self.keep(message);
+        }
+    }
+
+    /// Keeps a message that has ended, to be shown to the model from now on unless it was cut.
+    fn keep(&mut self, message: Message) {
+        if let Message::Assistant { stop_reason, .. } = &message {
+            let text = message.text();
+            let is_cut = stop_reason.is_some_and(StopReason::is_cut);
+            self.cut_text.clear();
+            if *stop_reason == Some(StopReason::Interrupted) {
+                self.cut_text.push_str(&text);
+            }
+            if !text.is_empty() {
+                self.text = text;
+            }
+            if is_cut {
+                return;
+            }
+        }
+        self.messages.push(message);
+    }
+
+    fn end_turn(&mut self, body: &Body) {
+        let Body::Turn {
+            purpose,
+            model,
+            provider,
+            output,
+            usage,
+            stop_reason,
+            error,
+            ..
+        } = body
+        else {
+            return;
+        };
+        let model = ModelName {
+            provider: provider.clone(),
+            id: model.clone(),
+        };
+        self.turn = None;
+        self.failing = None;
+        self.usage += *usage;
+        self.last_stop = Some(*stop_reason);
+        match error {
+            None => {
+                self.turns += u32::from(*purpose == Purpose::Agent);
+                self.retry.succeed();
+                self.failure = None;
+                self.model = Some(model);
+                self.context_tokens = usage.input + usage.output;
+            }
+            Some(failure) => {
+                self.retry.fail(failure);
+                self.overflows += u32::from(is_overflow(failure));
+                self.failure = Some((model, failure.clone()));
+            }
+        }
+        if *purpose == Purpose::Compaction && error.is_none() && !stop_reason.is_cut() {
+            self.summary = Some(events::joined(output));
+        }
+    }
+
+    pub(crate) fn has_answer(&self) -> bool {
+        self.last_stop.is_some_and(StopReason::is_final)
+    }
+
+    /// What an event of this agent's belongs to, when the agent is a worker with a task.
+    pub(crate) fn task_ref(&self, task: &str) -> TaskRef {
+        let open = self.operation.as_ref().filter(|operation| !operation.ended);
+        TaskRef {
+            id: task.to_owned(),
+            worker: Some(WorkerRef {
+                operation_id: open.map(|operation| operation.id.clone()),
+                turn_id: self.turn.as_ref().map(|turn| turn.id.clone()),
+            }),
+        }
+    }
+
+    /// Whether the last model call was refused because its context was too long.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.failure
+            .as_ref()
+            .is_some_and(|(_, failure)| is_overflow(failure))
+    }
+
+    fn start_compaction(&mut self, at: Timestamp) {
+        self.compacting = Compacting::Since(at);
+        // The compaction has tries of its own.
+        self.retry = Retry::default();
+        self.last_stop = None;
+        self.failure = None;
+    }
+
+    /// The conversation after a compaction has its own tries again.
+    fn end_compaction(&mut self, failed: bool) {
+        self.compacting = Compacting::Done { failed };
+        let is_only_that = |operation: &Operation| operation.kind == OperationKind::Compact;
+        if !self.operation.as_ref().is_some_and(is_only_that) {
+            self.last_stop = None;
+            self.failure = None;
+            self.retry = Retry::default();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What comes next: the order of events that ken-stream(5) promises, read off the state from top to bottom.
+
+use ken_types::event::{Body, Purpose};
+use ken_types::ops::store::SubmissionKind;
+
+use super::events;
+use super::plan::{Plan, Step};
+use super::turn::{Call, Draft, MessageState, Stage, Turn};
+use super::{Compacting, MOST_TURNS, Span, TurnState};
+
+fn record(body: Body) -> Option<Step> {
+    Some(Step::Record(Box::new(body), None))
+}
+
+impl TurnState {
+    pub(crate) fn next(&self, plan: &Plan) -> Step {
+        if self.operation.is_none() && plan.ending.is_some() {
+            return Step::Settle; // nothing has begun, so nothing has to end
+        }
+        self.mark_resumed(plan)
+            .or_else(|| self.begin(plan))
+            .or_else(|| self.compact(plan))
+            .or_else(|| self.converse(plan))
+            .or_else(|| self.end(plan))
+            .unwrap_or(Step::Settle)
+    }
+
+    /// `submission_resumed`, once per claim, if there is something to resume.
+    fn mark_resumed(&self, plan: &Plan) -> Option<Step> {
+        let is_news = plan.attempt > 1 && self.resumed_for < plan.attempt && self.operation.is_some();
+        let attempt = plan.attempt;
+        is_news.then(|| record(Body::SubmissionResumed { attempt }))?
+    }
+
+    /// `operation_start`, `agent_start`
+    fn begin(&self, plan: &Plan) -> Option<Step> {
+        if self.operation.is_none() {
+            return record(Body::OperationStart {
+                operation_kind: plan.operation,
+            });
+        }
+        let is_due =
+            plan.kind == SubmissionKind::Prompt && self.agent == Span::NotStarted && plan.ending.is_none();
+        is_due.then(|| record(Body::AgentStart))?
+    }
+
+    /// `compaction_start`, the turns of the compaction, `compaction`
+    fn compact(&self, plan: &Plan) -> Option<Step> {
+        match self.compacting {
+            Compacting::NotStarted => self.start_compacting(plan),
+            Compacting::Since(_) => self.continue_compacting(plan),
+            Compacting::Done { .. } => None,
+        }
+    }
+
+    fn start_compacting(&self, plan: &Plan) -> Option<Step> {
+        let is_first = self.last_stop.is_none();
+        let planned = match self.has_overflowed() {
+            true => plan.on_overflow?,
+            false => plan.compaction.filter(|_| is_first)?,
+        };
+        let may_start = self.turn.is_none() && plan.ending.is_none();
+        let body = Body::CompactionStart {
+            reason: planned.reason.to_owned(),
+            estimated_tokens: planned.estimated_tokens,
+        };
+        may_start.then(|| record(body))?
+    }
+
+    fn continue_compacting(&self, plan: &Plan) -> Option<Step> {
+        if let Some(turn) = &self.turn {
+            return self.within(turn, plan);
+        }
+        let is_empty = plan.planned().is_none_or(|planned| planned.messages == 0);
+        if is_empty || self.has_answer() || self.must_end(plan) {
+            return record(self.compaction(plan));
+        }
+        self.another_turn(Purpose::Compaction)
+    }
+
+    /// The turns of a prompt: until an answer asks for no tools, or no model is left to ask.
+    fn converse(&self, plan: &Plan) -> Option<Step> {
+        if self.agent != Span::Open {
+            return None;
+        }
+        match &self.turn {
+            Some(turn) => self.within(turn, plan),
+            None if self.has_answer() || self.must_end(plan) => None,
+            None => self.another_turn(Purpose::Agent),
+        }
+    }
+
+    /// `turn_start`, after a pause if the last turn failed
+    fn another_turn(&self, purpose: Purpose) -> Option<Step> {
+        match self.retry.pause_ms() {
+            Some(base_ms) if !self.backoff_done => Some(Step::Backoff {
+                base_ms: base_ms.max(self.retry_after_ms),
+            }),
+            _ => record(Body::TurnStart { purpose }),
+        }
+    }
+
+    /// `message_start` … `message_end`, the tools, `turn_messages`, `turn`
+    fn within(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
+        let must_close = self.failing.is_some() || plan.ending.is_some();
+        match &turn.message {
+            MessageState::NotStarted if !must_close => Some(Step::CallModel {
+                model: self.retry.provider,
+            }),
+            MessageState::NotStarted if turn.purpose != Purpose::Agent => {
+                record(self.turn_without_message(turn, plan))
+            }
+            MessageState::NotStarted => record(self.empty_message_start(plan)),
+            MessageState::Open(draft) => record(self.close_message(draft, plan)),
+            MessageState::Ended(message) => tools(turn, plan).or_else(|| match turn.summed_up {
+                false => record(events::turn_messages(turn, message)),
+                true => self.turn_ended(turn, message).and_then(record),
+            }),
+        }
+    }
+
+    /// `thinking_end` if a thought is open, then `message_end`
+    fn close_message(&self, draft: &Draft, plan: &Plan) -> Body {
+        match &draft.thinking {
+            Some(thought) => Body::ThinkingEnd {
+                content: thought.clone(),
+            },
+            None => self.cut_message_end(draft, plan),
+        }
+    }
+
+    /// `agent_end`, `operation`, `idle`
+    fn end(&self, plan: &Plan) -> Option<Step> {
+        if self.agent == Span::Open {
+            let messages = self.messages.clone();
+            return record(Body::AgentEnd { messages });
+        }
+        match &self.operation {
+            Some(operation) if !operation.ended => record(self.operation_ended(operation, plan)),
+            _ if !self.idle => record(Body::Idle),
+            _ => None,
+        }
+    }
+
+    /// Whether the model has called tools so often that it will not come to an end by itself.
+    pub(super) fn is_looping(&self) -> bool {
+        self.turns >= MOST_TURNS && !self.has_answer()
+    }
+
+    /// Nothing more may be asked, or no model is left to ask.
+    fn must_end(&self, plan: &Plan) -> bool {
+        plan.ending.is_some() || self.is_looping() || self.retry.provider >= plan.models.len()
+    }
+}
+
+/// Every `tool_start`, the running, each `tool`; then for each call `message_start` and `message_end`.
+fn tools(turn: &Turn, plan: &Plan) -> Option<Step> {
+    let is_ending = plan.ending.is_some();
+    let start = turn
+        .calls
+        .iter()
+        .find(|call| call.stage == Stage::Asked && !is_ending);
+    if let Some(call) = start {
+        return record(events::tool_start(call));
+    }
+    let running = turn
+        .calls
+        .iter()
+        .filter(|call| matches!(call.stage, Stage::Running { .. }));
+    let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(|call| is_ending || call.is_cut());
+    if let Some(call) = cut.first() {
+        return Some(close_call(call, plan));
+    }
+    if !live.is_empty() {
+        return Some(Step::CallTools(live.into_iter().cloned().collect()));
+    }
+    turn.calls.iter().find_map(|call| match &call.stage {
+        Stage::Done(message) => record(Body::MessageStart {
+            message: message.clone(),
+        }),
+        Stage::Announced(message) => record(Body::MessageEnd {
+            message: message.clone(),
+        }),
+        _ => None,
+    })
+}
+
+/// The end of a call that nobody can finish: of its worker's open events first, then of its task, then of the call itself.
+fn close_call(call: &Call, plan: &Plan) -> Step {
+    let Some(task) = &call.task else {
+        return Step::Record(Box::new(events::interrupted(call)), None);
+    };
+    let closing = plan.closing_worker();
+    match task.worker.next(&closing) {
+        Step::Record(body, _) if !matches!(*body, Body::Idle) => {
+            Step::Record(body, Some(task.worker.task_ref(&call.id)))
+        }
+        _ => {
+            let (body, task) = events::interrupted_task(call, task);
+            Step::Record(Box::new(body), Some(task))
+        }
+    }
+}
+
+impl Call {
+    fn is_cut(&self) -> bool {
+        matches!(self.stage, Stage::Running { cut: true, .. })
+    }
+}

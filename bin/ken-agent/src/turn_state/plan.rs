@@ -1,0 +1,139 @@
+//! What a holder has to do with a submission, and the steps it takes.
+
+use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
+use ken_types::ops::store::SubmissionKind;
+
+use super::turn::Call;
+
+/// What this holder has to do. It does not change while the submission is held, except for `ending`.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) kind: SubmissionKind,
+    /// What the operation is shown as.
+    pub(crate) operation: OperationKind,
+    /// 1 for the first claim.
+    pub(crate) attempt: u32,
+    /// `provider/model`, first choice first.
+    pub(crate) models: Vec<String>,
+    /// The compaction that is due before the prompt, or that `/compact` asks for.
+    pub(crate) compaction: Option<Planned>,
+    /// The compaction that is made when a model refuses the context as too long; none when there is no history.
+    pub(crate) on_overflow: Option<Planned>,
+    /// Set when the submission has to be closed instead of continued.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// A compaction that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) reason: &'static str,
+    pub(crate) estimated_tokens: u64,
+    /// Messages of the history, with the summary if there is one.
+    pub(crate) messages: u64,
+}
+
+/// Why a submission ends before its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Aborted,
+    Timeout,
+    RetryExhausted,
+    /// Of a worker only: its task was cut by a crash.
+    Interrupted,
+    /// A defect, in words.
+    Defect(String),
+}
+
+/// What to do next.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Record this event, of a task if one is named.
+    Record(Box<Body>, Option<TaskRef>),
+    /// Wait about so long before the next try.
+    Backoff { base_ms: u64 },
+    /// Call the model at this place of the list.
+    CallModel { model: usize },
+    /// Run these tools, all at once.
+    CallTools(Vec<Call>),
+    /// Record the end, with outcome and result.
+    Settle,
+}
+
+/// The task that an event belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskRef {
+    pub(crate) id: String,
+    /// Set for events of the worker itself.
+    pub(crate) worker: Option<WorkerRef>,
+}
+
+/// Operation and turn within the worker that an event belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct WorkerRef {
+    pub(crate) operation_id: Option<String>,
+    pub(crate) turn_id: Option<String>,
+}
+
+impl TaskRef {
+    /// `task_start` and `task`, which the parent records.
+    pub(crate) fn of(id: &str) -> TaskRef {
+        TaskRef {
+            id: id.to_owned(),
+            worker: None,
+        }
+    }
+}
+
+impl Plan {
+    /// Provider and model of this place in the list; past its end, the last of it.
+    pub(super) fn model(&self, index: usize) -> ModelName {
+        let name = self.models.get(index).or(self.models.last()).map(String::as_str);
+        let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
+        ModelName {
+            provider: provider.to_owned(),
+            id: id.to_owned(),
+        }
+    }
+
+    /// The compaction that is under way, if one is.
+    pub(super) fn planned(&self) -> Option<Planned> {
+        self.compaction.or(self.on_overflow)
+    }
+
+    /// What closes the open events of a worker whose task nobody can finish.
+    pub(super) fn closing_worker(&self) -> Plan {
+        Plan {
+            kind: SubmissionKind::Prompt,
+            operation: OperationKind::Task,
+            attempt: 1,
+            models: Vec::new(),
+            compaction: None,
+            on_overflow: None,
+            ending: Some(self.ending.clone().unwrap_or(Ending::Interrupted)),
+        }
+    }
+
+    /// The stop reason of a message that cannot be finished.
+    pub(super) fn cut(&self) -> StopReason {
+        match self.ending {
+            Some(Ending::Aborted) => StopReason::Aborted,
+            _ => StopReason::Interrupted,
+        }
+    }
+}
+
+impl Ending {
+    pub(super) fn failure(&self) -> Failure {
+        let (name, message) = match self {
+            Ending::Aborted => ("aborted", "The submission was aborted."),
+            Ending::Timeout => ("timeout", "The submission has passed its time limit."),
+            Ending::RetryExhausted => ("retry_exhausted", "The submission was given up after 10 claims."),
+            Ending::Interrupted => ("interrupted", "The task was interrupted."),
+            Ending::Defect(message) => ("defect", message.as_str()),
+        };
+        Failure {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which governing rules and greeting are in force: `ken-agent --print-rules` from a copy of the program in an installation
+//! of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const RULES: &str = "share/ken/protocols/governing-rules.md";
+const GREETING: &str = "share/ken/skills/greeting.md";
+
+/// A prefix with `bin/ken-agent`.
+struct Prefix(tempfile::TempDir);
+
+impl Prefix {
+    fn new() -> Prefix {
+        let prefix = Prefix(tempfile::tempdir().unwrap());
+        for folder in ["bin", "share/ken/protocols", "share/ken/skills"] {
+            std::fs::create_dir_all(prefix.path(folder)).unwrap();
+        }
+        std::fs::copy(env!("CARGO_BIN_EXE_ken-agent"), prefix.path("bin/ken-agent")).unwrap();
+        prefix
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().canonicalize().unwrap().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn run(&self) -> Output {
+        Command::new(self.path("bin/ken-agent"))
+            .env_clear()
+            .arg("--print-rules")
+            .output()
+            .unwrap()
+    }
+
+    /// Standard output of a run that succeeds and says nothing else.
+    fn printed(&self) -> String {
+        let output = self.run();
+        assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn the_built_in_texts_are_the_fall_back() {
+    let shipped = |name: &str| {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../share/");
+        std::fs::read_to_string(format!("{root}{name}"))
+            .unwrap()
+            .trim_end()
+            .to_owned()
+    };
+    let wanted = format!(
+        "<!-- built in -->\n{}\n<!-- built in -->\n{}\n",
+        shipped("protocols/governing-rules.md"),
+        shipped("skills/greeting.md")
+    );
+    assert_eq!(Prefix::new().printed(), wanted);
+}
+
+#[test]
+fn installed_files_are_in_force() {
+    let prefix = Prefix::new();
+    prefix.write(RULES, "# Rules\n\nSpeak only of boats.\n");
+    prefix.write(GREETING, "# Skill: greeting\n\nSay ahoy.\n");
+    let wanted = format!(
+        "<!-- {} -->\n# Rules\n\nSpeak only of boats.\n<!-- {} -->\n# Skill: greeting\n\nSay ahoy.\n",
+        prefix.path(RULES).display(),
+        prefix.path(GREETING).display()
+    );
+    assert_eq!(prefix.printed(), wanted);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_and_named() {
+    for (text, why) in [
+        (" \n", "it is empty"),
+        (&*"x".repeat(64 * 1024 + 1), "at most 65536"),
+    ] {
+        let prefix = Prefix::new();
+        prefix.write(RULES, text);
+        let output = prefix.run();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+        let file = prefix.path(RULES).display().to_string();
+        assert!(
+            stderr.contains(&file) && stderr.contains(why) && stderr.contains("mend the file"),
+            "{stderr}"
+        );
+    }
+    let prefix = Prefix::new();
+    std::fs::create_dir(prefix.path(RULES)).unwrap();
+    let output = prefix.run();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("not a regular file")
+    );
+}
