@@ -585,6 +585,13 @@ fn a_prompt_waits_for_parts_that_are_down() {
         "a part that was stopped on purpose is not waited for"
     );
     let accepted = begin(&system, &session, "hello", &[]).expect(202);
+    // A caller that waits learns what for.
+    let mut client = system.client();
+    let request = client.request("POST", CHAT).header("Prefer", "wait=1");
+    let waited = request.json(&tui(&[("text", json!("hello"))])).send().expect(202);
+    let mut parts = waited.at("/waiting").as_array().unwrap().clone();
+    parts.sort_by_key(Value::to_string);
+    assert_eq!(parts, ["agent", "model"]);
     for part in ["model", "agent"] {
         assert!(system.ken(&["start", part]).status.success());
     }
@@ -598,9 +605,30 @@ fn a_prompt_waits_for_parts_that_are_down() {
     assert_eq!(events[0]["submissionId"], json!(id));
 }
 
+/// Nobody holds the socket of a part that was stopped, so the gateway answers at once, and goes on.
+#[test]
+fn a_stopped_store_is_said_at_once() {
+    let system = scripted();
+    let session = system.session();
+    let gateway = system.pid("gateway");
+    assert!(system.ken(&["stop", "store"]).status.success());
+    for _ in 0..3 {
+        let asked = std::time::Instant::now();
+        say(&system, &session, "hello", &[]).refused(503, "unavailable", "");
+        let read = system.get("/api/chat/sessions");
+        read.refused(503, "unavailable", "");
+        assert!(asked.elapsed().as_secs() < 5, "after {:?}", asked.elapsed());
+    }
+    assert!(system.ken(&["start", "store"]).status.success());
+    until("the store is back", || {
+        say(&system, &session, "hello", &[]).status == 200
+    });
+    assert_eq!(system.pid("gateway"), gateway);
+}
+
 #[test]
 fn what_is_configured_decides_urls_and_patience() {
-    let config = "[gateway]\npublic_url = \"https://ken.example/base/\"\n[chat]\nwait_ms = 0\n";
+    let config = "[gateway]\npublic_url = \"https://ken.example/base/\"\ntrust_loopback = \"yes\"\n[chat]\nwait_ms = 0\n";
     let system = scripted_builder().config(config).start();
     let answer = system.post(CHAT, &json!({"text": "hello"})).expect(202);
     assert!(

@@ -108,6 +108,27 @@ fn without_the_part_that_runs_them() {
         .refused(400, "invalid_request", "?offset");
 }
 
+/// The shipped workflows say what they take, and what is wrong is named before anything is begun.
+#[test]
+fn inputs_of_shipped_workflows() {
+    let system = System::start();
+    for (workflow, payload, at) in [
+        ("analyze_only", json!({}), ""),
+        ("analyze_only", json!({"text": 7}), "/text"),
+        ("analyze_only", json!([]), ""),
+        ("full_reasoning", json!({"text": " "}), "/text"),
+    ] {
+        let target = format!("/workflows/{workflow}");
+        system.post(&target, &payload).refused(400, "invalid_request", at);
+    }
+    assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
+    let text = json!({"text": "All cats are mammals. Tom is a cat."});
+    let answer = system
+        .post("/workflows/analyze_only?wait=result", &text)
+        .expect(200);
+    assert!(answer.at("/result").is_object(), "{}", answer.shown());
+}
+
 #[test]
 fn runs() {
     let system = with_runner();

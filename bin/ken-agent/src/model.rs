@@ -7,7 +7,7 @@ use std::time::Duration;
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelGenerate, ModelInfo, ModelState};
 use ken_types::{Code, Error};
-use ken_wire::{Connection, Items, Lasting, Pool};
+use ken_wire::{CachedReply, Connection, Items, Pool};
 use tokio::time::Instant;
 
 pub(crate) trait Model: Clone + Send + Sync + 'static {
@@ -42,7 +42,7 @@ pub(crate) enum ModelError {
 #[derive(Debug, Clone)]
 pub(crate) struct WireModel {
     pool: Pool,
-    info: Arc<Lasting<ModelInfo>>,
+    info: Arc<CachedReply<ModelInfo>>,
 }
 
 const CALL: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ const GENERATE: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 impl WireModel {
     pub(crate) fn new(pool: Pool) -> WireModel {
         WireModel {
-            info: Arc::new(Lasting::new(pool.clone())),
+            info: Arc::new(CachedReply::new(pool.clone())),
             pool,
         }
     }

@@ -12,9 +12,12 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::app::Gateway;
 use crate::body::{self, given, required};
-use crate::gateway::{CALL, CHANGE, Gateway, failed_change};
-use crate::once::{Answer, once};
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{CHANGE, failed_change};
+use crate::stream::read;
+use crate::stream::subject::Subject;
 use crate::turn::{Waited, check_model, failure, stream_url, wait};
 
 /// The body. Unknown fields are ignored.
@@ -122,7 +125,7 @@ async fn admitted(
     request: &Request,
     admit: Admit,
     waits: bool,
-) -> Result<Answer, Failure> {
+) -> Result<ReplayableResponse, Failure> {
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
     let admission = gateway
         .store
@@ -142,19 +145,23 @@ async fn admitted(
     }
 }
 
-fn accepted(admission: &Admission, stream_url: &str) -> Result<Answer, Failure> {
+fn accepted(admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
     let body = json!({
         "streamUrl": stream_url,
         "offset": admission.offset,
         "submissionId": admission.submission_id,
     });
-    let answer = Answer::json(202, &body)?;
+    let answer = ReplayableResponse::json(202, &body)?;
     Ok(answer
         .header("location", stream_url)
         .header("stream-next-offset", admission.offset.to_string()))
 }
 
-fn settled(standing: Standing, admission: &Admission, stream_url: &str) -> Result<Answer, Failure> {
+fn settled(
+    standing: Standing,
+    admission: &Admission,
+    stream_url: &str,
+) -> Result<ReplayableResponse, Failure> {
     match (standing.state, standing.result) {
         (State::Completed, Some(result)) => {
             let body = json!({
@@ -163,11 +170,17 @@ fn settled(standing: Standing, admission: &Admission, stream_url: &str) -> Resul
                 "offset": admission.offset,
                 "submissionId": admission.submission_id,
             });
-            Answer::json(200, &body)
+            ReplayableResponse::json(200, &body)
         }
         (state, _) => Err(failure(state == State::Aborted, standing.error)
             .with("submissionId", json!(admission.submission_id))),
     }
+}
+
+/// GET and HEAD /agents/:name/:id: the instance's stream.
+pub(crate) async fn stream(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let subject = Subject::agent(&instance(&request)?);
+    read::read(gateway, &request, subject).await
 }
 
 /// POST /agents/:name/:id/abort
@@ -179,10 +192,10 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     let work = async |_: Mint| {
         let aborted = gateway
             .store
-            .call::<SubmissionsAbort>(&OfInstance { instance }, CALL)
+            .change_once::<SubmissionsAbort>(&OfInstance { instance })
             .await?;
         let ids = aborted.submission_ids;
-        Answer::json(200, &json!({"aborted": !ids.is_empty(), "submissionIds": ids}))
+        ReplayableResponse::json(200, &json!({"aborted": !ids.is_empty(), "submissionIds": ids}))
     };
     once(&gateway, &request, b"{}", typed, work).await
 }
@@ -197,7 +210,7 @@ pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
 }
 
 /// The instance that a path names: only the orchestrator can be addressed.
-pub(crate) fn instance(request: &Request) -> Result<String, Failure> {
+fn instance(request: &Request) -> Result<String, Failure> {
     let (name, id) = (request.segment("name"), request.segment("id"));
     if name != "orchestrator" {
         return Err(Failure::from(Error::not_found(format!("No agent {name}."))).kind("agent_not_found"));

@@ -14,10 +14,11 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::app::Gateway;
 use crate::body::{self, check_length, given, pointer, required};
-use crate::gateway::{CALL, Gateway, change_failed, failed_change};
-use crate::health::waiting_for;
-use crate::once::{Answer, once};
+use crate::health::missing_for_turns;
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{CALL, change_failed, failed_change};
 use crate::turn::{Waited, check_model, stream_url, wait};
 
 /// The body. Unknown fields are ignored: clients send what their platform knows.
@@ -134,7 +135,7 @@ struct Preference {
 }
 
 impl Preference {
-    fn noted_on(self, answer: Answer) -> Answer {
+    fn noted_on(self, answer: ReplayableResponse) -> ReplayableResponse {
         match self.applied {
             Some(applied) => answer.header("preference-applied", applied),
             None => answer,
@@ -194,7 +195,7 @@ async fn converse(
     mut preference: Preference,
     mut mint: Mint,
     inbound: Inbound,
-) -> Result<Answer, Failure> {
+) -> Result<ReplayableResponse, Failure> {
     let begun = Instant::now();
     let connector = inbound.connector;
     let event_id = connector.event_id(&mut mint);
@@ -235,7 +236,12 @@ fn event(received: &Received, connector: Connector) -> Value {
     })
 }
 
-fn commanded(gateway: &Gateway, request: &Request, event_id: &str, reply: &Reply) -> Result<Answer, Failure> {
+fn commanded(
+    gateway: &Gateway,
+    request: &Request,
+    event_id: &str,
+    reply: &Reply,
+) -> Result<ReplayableResponse, Failure> {
     let mut body = json!({
         "result": {"text": reply.text, "command": {"name": reply.name, "handled": true}},
         "event": {"id": event_id},
@@ -247,7 +253,7 @@ fn commanded(gateway: &Gateway, request: &Request, event_id: &str, reply: &Reply
         insert(&mut body, "offset", json!(reply.offset));
     }
     match &reply.error {
-        None => Answer::json(200, &body),
+        None => ReplayableResponse::json(200, &body),
         // A misused command keeps the body of a command.
         Some(error) => Err(Value::as_object(&body)
             .into_iter()
@@ -294,7 +300,7 @@ impl Turn {
         gateway: &Gateway,
         request: &Request,
         preference: Preference,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ReplayableResponse, Failure> {
         let waited = wait(
             gateway,
             request.shutdown(),
@@ -308,7 +314,7 @@ impl Turn {
                 // One who did not wait at all is not kept from the answer by another question.
                 let parts = match preference.time.is_zero() {
                     true => Vec::new(),
-                    false => waiting_for(gateway).await,
+                    false => missing_for_turns(gateway).await,
                 };
                 self.running(standing.as_deref(), parts)?
             }
@@ -325,7 +331,7 @@ impl Turn {
         preference: Preference,
         name: &str,
         text: &str,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ReplayableResponse, Failure> {
         let waited = wait(
             gateway,
             request.shutdown(),
@@ -350,27 +356,31 @@ impl Turn {
                     insert(result, "contextBudget", budget);
                 }
                 insert(&mut body, "contextUsage", usage(standing.context_usage));
-                Answer::json(200, &body)?
+                ReplayableResponse::json(200, &body)?
             }
             Waited::Settled(standing) => self.settled(*standing)?,
-            Waited::Running(_) => Answer::json(202, &body)?,
-            Waited::Stopping => Answer::json(202, &body)?.not_kept(),
+            Waited::Running(_) => ReplayableResponse::json(202, &body)?,
+            Waited::Stopping => ReplayableResponse::json(202, &body)?.not_kept(),
         };
         Ok(preference.noted_on(answer))
     }
 
-    fn settled(&self, standing: Standing) -> Result<Answer, Failure> {
+    fn settled(&self, standing: Standing) -> Result<ReplayableResponse, Failure> {
         match (standing.state, &standing.result) {
             (State::Completed, Some(result)) => {
                 let body = self.body(json!(result), "completed", usage(standing.context_usage));
-                Answer::json(200, &body)
+                ReplayableResponse::json(200, &body)
             }
             _ => Err(self.failed(standing)),
         }
     }
 
     /// The answer of a turn that goes on, and the parts that it waits for.
-    fn running(&self, standing: Option<&Standing>, parts: Vec<String>) -> Result<Answer, Failure> {
+    fn running(
+        &self,
+        standing: Option<&Standing>,
+        parts: Vec<String>,
+    ) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
         // Clients that look for a text and not at the status find one.
@@ -384,7 +394,7 @@ impl Turn {
         if !approvals.is_empty() {
             insert(&mut body, "approvals", json!(approvals));
         }
-        Answer::json(202, &body)
+        ReplayableResponse::json(202, &body)
     }
 
     fn body(&self, result: Value, status: &str, context_usage: Value) -> Value {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_http::{Failure, Request, Response};
-use ken_types::Code;
 use ken_types::ops::Nothing;
-use ken_types::ops::kend::{PartState, PartsStatus, StatusArgs};
-use ken_types::ops::service::{ServicePing, ServiceStats};
+use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
+use ken_types::ops::service::ServicePing;
+use ken_types::{Code, Error};
 use ken_wire::Pool;
 
-use crate::gateway::Gateway;
+use crate::app::Gateway;
 
 /// How long a part has to say that it lives.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,47 +20,28 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: all parts are ready, and the store can write.
+/// GET /ready: all parts are ready.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (mut waiting, writable) = tokio::join!(waiting(&gateway), can_write(&gateway));
-    let mut error = format!("not ready: {}", waiting.join(", "));
+    let waiting = waiting(&gateway).await;
     if waiting.is_empty() {
-        if writable {
-            return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]));
-        }
-        waiting.push("store".to_owned());
-        error = "the store cannot write: its disk is full or fails".to_owned();
+        return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]));
     }
+    let error = format!("not ready: {}", waiting.join(", "));
     Response::json(
         503,
         &serde_json::json!({"ok": false, "waiting": waiting, "error": error, "code": Code::Unavailable}),
     )
 }
 
-/// Whether the store's last attempt to write worked. A store that does not answer is not ready anyway.
-async fn can_write(gateway: &Gateway) -> bool {
-    let stats = gateway
-        .store
-        .pool()
-        .call::<ServiceStats>(&Nothing {}, PATIENCE)
-        .await;
-    !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
-}
-
-/// The parts that are wanted and not ready: by kend's word, and without a kend by asking them.
+/// The parts that should run and are not ready: as kend says, and without kend by asking them.
 async fn waiting(gateway: &Gateway) -> Vec<String> {
-    match gateway
-        .kend
-        .call::<PartsStatus>(&StatusArgs::default(), PATIENCE)
-        .await
-    {
-        Ok(status) => {
-            let parts = status
-                .parts
-                .into_iter()
-                .filter(|part| part.wanted && part.state != PartState::Ready);
-            parts.map(|part| part.name).collect()
-        }
+    let is_awaited = |part: &PartStatus| part.wanted && part.state != PartState::Ready;
+    match parts(gateway).await {
+        Ok(parts) => parts
+            .into_iter()
+            .filter(is_awaited)
+            .map(|part| part.name)
+            .collect(),
         Err(_) => {
             let parts = [
                 ("store", gateway.store.pool()),
@@ -72,11 +53,22 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     }
 }
 
-/// The parts that a turn needs and that are not ready.
-pub(crate) async fn waiting_for(gateway: &Gateway) -> Vec<String> {
-    let mut parts = waiting(gateway).await;
-    parts.retain(|part| part == "agent" || part == "model");
+/// The parts that a turn needs and that are not ready, also where somebody has stopped them.
+pub(crate) async fn missing_for_turns(gateway: &Gateway) -> Vec<String> {
+    let is_missing =
+        |part: &PartStatus| matches!(part.name.as_str(), "agent" | "model") && part.state != PartState::Ready;
+    let parts = parts(gateway).await.unwrap_or_default();
     parts
+        .into_iter()
+        .filter(is_missing)
+        .map(|part| part.name)
+        .collect()
+}
+
+async fn parts(gateway: &Gateway) -> Result<Vec<PartStatus>, Error> {
+    let args = StatusArgs::default();
+    let status = gateway.kend.call::<PartsStatus>(&args, PATIENCE).await;
+    status.map(|status| status.parts)
 }
 
 async fn silent(parts: [(&str, &Pool); 3]) -> Vec<String> {

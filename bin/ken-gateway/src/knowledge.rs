@@ -16,10 +16,11 @@ use ken_types::ops::store::{
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::app::Gateway;
 use crate::body::{self, check_length, given, pointer, required};
-use crate::gateway::{CALL, CHANGE, Gateway};
-use crate::once::{Answer, once};
+use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
+use crate::store::{CALL, CHANGE};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -89,7 +90,7 @@ pub(crate) async fn put(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     let entry = body::read::<Entry>(&bytes)?.check()?;
     let work = async |_: Mint| {
         let record = gateway.store.change::<KnowledgePut>(&entry, CHANGE).await?;
-        Answer::json(201, &json!({"record": record}))
+        ReplayableResponse::json(201, &json!({"record": record}))
     };
     once(&gateway, &request, &bytes, plain, work).await
 }
@@ -139,7 +140,7 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
             .store
             .change::<KnowledgeReindex>(&KeyedJob { id: mint.ulid() }, CHANGE)
             .await?;
-        Answer::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
+        ReplayableResponse::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };
     once(&gateway, &request, b"{}", plain, work).await
 }

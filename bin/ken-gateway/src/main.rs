@@ -1,25 +1,22 @@
 //! The HTTP gateway: everything that a program outside can ask of ken. It keeps no state.
 
 mod agents;
+mod app;
 mod body;
 mod chat;
-mod events;
-mod gateway;
+mod dedup;
 mod health;
+mod idempotency;
 mod identity;
 mod knowledge;
-mod once;
 mod openapi;
 mod page;
-mod read;
 mod routes;
 mod runs;
-mod seats;
 mod sessions;
-mod slots;
-mod sse;
-mod streams;
-mod tail;
+mod start;
+mod store;
+mod stream;
 mod turn;
 mod workflows;
 
@@ -35,5 +32,5 @@ fn main() -> ExitCode {
         about: "Speaks HTTP for ken: sessions, chat, transcripts, live streams, runs, knowledge",
         drain: Duration::from_secs(1),
     };
-    run::<NoOptions, _, _>(program, async |start| gateway::start(program, start))
+    run::<NoOptions, _, _>(program, async |start| start::start(program, start))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response};
 
-use crate::gateway::Gateway;
+use crate::app::Gateway;
 
 const DOCUMENT: &str = include_str!("../../../share/openapi/gateway.json");
 

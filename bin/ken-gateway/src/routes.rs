@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ken_http::{Area, Failure, Limiter, Media, Request, Response, Routes};
 use ken_types::Error;
 
-use crate::gateway::Gateway;
-use crate::{agents, chat, events, health, knowledge, openapi, read, runs, sessions, streams, workflows};
+use crate::app::Gateway;
+use crate::stream::{public, read};
+use crate::{agents, chat, health, knowledge, openapi, runs, sessions, workflows};
 
 /// Bodies that may hold images.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -36,7 +37,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .guarded()
                 .media(Media::Any)
                 .typed_errors()
-                .for_pages(streams::FOR_PAGES)
+                .for_pages(public::FOR_PAGES)
                 .limited(api_rate),
         )
         .area(Area::below("channels").media(Media::Any));
@@ -60,19 +61,19 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("DELETE /api/knowledge/:id", knowledge::delete)
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
-        .on("GET    /agents/:name/:id", read::stream)
+        .on("GET    /agents/:name/:id", agents::stream)
         .on("POST   /agents/:name/:id/abort", agents::abort)
         .on("POST   /workflows/:name", workflows::start)
         .limited(chat_rate)
         .on("GET    /runs", runs::list)
         .on("GET    /runs/:runId", runs::read)
         .on("POST   /runs/:runId/abort", runs::abort)
-        .on("GET    /api/events", events::follow)
-        .on("PUT    /streams/*path", streams::create)
-        .on("POST   /streams/*path", streams::append)
-        .on("GET    /streams/*path", streams::read)
-        .on("DELETE /streams/*path", streams::delete)
-        .on("OPTIONS /streams/*path", streams::options);
+        .on("GET    /api/events", read::system_events)
+        .on("PUT    /streams/*path", public::create)
+        .on("POST   /streams/*path", public::append)
+        .on("GET    /streams/*path", public::read)
+        .on("DELETE /streams/*path", public::delete)
+        .on("OPTIONS /streams/*path", public::options);
     UNAVAILABLE.iter().fold(routes, |routes, (pattern, part)| {
         routes.on(pattern, move |_, request| unavailable(part, request))
     })

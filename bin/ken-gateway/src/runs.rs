@@ -9,11 +9,13 @@ use ken_types::ops::runs::{ByRun, ListRuns, RunStatus, RunsAbort, RunsGet, RunsL
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
+use crate::app::Gateway;
 use crate::body;
-use crate::gateway::{CALL, CHANGE, Gateway};
-use crate::once::{Answer, once};
+use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
-use crate::read::{self, Subject};
+use crate::store::{CALL, CHANGE};
+use crate::stream::read;
+use crate::stream::subject::Subject;
 
 /// GET /runs
 pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
@@ -58,7 +60,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     let work = async |_: Mint| {
         let aborted = gateway.store.change::<RunsAbort>(&by, CHANGE).await;
         let aborted = aborted.map_err(|error| missing(error, &by))?;
-        Answer::json(200, &json!({"aborted": aborted.aborted}))
+        ReplayableResponse::json(200, &json!({"aborted": aborted.aborted}))
     };
     once(&gateway, &request, b"{}", typed, work).await
 }

@@ -12,11 +12,12 @@ use ken_types::ops::store::{
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::app::Gateway;
 use crate::body::{self, given};
-use crate::gateway::{CALL, CHANGE, Gateway};
+use crate::idempotency::{ReplayableResponse, once};
 use crate::identity::Identity;
-use crate::once::{Answer, once};
 use crate::page;
+use crate::store::{CALL, CHANGE};
 
 /// POST /api/chat/sessions
 pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
@@ -29,7 +30,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
             origin: Origin::Tui,
         };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
-        Answer::json(201, &json!({"session": session}))
+        ReplayableResponse::json(201, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await
 }
@@ -53,7 +54,7 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
             fresh: Some(fresh),
         };
         let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
-        Answer::json(
+        ReplayableResponse::json(
             if session.created { 201 } else { 200 },
             &json!({"session": session}),
         )
@@ -67,8 +68,6 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let args = ListSessions {
         scope: Identity::scope_or_none(&query)?,
         archived: page::flag(&query, "archived")?,
-        empty: false,
-        q: query.one("q")?.map(str::to_owned),
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };
@@ -131,11 +130,11 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
         };
         let stopped = gateway
             .store
-            .call::<SessionsCancel>(&args, CALL)
+            .change_once::<SessionsCancel>(&args)
             .await?
             .submission_id;
         let body = json!({"session": {"id": id}, "cancelled": stopped.is_some(), "submissionId": stopped});
-        Answer::json(200, &body)
+        ReplayableResponse::json(200, &body)
     };
     once(&gateway, &request, &bytes, plain, work).await
 }

@@ -11,7 +11,8 @@ use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use tokio::time::{Instant, sleep};
 
-use crate::gateway::{CALL, Gateway};
+use crate::app::Gateway;
+use crate::store::CALL;
 
 /// One call to the store waits at most so long; the wire allows ten minutes.
 const ONE_WAIT: Duration = Duration::from_secs(300);
@@ -51,8 +52,6 @@ pub(crate) async fn wait(
         };
         match answer {
             Ok(now) if now.state.is_settled() => return Ok(Waited::Settled(Box::new(now))),
-            // The store cannot write, so nothing will settle soon: the caller is not kept waiting.
-            Ok(now) if now.stalled.is_some() => return Ok(Waited::Running(Some(Box::new(now)))),
             Ok(now) => standing = Some(Box::new(now)),
             Err(error) if may_pass(error.code) => sleep(PAUSE.min(left)).await,
             Err(error) => return Err(error),

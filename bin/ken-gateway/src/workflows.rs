@@ -13,9 +13,10 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::agents::waits;
+use crate::app::Gateway;
 use crate::body;
-use crate::gateway::{CALL, CHANGE, Gateway, deadline_as_unavailable, failed_change};
-use crate::once::{Answer, once};
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{CALL, CHANGE, deadline_as_unavailable, failed_change};
 use crate::turn::{Waited, failure, wait};
 
 /// A workflow of the research worker, which is not there yet.
@@ -86,7 +87,7 @@ async fn admitted(
     request: &Request,
     run: AdmitRun,
     waits: bool,
-) -> Result<Answer, Failure> {
+) -> Result<ReplayableResponse, Failure> {
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
     let admitted = gateway.store.change::<RunsAdmit>(&run, time).await;
     admitted.map_err(|error| failed_change(error, "runId", run.run_id.as_str()))?;
@@ -105,16 +106,16 @@ async fn admitted(
     Ok(accepted(&by.run_id, &url)?.not_kept())
 }
 
-fn accepted(run: &RunId, url: &str) -> Result<Answer, Failure> {
-    let answer = Answer::json(202, &json!({"runId": run, "streamUrl": url, "offset": START}))?;
+fn accepted(run: &RunId, url: &str) -> Result<ReplayableResponse, Failure> {
+    let answer = ReplayableResponse::json(202, &json!({"runId": run, "streamUrl": url, "offset": START}))?;
     Ok(answer.header("location", url).header("stream-next-offset", START))
 }
 
-fn ended(record: RunRecord, url: &str) -> Result<Answer, Failure> {
+fn ended(record: RunRecord, url: &str) -> Result<ReplayableResponse, Failure> {
     if record.status == RunStatus::Completed {
         let result = record.result.unwrap_or_default();
         let body = json!({"result": result, "runId": record.run_id, "streamUrl": url, "offset": START});
-        return Answer::json(200, &body);
+        return ReplayableResponse::json(200, &body);
     }
     let location = HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is no header"))?;
     let aborted = record.error.as_ref().is_some_and(|cause| cause.name == "Aborted");

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::store::{Claims, Lease, Work};
-use ken_types::{Code, Error, Timestamp};
+use ken_types::{Error, Timestamp};
 use ken_wire::Gate;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -21,7 +21,7 @@ use crate::backend::{Backend, Change, Effect, Left, Writes};
 use crate::clock::Clock;
 use crate::leases::{Due, Leases};
 use crate::queue::{Pushed, Queue};
-use crate::watch::{Condition, News, Topic, Watch, stopping};
+use crate::watch::{News, Topic, Watch};
 
 /// Requests that may wait.
 const QUEUE: usize = 1_024;
@@ -33,8 +33,6 @@ const RETRY_MS: i64 = 1_000;
 const SLICE_PAUSE_MS: i64 = 5;
 /// A batch that takes longer is for the thread: others are answered meanwhile.
 const QUICK: Duration = Duration::from_millis(1);
-/// After how long without a write the database tidies up.
-const IDLE_MS: i64 = 1_000;
 /// How often to look for background work that nobody has announced (keys that grow old).
 const ROUND_MS: i64 = 600_000;
 
@@ -152,10 +150,7 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-pub(crate) fn spawn<T: Send + 'static>(
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Error> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map_err(|error| Error::unavailable(format!("the thread {name} could not be started: {error}")))
 }
@@ -183,7 +178,6 @@ impl Writer {
             pending: VecDeque::new(),
             maybe_open: Openings::all(),
             background_at: clock.elapsed_ms(),
-            idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
             last_took: Duration::MAX,
             clock,
@@ -223,7 +217,7 @@ impl Writer {
         answer.await.unwrap_or_else(|_| {
             Err(match gate.give_up() {
                 true => Error::deadline("the deadline passed before the change was begun"),
-                false => stopping().outcome_unknown(),
+                false => Error::unavailable("the store is stopping").outcome_unknown(),
             })
         })
     }
@@ -304,9 +298,7 @@ fn run(queue: &Queue<Order>, desk: &Mutex<Desk>) {
         };
         let mut desk = lock(desk);
         desk.run_orders(orders);
-        desk.probe();
         desk.run_background();
-        desk.run_idle();
     }
 }
 
@@ -328,8 +320,6 @@ struct Desk {
     pending: VecDeque<PendingClaim>,
     maybe_open: Openings,
     background_at: i64,
-    /// When the database may tidy up, if nothing is written until then.
-    idle_at: i64,
     /// After a failure: when the thread tries by itself again.
     retry_at: i64,
     /// The last batch.
@@ -385,13 +375,8 @@ impl Desk {
 
     /// When there is something to do that nobody asks for.
     fn due(&self) -> i64 {
-        let due = self.leases.next_due().unwrap_or(i64::MAX);
-        let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
-        if self.is_failing() {
-            due.min(self.retry_at)
-        } else {
-            due
-        }
+        let due = self.leases.next_due().unwrap_or(i64::MAX).min(self.background_at);
+        due.max(self.retry_at)
     }
 
     /// How long to sleep when nobody asks for anything.
@@ -482,7 +467,6 @@ impl Desk {
         self.serve_claims(batch)?;
         self.writes.record(&mut batch.change)?;
         self.writes.commit()?;
-        self.has_written();
         count(&self.counters.writes, batch.jobs.len());
         count(&self.counters.refused, refused);
         count(&self.counters.batches, 1);
@@ -625,49 +609,9 @@ impl Desk {
         }
     }
 
-    /// A transaction has been committed.
-    fn has_written(&mut self) {
-        self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
-        self.watch.set_condition(Condition::Working);
-    }
-
-    /// A transaction has failed.
-    fn has_failed(&mut self, error: &Error) {
-        self.writes.rollback();
-        if error.code == Code::Unavailable {
-            self.watch.set_condition(Condition::Failing(error.clone()));
-        }
-        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
-    }
-
-    fn is_failing(&self) -> bool {
-        matches!(self.watch.condition(), Condition::Failing(_))
-    }
-
-    /// Looks whether a failing disk is back. Callers are refused then, so there may be no other write that would tell.
-    fn probe(&mut self) {
-        if self.is_failing() && self.clock.elapsed_ms() >= self.retry_at {
-            match self.writes.probe() {
-                Ok(()) => self.has_written(),
-                Err(error) => self.has_failed(&error),
-            }
-        }
-    }
-
-    fn run_idle(&mut self) {
-        let now = self.clock.elapsed_ms();
-        if now >= self.idle_at.max(self.retry_at) {
-            self.idle_at = if self.writes.rest() {
-                i64::MAX
-            } else {
-                now + IDLE_MS
-            };
-        }
-    }
-
     /// Nothing of the batch has happened.
     fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
-        self.has_failed(error);
+        self.writes.rollback();
         count(&self.counters.failed_batches, 1);
         tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
         for job in &mut batch.jobs {
@@ -677,6 +621,7 @@ impl Desk {
             self.pending.push_front(pending);
         }
         self.maybe_open = Openings::all();
+        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
         for lease in releases {
             // Whoever held it is gone; the next look at the leases finds it silent.
             self.leases.let_go(&lease);
@@ -700,7 +645,7 @@ impl Desk {
                 .clamp(1, ROUND_MS),
             Ok(Left::Nothing) => ROUND_MS,
             Err(error) => {
-                self.has_failed(&error);
+                self.writes.rollback();
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
                 change.effects.clear();
                 ROUND_MS
@@ -715,7 +660,6 @@ impl Desk {
         let left = self.writes.background(change)?;
         self.writes.record(change)?;
         self.writes.commit()?;
-        self.has_written();
         Ok(left)
     }
 }

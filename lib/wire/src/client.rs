@@ -488,19 +488,19 @@ impl Pool {
 
 /// What a part answers to a question without arguments for as long as it lives: asked once on each connection.
 #[derive(Debug)]
-pub struct Lasting<O: Op> {
+pub struct CachedReply<O: Op> {
     pool: Pool,
     known: Mutex<Option<(Connection, O::Reply)>>,
 }
 
-impl<O> Lasting<O>
+impl<O> CachedReply<O>
 where
     O: Op<Args = Nothing>,
     O::Reply: Clone,
 {
     /// Nothing is asked yet.
-    pub fn new(pool: Pool) -> Lasting<O> {
-        Lasting {
+    pub fn new(pool: Pool) -> CachedReply<O> {
+        CachedReply {
             pool,
             known: Mutex::default(),
         }

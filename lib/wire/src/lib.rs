@@ -14,7 +14,7 @@ mod request;
 mod server;
 mod table;
 
-pub use client::{Connection, Items, Lasting, Pool};
+pub use client::{CachedReply, Connection, Items, Pool};
 pub use gate::Gate;
 pub use line::{Line, LineReader};
 pub use server::{Server, serve};

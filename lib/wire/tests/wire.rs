@@ -14,7 +14,7 @@ use ken_types::ops::service::{ServiceInfo, ServicePing};
 use ken_types::ops::{NoItem, Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::conformance::{Subject, check};
-use ken_wire::{Connection, Context, Daemon, Gate, Lasting, Pool, Server, Table, serve};
+use ken_wire::{CachedReply, Connection, Context, Daemon, Gate, Pool, Server, Table, serve};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -514,7 +514,7 @@ async fn a_part_that_dies_is_asked_once_more() {
 #[tokio::test]
 async fn what_lasts_is_asked_once_in_the_life_of_a_part() {
     let running = start();
-    let times = Lasting::<Times>::new(Pool::new(&running.socket));
+    let times = CachedReply::<Times>::new(Pool::new(&running.socket));
     assert_eq!(times.get(SECOND).await.unwrap(), 1);
     assert_eq!(times.get(SECOND).await.unwrap(), 1);
     running.server.stop();

@@ -182,7 +182,6 @@ fn set_approvals(
         error: None,
         context_usage: None,
         approvals: open,
-        stalled: None,
     })));
     Ok(())
 }
@@ -372,6 +371,5 @@ pub(super) fn tell(found: &Submission, state: State, ending: &Ending<'_>, change
         error: ending.error.clone(),
         context_usage: ending.context_usage.cloned(),
         approvals: Vec::new(),
-        stalled: None,
     })));
 }

@@ -13,8 +13,10 @@ use ken_types::ops::streams::{
 };
 use ken_types::{Code, Error, Octets, Offset, Timestamp};
 
-use crate::gateway::{CHANGE, Gateway};
-use crate::read::{Kind, Subject, header_value, read as read_stream};
+use super::read::{header_value, read as read_stream};
+use super::subject::{Kind, Subject};
+use crate::app::Gateway;
+use crate::store::CHANGE;
 
 /// What pages of other origins are told on every answer.
 pub(crate) const FOR_PAGES: PageHeaders = &[
@@ -55,7 +57,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// DELETE /streams/*path
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let stream = name(request.segment("path"))?;
-    let slot = gateway.slots.take();
+    let slot = gateway.dedup_slots.take();
     let args = DeleteStream {
         stream: stream.clone(),
         call: Some(slot.mark()),
@@ -71,7 +73,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let mut args = creation(request.headers(), stream)?;
     let body = request.body().await?;
     args.body = (!body.is_empty()).then(|| Octets(body.into()));
-    let slot = gateway.slots.take();
+    let slot = gateway.dedup_slots.take();
     args.call = Some(slot.mark());
     let made = gateway.store.change::<StreamsCreate>(&args, CHANGE).await;
     match made.map_err(|error| refused_creation(error, &args))? {
@@ -121,7 +123,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let stream = name(request.segment("path"))?;
     let producer = producer(request.headers())?;
     let body = request.body().await?;
-    let slot = gateway.slots.take();
+    let slot = gateway.dedup_slots.take();
     let headers = request.headers();
     let close = closes(headers);
     let content_type = text(headers, "content-type").unwrap_or_default();

@@ -1,136 +1,21 @@
-//! What all routes share, and how it comes to be.
+//! How the gateway is put together from its configuration.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ken_chat::Ingress;
-use ken_http::{Access, Failure, Limiter, Limits, Rate, Request, Server, names_loopback};
+use ken_http::{Access, Limiter, Limits, Rate, Server};
 use ken_service::{NoOptions, Program, Start};
+use ken_types::Error;
 use ken_types::config::{Config, Gateway as GatewayConfig};
-use ken_types::ops::Op;
-use ken_types::ops::model::ModelInfo;
-use ken_types::{Code, Error};
-use ken_wire::{Daemon, Lasting, Pool, Table};
-use serde_json::{Map, Value};
+use ken_wire::{CachedReply, Pool, Table};
 
+use crate::app::Gateway;
+use crate::dedup::DedupSlots;
 use crate::routes;
-use crate::slots::Slots;
-use crate::tail::Tails;
-
-/// How long one call to another part may take. It is less than a client's timeout and more than a part's restart.
-pub(crate) const CALL: Duration = Duration::from_secs(10);
-/// How long to find out what became of a change before its caller is told that this is unknown.
-pub(crate) const CHANGE: Duration = Duration::from_secs(30);
-
-/// The ways to the other parts, and what was configured.
-#[derive(Debug)]
-pub(crate) struct Gateway {
-    pub(crate) store: Store,
-    pub(crate) model: Pool,
-    /// What ken-model has configured.
-    pub(crate) models: Lasting<ModelInfo>,
-    pub(crate) agent: Pool,
-    pub(crate) cognitive: Pool,
-    pub(crate) kend: Pool,
-    pub(crate) ingress: Ingress,
-    pub(crate) tails: Tails,
-    pub(crate) slots: Slots,
-    /// How long a chat event waits for its answer before 202.
-    pub(crate) wait: Duration,
-    /// Without a slash at its end; empty when none is configured.
-    public_url: String,
-    /// Where it listens, for answers to requests that name no host of this machine.
-    own_url: String,
-    has_secret: bool,
-    /// Requests of this machine need no secret.
-    trusts_loopback: bool,
-}
-
-/// The store, as routes call it.
-#[derive(Debug)]
-pub(crate) struct Store(Pool);
-
-impl Store {
-    /// Reads, or changes what may well be changed twice; as [`Pool::call`].
-    pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        self.0
-            .call::<O>(args, time)
-            .await
-            .map_err(deadline_as_unavailable)
-    }
-
-    /// Changes, under ids that `args` holds; as [`Pool::change`]. `unavailable` says that nothing was done.
-    pub(crate) async fn change<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        self.0.change::<O>(args, CALL, time).await.map_err(change_failed)
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.0
-    }
-}
-
-/// A part that does not answer in time is down for the caller: 503. A deadline (504) is that of the caller's own work, or
-/// of a change whose outcome is unknown.
-pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
-    Error {
-        code: match error.code {
-            Code::Deadline => Code::Unavailable,
-            code => code,
-        },
-        outcome: None,
-        ..error
-    }
-}
-
-/// 504 for a change that may have been made; 503 only for one that certainly was not.
-pub(crate) fn change_failed(error: Error) -> Error {
-    match error.is_outcome_unknown() {
-        true => Error {
-            code: Code::Deadline,
-            hint: Some(
-                "a request with an Idempotency-Key can be repeated until its outcome is known".to_owned(),
-            ),
-            ..error
-        },
-        false => deadline_as_unavailable(error),
-    }
-}
-
-/// A failed change, with the id that its caller can look for where the outcome is unknown.
-pub(crate) fn failed_change(error: Error, field: &str, id: &str) -> Failure {
-    match error.is_outcome_unknown() {
-        true => Failure::from(error).with(field, id),
-        false => error.into(),
-    }
-}
-
-impl Daemon for Gateway {
-    fn stats(&self) -> Map<String, Value> {
-        let stats: [(&str, Value); 3] = [
-            ("followed_streams", self.tails.count().into()),
-            ("has_secret", self.has_secret.into()),
-            ("trusts_loopback", self.trusts_loopback.into()),
-        ];
-        stats
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect()
-    }
-}
-
-impl Gateway {
-    /// What the URLs in an answer begin with.
-    pub(crate) fn base_url(&self, request: &Request) -> String {
-        if !self.public_url.is_empty() {
-            return self.public_url.clone();
-        }
-        match request.header("host") {
-            Some(host) if names_loopback(host) => format!("http://{host}"),
-            _ => self.own_url.clone(),
-        }
-    }
-}
+use crate::store::Store;
+use crate::stream::tail::Tails;
 
 /// Opens what the gateway needs and starts to listen.
 pub(crate) fn start(
@@ -148,9 +33,9 @@ pub(crate) fn start(
     let gateway = Arc::new(Gateway {
         ingress: Ingress::new(store.clone()),
         tails: Tails::new(store.clone()),
-        slots: Slots::new()?,
-        store: Store(store),
-        models: Lasting::new(model.clone()),
+        dedup_slots: DedupSlots::new()?,
+        store: Store::new(store),
+        models: CachedReply::new(model.clone()),
         model,
         agent: pool("agent"),
         cognitive: pool("cognitive"),

@@ -1,4 +1,4 @@
-//! The readers of a stream that have everything. What comes is written to their sockets here, in one go: no task is
+//! The readers that have caught up with the end of a stream. What comes is written to their sockets here, in one go: no task is
 //! woken for it. Only a reader whose socket does not take it, or who wants frames of its own, has to see for itself.
 
 use std::collections::BTreeMap;
@@ -9,35 +9,35 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use crate::sse::Place;
-use crate::tail::{Newest, Piece};
+use super::frame::Position;
+use super::piece::{Newest, Piece};
 
 /// The end of a followed stream and who is there.
 #[derive(Debug)]
-pub(crate) struct Seats(Mutex<Seated>);
+pub(crate) struct LiveReaders(Mutex<Readers>);
 
 #[derive(Debug)]
-struct Seated {
+struct Readers {
     newest: Newest,
-    by_number: BTreeMap<u64, Arc<Seat>>,
+    by_number: BTreeMap<u64, Arc<LiveReader>>,
     last_number: u64,
     /// The stream is followed no more.
     over: bool,
 }
 
-/// Of one reader.
+/// The state of one SSE client that has caught up with the stream.
 #[derive(Debug)]
-struct Seat {
+struct LiveReader {
     outlet: Outlet,
     cursor: Option<u64>,
-    stand: Mutex<Stand>,
+    state: Mutex<ReaderState>,
     called: Notify,
 }
 
 /// How far a reader is, and since when.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stand {
-    pub(crate) place: Place,
+pub(crate) struct ReaderState {
+    pub(crate) position: Position,
     pub(crate) since: Instant,
     left: bool,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Stand {
 /// What a reader finds that comes to the end.
 #[derive(Debug)]
 pub(crate) enum Arrival<'a> {
-    /// It has everything, and a seat.
+    /// It has caught up, and is written to from now on.
     Waits(Waiting<'a>),
     /// This came meanwhile.
     Behind(Vec<Piece>),
@@ -58,9 +58,9 @@ pub(crate) enum Arrival<'a> {
 /// Readers that are written to before other work has its turn.
 const AT_ONCE: usize = 64;
 
-impl Seats {
-    pub(crate) fn at(end: u64) -> Seats {
-        Seats(Mutex::new(Seated {
+impl LiveReaders {
+    pub(crate) fn at(end: u64) -> LiveReaders {
+        LiveReaders(Mutex::new(Readers {
             newest: Newest::at(end),
             by_number: BTreeMap::new(),
             last_number: 0,
@@ -68,33 +68,33 @@ impl Seats {
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seated> {
+    fn lock(&self) -> MutexGuard<'_, Readers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The end.
-    pub(crate) fn place(&self) -> Place {
-        self.lock().newest.place
+    pub(crate) fn position(&self) -> Position {
+        self.lock().newest.position
     }
 
-    /// Comes to the end with everything up to a place.
-    pub(crate) fn arrive(&self, place: Place, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
-        let mut seated = self.lock();
-        if seated.newest.is_beyond(place) {
-            let since = seated.newest.since(place.next);
+    /// Comes to the end with everything up to a position.
+    pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
+        let mut readers = self.lock();
+        if readers.newest.is_beyond(position) {
+            let since = readers.newest.since(position.next);
             return since.map_or(Arrival::Lost, Arrival::Behind);
         }
-        if seated.over {
+        if readers.over {
             return Arrival::Over;
         }
-        let seat = Arc::new(Seat::new(place, outlet.clone(), cursor));
-        seated.last_number += 1;
-        let number = seated.last_number;
-        seated.by_number.insert(number, seat.clone());
+        let reader = Arc::new(LiveReader::new(position, outlet.clone(), cursor));
+        readers.last_number += 1;
+        let number = readers.last_number;
+        readers.by_number.insert(number, reader.clone());
         Arrival::Waits(Waiting {
-            seats: self,
+            readers: self,
             number,
-            seat,
+            reader,
         })
     }
 
@@ -104,7 +104,7 @@ impl Seats {
         let mut from = 0;
         loop {
             let some = self.some(from);
-            some.iter().for_each(|(_, seat)| seat.take(&piece));
+            some.iter().for_each(|(_, reader)| reader.take(&piece));
             match some.last() {
                 Some((last, _)) if some.len() == AT_ONCE => from = last + 1,
                 _ => return,
@@ -113,48 +113,48 @@ impl Seats {
         }
     }
 
-    /// Some of the seats, from a number on.
-    fn some(&self, from: u64) -> Vec<(u64, Arc<Seat>)> {
-        let seated = self.lock();
-        let some = seated.by_number.range(from..).take(AT_ONCE);
-        some.map(|(number, seat)| (*number, seat.clone())).collect()
+    /// Some of the readers, from a number on.
+    fn some(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
+        let readers = self.lock();
+        let some = readers.by_number.range(from..).take(AT_ONCE);
+        some.map(|(number, reader)| (*number, reader.clone())).collect()
     }
 
     /// Nothing comes any more.
     pub(crate) fn finish(&self) {
-        let mut seated = self.lock();
-        seated.over = true;
-        seated
+        let mut readers = self.lock();
+        readers.over = true;
+        readers
             .by_number
             .values()
-            .for_each(|seat| seat.called.notify_one());
+            .for_each(|reader| reader.called.notify_one());
     }
 }
 
-impl Seat {
-    fn new(place: Place, outlet: Outlet, cursor: Option<u64>) -> Seat {
-        let stand = Stand {
-            place,
+impl LiveReader {
+    fn new(position: Position, outlet: Outlet, cursor: Option<u64>) -> LiveReader {
+        let state = ReaderState {
+            position,
             since: Instant::now(),
             left: false,
         };
-        Seat {
+        LiveReader {
             outlet,
             cursor,
-            stand: Mutex::new(stand),
+            state: Mutex::new(state),
             called: Notify::new(),
         }
     }
 
-    fn stand(&self) -> MutexGuard<'_, Stand> {
-        self.stand.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ReaderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes what has come to the reader, or calls it to fetch it.
     fn take(&self, piece: &Piece) {
-        let mut stand = self.stand();
-        let relation = stand.place.relation(piece.start, piece.place);
-        if relation == Relation::Known || stand.left {
+        let mut state = self.state();
+        let relation = state.position.relation(piece.start, piece.end);
+        if relation == Relation::Known || state.left {
             return;
         }
         let sent = match piece.frames(self.cursor) {
@@ -162,16 +162,16 @@ impl Seat {
             _ => Sent::Not,
         };
         if sent != Sent::Not {
-            stand.place = piece.place;
-            stand.since = Instant::now();
+            state.position = piece.end;
+            state.since = Instant::now();
         }
-        if sent != Sent::Whole || piece.place.closed {
+        if sent != Sent::Whole || piece.end.closed {
             self.called.notify_one();
         }
     }
 }
 
-/// What a piece of the stream is to a reader at some place.
+/// What a piece of the stream is to a reader at some position.
 #[derive(Debug, PartialEq, Eq)]
 enum Relation {
     /// The reader has all of it: a reader may be ahead of the one who follows the stream.
@@ -182,8 +182,8 @@ enum Relation {
     Apart,
 }
 
-impl Place {
-    fn relation(self, start: u64, end: Place) -> Relation {
+impl Position {
+    fn relation(self, start: u64, end: Position) -> Relation {
         match start == self.next {
             _ if end.next <= self.next && !end.closed => Relation::Known,
             true => Relation::Next,
@@ -192,36 +192,36 @@ impl Place {
     }
 }
 
-/// A reader that waits on its seat.
+/// A reader that waits for what comes next.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
-    seats: &'a Seats,
+    readers: &'a LiveReaders,
     number: u64,
-    seat: Arc<Seat>,
+    reader: Arc<LiveReader>,
 }
 
 impl Waiting<'_> {
     /// Returns when the reader has to see for itself.
     pub(crate) async fn called(&self) {
-        self.seat.called.notified().await;
+        self.reader.called.notified().await;
     }
 
-    pub(crate) fn stand(&self) -> Stand {
-        *self.seat.stand()
+    pub(crate) fn state(&self) -> ReaderState {
+        *self.reader.state()
     }
 
     /// Where the reader is; from here on nobody else writes to it.
-    pub(crate) fn leave(self) -> Place {
-        let mut stand = self.seat.stand();
-        stand.left = true;
-        stand.place
+    pub(crate) fn leave(self) -> Position {
+        let mut state = self.reader.state();
+        state.left = true;
+        state.position
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.seat.stand().left = true;
-        self.seats.lock().by_number.remove(&self.number);
+        self.reader.state().left = true;
+        self.readers.lock().by_number.remove(&self.number);
     }
 }
 
@@ -229,8 +229,8 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    fn place(next: u64, closed: bool) -> Place {
-        Place {
+    fn position(next: u64, closed: bool) -> Position {
+        Position {
             next,
             at_end: true,
             closed,
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_sent_only_where_it_begins() {
-        let reader = place(10, false);
+        let reader = position(10, false);
         for (start, next, closed, relation) in [
             (10, 11, false, Relation::Next),
             (10, 10, true, Relation::Next),
@@ -250,7 +250,7 @@ mod tests {
             (8, 9, false, Relation::Known),
             (8, 10, true, Relation::Apart),
         ] {
-            let found = reader.relation(start, place(next, closed));
+            let found = reader.relation(start, position(next, closed));
             assert_eq!(found, relation, "{start} to {next}");
         }
     }

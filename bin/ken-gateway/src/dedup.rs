@@ -8,7 +8,7 @@ use ken_types::ops::streams::CallMark;
 
 /// The slots of this process.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct DedupSlots {
     /// A ULID.
     process: String,
     free: Mutex<Free>,
@@ -16,27 +16,27 @@ pub(crate) struct Slots {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Slots that no call is open in, with the number of their last one.
+    /// DedupSlots that no call is open in, with the number of their last one.
     slots: Vec<(u64, u64)>,
     made: u64,
 }
 
-impl Slots {
-    pub(crate) fn new() -> Result<Slots, Error> {
-        Ok(Slots {
+impl DedupSlots {
+    pub(crate) fn new() -> Result<DedupSlots, Error> {
+        Ok(DedupSlots {
             process: Mint::fresh()?.ulid(),
             free: Mutex::default(),
         })
     }
 
     /// A slot for one call, until it is dropped.
-    pub(crate) fn take(&self) -> Slot<'_> {
+    pub(crate) fn take(&self) -> DedupSlot<'_> {
         let mut free = self.lock();
         let (slot, last) = free.slots.pop().unwrap_or_else(|| {
             free.made += 1;
             (free.made, 0)
         });
-        Slot {
+        DedupSlot {
             slots: self,
             slot,
             number: last + 1,
@@ -50,13 +50,13 @@ impl Slots {
 
 /// Taken for one call.
 #[derive(Debug)]
-pub(crate) struct Slot<'a> {
-    slots: &'a Slots,
+pub(crate) struct DedupSlot<'a> {
+    slots: &'a DedupSlots,
     slot: u64,
     number: u64,
 }
 
-impl Slot<'_> {
+impl DedupSlot<'_> {
     pub(crate) fn mark(&self) -> CallMark {
         CallMark {
             slot: format!("{}-{}", self.slots.process, self.slot),
@@ -65,7 +65,7 @@ impl Slot<'_> {
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for DedupSlot<'_> {
     fn drop(&mut self) {
         self.slots.lock().slots.push((self.slot, self.number));
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_slot_has_one_call_and_counts_them() {
-        let slots = Slots::new().unwrap();
+        let slots = DedupSlots::new().unwrap();
         let (first, second) = (slots.take(), slots.take());
         assert_ne!(first.mark().slot, second.mark().slot);
         let before = first.mark();

@@ -12,23 +12,24 @@ use ken_types::{Error, Timestamp};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::gateway::{CALL, Gateway};
-use crate::read::header_value;
+use crate::app::Gateway;
+use crate::store::CALL;
+use crate::stream::read::header_value;
 
 /// An answer that can be kept.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReplayableResponse {
     status: u16,
     body: Vec<u8>,
     headers: Vec<(String, String)>,
     keep: bool,
 }
 
-impl Answer {
-    pub(crate) fn json(status: u16, value: &impl Serialize) -> Result<Answer, Failure> {
+impl ReplayableResponse {
+    pub(crate) fn json(status: u16, value: &impl Serialize) -> Result<ReplayableResponse, Failure> {
         let body = serde_json::to_vec(value)
             .map_err(|error| Error::internal(format!("an answer could not be written: {error}")))?;
-        Ok(Answer {
+        Ok(ReplayableResponse {
             status,
             body,
             headers: Vec::new(),
@@ -36,13 +37,13 @@ impl Answer {
         })
     }
 
-    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> Answer {
+    pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> ReplayableResponse {
         self.headers.push((name.to_owned(), value.into()));
         self
     }
 
     /// The work goes on and a repeat shall join it rather than get this again.
-    pub(crate) fn not_kept(mut self) -> Answer {
+    pub(crate) fn not_kept(mut self) -> ReplayableResponse {
         self.keep = false;
         self
     }
@@ -60,8 +61,8 @@ impl Answer {
         kept(self.status, &self.body, self.headers.clone())
     }
 
-    fn replayed(kept: KeptAnswer) -> Answer {
-        Answer {
+    fn replayed(kept: KeptAnswer) -> ReplayableResponse {
+        ReplayableResponse {
             status: kept.status,
             body: kept.body.into_bytes(),
             headers: kept.headers,
@@ -80,7 +81,7 @@ pub(crate) async fn once<W>(
     work: W,
 ) -> Result<Response, Failure>
 where
-    W: AsyncFnOnce(Mint) -> Result<Answer, Failure>,
+    W: AsyncFnOnce(Mint) -> Result<ReplayableResponse, Failure>,
 {
     let Some(key) = key(request)? else {
         return work(Mint::fresh()?).await?.into_response();
@@ -93,7 +94,7 @@ where
     ]);
     let state = begin(gateway, &name, body).await?;
     if let Some(kept) = state.answer {
-        return Answer::replayed(kept).into_response();
+        return ReplayableResponse::replayed(kept).into_response();
     }
     let done = work(Mint::of(state.at, &seed(&state.seed)?)).await;
     let body = |failure: &Failure| failure.body(envelope, request.id());
@@ -119,7 +120,7 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
 }
 
 /// What becomes of the key. Nothing, where the work goes on or its outcome is unknown: a repeat joins it.
-fn key_end(done: &Result<Answer, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
+fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
     match done {
         Ok(answer) => answer.keep.then(|| KeyEnd::Answered(answer.kept())),
         Err(failure) if failure.error().is_outcome_unknown() => None,

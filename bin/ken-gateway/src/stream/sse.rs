@@ -4,8 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ken_http::http::StatusCode;
 use ken_http::{Failure, Frames, LongResponse, Outlet, Request, Response, SharedFrame, Shutdown};
@@ -13,10 +11,15 @@ use ken_types::Offset;
 use ken_types::ops::store::{ReadStream, StreamPage};
 use tokio::time::{sleep, sleep_until};
 
-use crate::gateway::Gateway;
-use crate::read::{Form, Kind, PAUSE, Reading, Subject, body, next_cursor, page};
-use crate::seats::{Arrival, Waiting};
-use crate::tail::{Followed, Piece};
+use super::cursor::next_cursor;
+use super::frame::{Position, data_frame};
+use super::live_readers::{Arrival, Waiting};
+use super::page::{PAUSE, page};
+use super::piece::Piece;
+use super::reading::Reading;
+use super::subject::{Form, Subject};
+use super::tail::Followed;
+use crate::app::Gateway;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
@@ -35,7 +38,7 @@ pub(crate) async fn open(
         max_bytes: OWN_PAGE_BYTES,
         ..reading.first(&subject)
     };
-    let first = page(&gateway, &subject, &first).await?;
+    let first = page(&gateway.store, &subject, &first).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
     let outlet = request.outlet();
@@ -46,7 +49,7 @@ pub(crate) async fn open(
             subject,
             id: first.id,
             form,
-            cursor: reading.cursor(),
+            cursor: reading.cursor,
             frames,
             outlet,
             shutdown,
@@ -80,37 +83,6 @@ type HalfClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const COMMENT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
-/// Where a reader is, and whether there is more.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) next: u64,
-    pub(crate) at_end: bool,
-    pub(crate) closed: bool,
-}
-
-impl Place {
-    pub(crate) fn after(page: &StreamPage) -> Place {
-        Place {
-            next: page.next,
-            at_end: page.at_end(),
-            closed: page.at_end() && page.closed,
-        }
-    }
-
-    pub(crate) fn control(self, kind: Kind, cursor: u64) -> Bytes {
-        let offset = kind.place(self.next);
-        if self.closed {
-            let text = format!(
-                "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
-            );
-            return text.into();
-        }
-        let up_to_date = if self.at_end { ",\"upToDate\":true" } else { "" };
-        let data = format!("{{\"streamNextOffset\":\"{offset}\",\"streamCursor\":\"{cursor}\"{up_to_date}}}");
-        format!("event: control\ndata:{data}\n\n").into()
-    }
-}
-
 /// The stream is there no more.
 struct Gone;
 
@@ -121,8 +93,8 @@ impl Reader {
     }
 
     async fn follow(&mut self, first: StreamPage) -> Result<(), Gone> {
-        let mut place = self.backlog(first).await?;
-        if place.closed {
+        let mut position = self.backlog(first).await?;
+        if position.closed {
             return Ok(());
         }
         // Followed from where the backlog ended: nothing can lie between.
@@ -130,16 +102,16 @@ impl Reader {
             subject: self.subject.clone(),
             id: self.id,
             form: self.form,
-            end: place.next,
+            end: position.next,
         });
-        while !place.closed {
-            place = match tail.arrive(place, &self.outlet, self.cursor) {
+        while !position.closed {
+            position = match tail.arrive(position, &self.outlet, self.cursor) {
                 Arrival::Waits(waiting) => match self.wait(waiting).await {
-                    Some(place) => place,
+                    Some(position) => position,
                     None => break,
                 },
-                Arrival::Behind(pieces) => self.pass_on(&pieces, place).await,
-                Arrival::Lost => self.catch_up(place).await?,
+                Arrival::Behind(pieces) => self.pass_on(&pieces, position).await,
+                Arrival::Lost => self.catch_up(position).await?,
                 Arrival::Over => break,
             };
         }
@@ -147,25 +119,25 @@ impl Reader {
     }
 
     /// Sends pages until the end of the stream.
-    async fn backlog(&mut self, first: StreamPage) -> Result<Place, Gone> {
+    async fn backlog(&mut self, first: StreamPage) -> Result<Position, Gone> {
         let mut page = first;
         loop {
-            let place = Place::after(&page);
+            let position = Position::after(&page);
             let data = data_frame(page, self.form, self.subject.kind);
-            self.send(data, place).await;
-            if place.at_end {
-                return Ok(place);
+            self.send(data, position).await;
+            if position.at_end {
+                return Ok(position);
             }
-            page = self.read(place.next).await?;
+            page = self.read(position.next).await?;
         }
     }
 
     /// A reader that was too slow for the shared tail reads by itself; also one whose tail was ahead of it.
-    async fn catch_up(&mut self, place: Place) -> Result<Place, Gone> {
-        let page = self.read(place.next).await?;
+    async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
+        let page = self.read(position.next).await?;
         let silent = page.is_empty() && !page.closed;
         if silent {
-            Ok(place)
+            Ok(position)
         } else {
             self.backlog(page).await
         }
@@ -178,7 +150,7 @@ impl Reader {
             ..self.subject.from(Offset::After(after))
         };
         loop {
-            match page(&self.gateway, &self.subject, &args).await {
+            match page(&self.gateway.store, &self.subject, &args).await {
                 Ok(page) => return Ok(page),
                 Err(error) if matches!(error.status_code(), StatusCode::NOT_FOUND | StatusCode::GONE) => {
                     return Err(Gone);
@@ -190,7 +162,7 @@ impl Reader {
     }
 
     /// What all readers of the stream get, as far as possible in the bytes that they share.
-    async fn pass_on(&mut self, pieces: &[Piece], from: Place) -> Place {
+    async fn pass_on(&mut self, pieces: &[Piece], from: Position) -> Position {
         let shared: Option<Vec<&Bytes>> = pieces
             .iter()
             .map(|piece| piece.frames(self.cursor).map(SharedFrame::bytes))
@@ -203,17 +175,17 @@ impl Reader {
             }
             None => {
                 for piece in pieces {
-                    self.send(piece.data.clone(), piece.place).await;
+                    self.send(piece.data.clone(), piece.end).await;
                 }
             }
         }
-        pieces.last().map_or(from, |piece| piece.place)
+        pieces.last().map_or(from, |piece| piece.end)
     }
 
     /// A control frame follows every data frame, and stands alone where there is no data.
-    async fn send(&mut self, data: Bytes, place: Place) {
+    async fn send(&mut self, data: Bytes, position: Position) {
         let cursor = next_cursor(self.cursor).unwrap_or_default();
-        let control = place.control(self.subject.kind, cursor);
+        let control = position.control(self.subject.kind, cursor);
         let frame = match data.is_empty() {
             true => control,
             false => Bytes::from([data.as_ref(), control.as_ref()].concat()),
@@ -223,8 +195,8 @@ impl Reader {
 
     /// Waits while others write to this reader, and shows that the connection lives when they do not. Says where it
     /// then is; nothing at the end.
-    async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Place> {
-        let mut since = waiting.stand().since;
+    async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Position> {
+        let mut since = waiting.state().since;
         let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
         loop {
             let alarm = heartbeat.min(control);
@@ -232,28 +204,28 @@ impl Reader {
                 biased;
                 () = waiting.called() => return Some(waiting.leave()),
                 () = self.shutdown.requested() => {
-                    let place = waiting.leave();
-                    self.send(Bytes::new(), place).await;
+                    let position = waiting.leave();
+                    self.send(Bytes::new(), position).await;
                     return None;
                 }
                 () = half_closed(&mut self.half_closed) => {
                     // A reader that has closed looks the same as one that only ended its requests. Bytes tell them
-                    // apart at once, so that one which comes and goes does not hold its place till the heartbeat.
+                    // apart at once, so that one which comes and goes does not hold its position till the heartbeat.
                     self.half_closed = None;
                     self.frames.send(COMMENT).await;
                 }
                 () = sleep_until(alarm) => {
-                    let stand = waiting.stand();
-                    if stand.since > since {
+                    let state = waiting.state();
+                    if state.since > since {
                         // It was written to since then: both times count from there.
-                        since = stand.since;
+                        since = state.since;
                         (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
                     } else if alarm == heartbeat {
                         heartbeat += HEARTBEAT;
                         self.frames.send(COMMENT).await;
                     } else {
                         control += CONTROL;
-                        self.send(Bytes::new(), stand.place).await;
+                        self.send(Bytes::new(), state.position).await;
                     }
                 }
             }
@@ -265,66 +237,5 @@ async fn half_closed(seen: &mut Option<HalfClosed>) {
     match seen {
         Some(half_closed) => half_closed.await,
         None => std::future::pending().await,
-    }
-}
-
-/// One page as an event, with the offset behind it as its id, from which a browser resumes by itself; nothing of an
-/// empty one.
-pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
-    if page.is_empty() {
-        return Bytes::new();
-    }
-    let body = body(&mut page);
-    let mut frame = format!("id: {}\nevent: data\n", kind.place(page.next)).into_bytes();
-    match form {
-        // JSON text holds no line ends, so it is one line.
-        Form::Json => push_line(&mut frame, &body),
-        Form::Bytes => push_line(&mut frame, STANDARD.encode(&body).as_bytes()),
-        Form::Text => lines(&body).for_each(|line| push_line(&mut frame, line)),
-    }
-    frame.push(b'\n');
-    frame.into()
-}
-
-fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
-    frame.extend_from_slice(b"data:");
-    frame.extend_from_slice(line);
-    frame.push(b'\n');
-}
-
-/// Split at CR, LF and CRLF: each of them ends a line of the format, so none may stand in one.
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest?;
-        let Some(end) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
-            rest = None;
-            return Some(text);
-        };
-        let (line, ended) = text.split_at_checked(end)?;
-        rest = ended.strip_prefix(b"\r\n").or_else(|| ended.get(1..));
-        Some(line)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_end_splits_and_nothing_is_lost() {
-        for (text, expected) in [
-            ("", vec![""]),
-            ("a", vec!["a"]),
-            ("a\nb\rc\r\nd", vec!["a", "b", "c", "d"]),
-            ("\n\r\n\r", vec!["", "", "", ""]),
-        ] {
-            let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
-            assert_eq!(
-                found,
-                expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(),
-                "{text:?}"
-            );
-        }
     }
 }

@@ -1,0 +1,64 @@
+//! What the routes share: the other parts and what was configured.
+
+use std::time::Duration;
+
+use ken_chat::Ingress;
+use ken_http::{Request, names_loopback};
+use ken_types::ops::model::ModelInfo;
+use ken_wire::{CachedReply, Daemon, Pool};
+use serde_json::{Map, Value};
+
+use crate::dedup::DedupSlots;
+use crate::store::Store;
+use crate::stream::tail::Tails;
+
+/// The ways to the other parts, and what was configured.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) store: Store,
+    pub(crate) model: Pool,
+    /// What ken-model has configured.
+    pub(crate) models: CachedReply<ModelInfo>,
+    pub(crate) agent: Pool,
+    pub(crate) cognitive: Pool,
+    pub(crate) kend: Pool,
+    pub(crate) ingress: Ingress,
+    pub(crate) tails: Tails,
+    pub(crate) dedup_slots: DedupSlots,
+    /// How long a chat event waits for its answer before 202.
+    pub(crate) wait: Duration,
+    /// Without a slash at its end; empty when none is configured.
+    pub(crate) public_url: String,
+    /// Where it listens, for answers to requests that name no host of this machine.
+    pub(crate) own_url: String,
+    pub(crate) has_secret: bool,
+    /// Requests of this machine need no secret.
+    pub(crate) trusts_loopback: bool,
+}
+
+impl Daemon for Gateway {
+    fn stats(&self) -> Map<String, Value> {
+        let stats: [(&str, Value); 3] = [
+            ("followed_streams", self.tails.count().into()),
+            ("has_secret", self.has_secret.into()),
+            ("trusts_loopback", self.trusts_loopback.into()),
+        ];
+        stats
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Gateway {
+    /// What the URLs in an answer begin with.
+    pub(crate) fn base_url(&self, request: &Request) -> String {
+        if !self.public_url.is_empty() {
+            return self.public_url.clone();
+        }
+        match request.header("host") {
+            Some(host) if names_loopback(host) => format!("http://{host}"),
+            _ => self.own_url.clone(),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Cursors of live reads: the interval of time that a request was answered in, so that caches can join equal requests.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ken_types::Error;
+use ken_types::id::random;
+
+/// Cursors count intervals of so many seconds from 2024-10-09T00:00:00Z.
+const INTERVAL_SECONDS: u64 = 20;
+const EPOCH: u64 = 1_728_432_000;
+
+/// The current interval, but always beyond the one that the reader has seen, so that caches in between cannot loop.
+pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let interval = now.saturating_sub(EPOCH) / INTERVAL_SECONDS;
+    match seen {
+        Some(seen) if seen >= interval => {
+            let [byte] = random::<1>()?;
+            Ok(seen.saturating_add(1 + u64::from(byte) * 180 / 256))
+        }
+        _ => Ok(interval),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_only_go_forward() {
+        let now = next_cursor(None).unwrap();
+        assert_eq!(next_cursor(Some(now - 1)).unwrap(), now);
+        for _ in 0..100 {
+            let next = next_cursor(Some(now + 5)).unwrap();
+            assert!((now + 6..=now + 5 + 180).contains(&next), "{next}");
+        }
+    }
+}

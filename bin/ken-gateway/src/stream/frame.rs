@@ -1,0 +1,101 @@
+//! The frames of server-sent events (agents-and-streams 4): data and control.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use ken_types::ops::store::StreamPage;
+
+use super::page::body;
+use super::subject::{Form, Kind};
+
+/// How far a reader is in a stream, and whether there is more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Position {
+    pub(crate) next: u64,
+    pub(crate) at_end: bool,
+    pub(crate) closed: bool,
+}
+
+impl Position {
+    pub(crate) fn after(page: &StreamPage) -> Position {
+        Position {
+            next: page.next,
+            at_end: page.at_end(),
+            closed: page.at_end() && page.closed,
+        }
+    }
+
+    pub(crate) fn control(self, kind: Kind, cursor: u64) -> Bytes {
+        let offset = kind.place(self.next);
+        if self.closed {
+            let text = format!(
+                "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
+            );
+            return text.into();
+        }
+        let up_to_date = if self.at_end { ",\"upToDate\":true" } else { "" };
+        let data = format!("{{\"streamNextOffset\":\"{offset}\",\"streamCursor\":\"{cursor}\"{up_to_date}}}");
+        format!("event: control\ndata:{data}\n\n").into()
+    }
+}
+
+/// One page as an event, with the offset behind it as its id, from which a browser resumes by itself; nothing of an
+/// empty one.
+pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
+    if page.is_empty() {
+        return Bytes::new();
+    }
+    let body = body(&mut page);
+    let mut frame = format!("id: {}\nevent: data\n", kind.place(page.next)).into_bytes();
+    match form {
+        // JSON text holds no line ends, so it is one line.
+        Form::Json => push_line(&mut frame, &body),
+        Form::Bytes => push_line(&mut frame, STANDARD.encode(&body).as_bytes()),
+        Form::Text => lines(&body).for_each(|line| push_line(&mut frame, line)),
+    }
+    frame.push(b'\n');
+    frame.into()
+}
+
+fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
+    frame.extend_from_slice(b"data:");
+    frame.extend_from_slice(line);
+    frame.push(b'\n');
+}
+
+/// Split at CR, LF and CRLF: each of them ends a line of the format, so none may stand in one.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+            rest = None;
+            return Some(text);
+        };
+        let (line, ended) = text.split_at_checked(end)?;
+        rest = ended.strip_prefix(b"\r\n").or_else(|| ended.get(1..));
+        Some(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_end_splits_and_nothing_is_lost() {
+        for (text, expected) in [
+            ("", vec![""]),
+            ("a", vec!["a"]),
+            ("a\nb\rc\r\nd", vec!["a", "b", "c", "d"]),
+            ("\n\r\n\r", vec!["", "", "", ""]),
+        ] {
+            let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
+            assert_eq!(
+                found,
+                expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(),
+                "{text:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Streams: those of agents and runs, the stream of changes, and those of other programs below /streams.
+
+mod cursor;
+mod frame;
+mod live_readers;
+mod page;
+mod piece;
+pub(crate) mod public;
+pub(crate) mod read;
+mod reading;
+mod sse;
+pub(crate) mod subject;
+pub(crate) mod tail;

@@ -1,0 +1,53 @@
+//! One page of a stream, read from the store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ken_http::Failure;
+use ken_types::Code;
+use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
+
+use super::subject::Subject;
+use crate::store::{CALL, Store};
+
+/// How long to wait before the next try while the store restarts.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+
+/// Reads one page.
+pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) -> Result<StreamPage, Failure> {
+    let time = CALL + Duration::from_millis(args.wait_ms);
+    let page = store.call::<StreamsRead>(args, time).await;
+    page.map_err(|error| match error.code {
+        Code::NotFound if error.at.as_deref() == Some("/offset") => Subject::too_old(error),
+        Code::NotFound => subject.missing(),
+        Code::Conflict => Subject::gone(error),
+        _ => error.into(),
+    })
+}
+
+/// The entries as one JSON array, or their bytes joined.
+pub(crate) fn body(page: &mut StreamPage) -> Bytes {
+    let bytes = page.public.as_mut().and_then(|public| public.bytes.take());
+    match bytes {
+        Some(bytes) => bytes.0.into(),
+        None => array(page).into(),
+    }
+}
+
+fn array(page: &StreamPage) -> Vec<u8> {
+    let length = page
+        .entries
+        .iter()
+        .map(|entry| entry.get().len() + 1)
+        .sum::<usize>();
+    let mut bytes = Vec::with_capacity(length + 2);
+    bytes.push(b'[');
+    for (index, entry) in page.entries.iter().enumerate() {
+        if index > 0 {
+            bytes.push(b',');
+        }
+        bytes.extend_from_slice(entry.get().as_bytes());
+    }
+    bytes.push(b']');
+    bytes
+}

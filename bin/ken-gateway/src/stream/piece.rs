@@ -1,0 +1,140 @@
+//! What was last appended to a followed stream, as frames that all its readers share.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use ken_http::SharedFrame;
+use ken_types::ops::store::StreamPage;
+
+use super::cursor::next_cursor;
+use super::frame::{Position, data_frame};
+use super::subject::{Form, Kind};
+
+/// The end of a stream, and what was last appended to it.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    pub(crate) position: Position,
+    /// Oldest first, without gaps, up to `position`: a reader that is a little behind continues here, not in the store.
+    recent: VecDeque<Piece>,
+}
+
+/// One page as it came, made into frames once and shared by all readers.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    /// Entries before its first.
+    pub(crate) start: u64,
+    /// The reader's position after it.
+    pub(crate) end: Position,
+    /// The entries as a data frame.
+    pub(crate) data: Bytes,
+    /// The same with the control frame that follows it, for readers whose own cursor is before `cursor`.
+    frames: SharedFrame,
+    cursor: u64,
+}
+
+/// What is kept for readers that are behind. One of them that does not read may hold a copy of all of it.
+const RECENT_PIECES: usize = 32;
+const RECENT_BYTES: usize = 16 * 1024;
+
+impl Newest {
+    pub(crate) fn at(end: u64) -> Newest {
+        let position = Position {
+            next: end,
+            at_end: true,
+            closed: false,
+        };
+        Newest {
+            position,
+            recent: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, piece: Piece) {
+        self.position = piece.end;
+        self.recent.push_back(piece);
+        let mut bytes: usize = self.recent.iter().map(Piece::size).sum();
+        while self.recent.len() > 1 && (self.recent.len() > RECENT_PIECES || bytes > RECENT_BYTES) {
+            bytes -= self.recent.pop_front().map_or(0, |piece| piece.size());
+        }
+    }
+
+    pub(crate) fn is_beyond(&self, position: Position) -> bool {
+        self.position.next > position.next || self.position.closed
+    }
+
+    /// What came after a position; nothing if that is too long ago.
+    pub(crate) fn since(&self, next: u64) -> Option<Vec<Piece>> {
+        let first = self.recent.iter().position(|piece| piece.start == next)?;
+        Some(self.recent.iter().skip(first).cloned().collect())
+    }
+}
+
+impl Piece {
+    pub(crate) fn of(page: StreamPage, form: Form, kind: Kind) -> Piece {
+        let end = Position::after(&page);
+        let start = page.start;
+        let cursor = next_cursor(None).unwrap_or_default();
+        let data = data_frame(page, form, kind);
+        let control = end.control(kind, cursor);
+        Piece {
+            start,
+            end,
+            frames: SharedFrame::of(&[&data, &control]),
+            data,
+            cursor,
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.frames.bytes().len()
+    }
+
+    /// The frames for a reader with this cursor; none if it has to have its own control frame.
+    pub(crate) fn frames(&self, cursor: Option<u64>) -> Option<&SharedFrame> {
+        let shared = cursor.is_none_or(|cursor| cursor < self.cursor);
+        shared.then_some(&self.frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::Octets;
+    use ken_types::ops::streams::PublicPage;
+
+    fn page(start: u64, bytes: usize) -> StreamPage {
+        let public = PublicPage {
+            content_type: "text/plain".into(),
+            lifetime: None,
+            bytes: Some(Octets(vec![b'x'; bytes])),
+        };
+        StreamPage {
+            start,
+            next: start + 1,
+            end: start + 1,
+            public: Some(public),
+            ..StreamPage::default()
+        }
+    }
+
+    #[test]
+    fn who_is_a_little_behind_goes_on_without_the_store() {
+        let piece = |start, bytes| Piece::of(page(start, bytes), Form::Text, Kind::Public);
+        let mut newest = Newest::at(5);
+        assert!(newest.since(5).is_none());
+        for start in 5..60 {
+            newest.push(piece(start, 10));
+        }
+        assert_eq!(newest.position.next, 60);
+        assert_eq!(newest.since(58).map(|pieces| pieces.len()), Some(2));
+        assert_eq!(newest.since(28).map(|pieces| pieces.len()), Some(RECENT_PIECES));
+        assert!(newest.since(27).is_none());
+        // However large the last one is, it is there, and alone.
+        newest.push(piece(60, RECENT_BYTES));
+        assert!(newest.since(59).is_none());
+        let last = newest.since(60).unwrap();
+        let frames = last[0].frames(None).unwrap();
+        assert!(frames.bytes().ends_with(b"\"upToDate\":true}\n\n"));
+        assert!(last[0].frames(Some(u64::MAX)).is_none());
+    }
+}

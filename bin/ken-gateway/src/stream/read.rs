@@ -1,0 +1,296 @@
+//! Reading a stream, in its three modes. The same reader serves every kind of stream: those of agents, those of runs,
+//! and those of other programs below /streams.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_http::http::{HeaderValue, Method};
+use ken_http::{Failure, Request, Response};
+use ken_types::limits::LONG_POLL_MS;
+use ken_types::ops::store::{ReadStream, StreamPage};
+use ken_types::ops::streams::{Lifetime, media_type};
+use ken_types::{Code, Error, Offset};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
+
+use super::cursor::next_cursor;
+use super::page::{PAUSE, body, page};
+use super::reading::{Mode, Reading};
+use super::sse;
+use super::subject::Subject;
+use crate::app::Gateway;
+
+/// How long a long poll gathers from its first event on.
+const GATHER_MS: u64 = 20;
+
+/// GET /api/events: the stream of changes, from now on and as server-sent events unless the reader asks for something else.
+pub(crate) async fn system_events(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let reading = Reading::of_changes(&request.query()?)?;
+    read_as(gateway, &request, Subject::system(), reading).await
+}
+
+/// GET and HEAD of any stream.
+pub(crate) async fn read(
+    gateway: Arc<Gateway>,
+    request: &Request,
+    subject: Subject,
+) -> Result<Response, Failure> {
+    let reading = Reading::of(&request.query()?)?;
+    read_as(gateway, request, subject, reading).await
+}
+
+/// As `read`, of what is known to be asked for.
+pub(crate) async fn read_as(
+    gateway: Arc<Gateway>,
+    request: &Request,
+    subject: Subject,
+    reading: Reading,
+) -> Result<Response, Failure> {
+    if request.method() == Method::HEAD {
+        return head(&gateway, &subject).await;
+    }
+    match reading.mode {
+        Mode::CatchUp => catch_up(&gateway, request, &subject, &reading).await,
+        Mode::LongPoll => long_poll(&gateway, request, &subject, &reading).await,
+        Mode::Sse => {
+            let reading = reading.resumed_after(request.header("last-event-id"));
+            sse::open(gateway, request, subject, reading).await
+        }
+    }
+}
+
+/// 200 with a page as its body.
+fn found(mut page: StreamPage) -> Result<Response, Failure> {
+    let bytes = body(&mut page);
+    let Some(public) = page.public else {
+        return Ok(Response::json_bytes(200, bytes));
+    };
+    let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
+    match is_inert(&public.content_type) {
+        true => Ok(response),
+        // What any program has put there is not run with the rights of this server's own pages.
+        false => response
+            .text_header("content-security-policy", "sandbox")?
+            .text_header("content-disposition", "attachment"),
+    }
+}
+
+/// Whether a browser only shows, plays or stores what has this type. Of others it may run scripts.
+fn is_inert(content_type: &str) -> bool {
+    let media_type = media_type(content_type);
+    let (kind, subtype) = media_type.split_once('/').unwrap_or_default();
+    match kind {
+        "audio" | "video" => true,
+        "image" => subtype != "svg+xml",
+        "text" => matches!(subtype, "plain" | "csv" | "markdown"),
+        "application" => subtype == "octet-stream" || subtype == "json" || subtype.ends_with("+json"),
+        _ => false,
+    }
+}
+
+/// The value of a header that came in one.
+pub(crate) fn header_value(text: &str) -> Result<HeaderValue, Failure> {
+    HeaderValue::from_str(text)
+        .map_err(|_| Error::internal("a content type that cannot stand in a header").into())
+}
+
+async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
+    let page = page(&gateway.store, subject, &subject.from(Offset::Now)).await?;
+    let end = PageEnd::of(subject, &page);
+    let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
+    let etag = etag(subject, &page);
+    let response = end.put(found(page)?)?.text_header("etag", &etag)?;
+    match lifetime {
+        None => Ok(response),
+        Some(Lifetime::Ttl(seconds)) => response.text_header("stream-ttl", &seconds.to_string()),
+        Some(Lifetime::ExpiresAt(at)) => response.text_header("stream-expires-at", &at.to_string()),
+    }
+}
+
+async fn catch_up(
+    gateway: &Gateway,
+    request: &Request,
+    subject: &Subject,
+    reading: &Reading,
+) -> Result<Response, Failure> {
+    let page = page(&gateway.store, subject, &reading.first(subject)).await?;
+    let end = PageEnd::of(subject, &page);
+    if reading.offset == Offset::Now {
+        return end.put(found(page)?);
+    }
+    let etag = etag(subject, &page);
+    let known = request
+        .headers()
+        .get_all("if-none-match")
+        .iter()
+        .any(|given| names(given.as_bytes(), &etag));
+    let response = match known {
+        true => Response::empty(304),
+        false => found(page)?,
+    };
+    end.put(response)?.text_header("etag", &etag)
+}
+
+async fn long_poll(
+    gateway: &Gateway,
+    request: &Request,
+    subject: &Subject,
+    reading: &Reading,
+) -> Result<Response, Failure> {
+    let _held = request.hold()?;
+    let mut shutdown = request.shutdown();
+    let mut page = page(&gateway.store, subject, &reading.first(subject)).await?;
+    if page.is_empty() && !page.closed {
+        tokio::select! {
+            waited = wait(gateway, subject, &page) => page = waited?.unwrap_or(page),
+            () = shutdown.requested() => {}
+        }
+    }
+    let end = PageEnd::of(subject, &page);
+    let response = match page.is_empty() {
+        true => Response::empty(204),
+        false => found(page)?,
+    };
+    end.put(response)?
+        .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
+}
+
+/// Waits for what comes after a page. A store that restarts meanwhile, however often, only makes it come later.
+async fn wait(
+    gateway: &Gateway,
+    subject: &Subject,
+    after: &StreamPage,
+) -> Result<Option<StreamPage>, Failure> {
+    let until = Instant::now() + Duration::from_millis(LONG_POLL_MS);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let args = ReadStream {
+            id: Some(after.id),
+            wait_ms: u64::try_from(left.as_millis()).unwrap_or(LONG_POLL_MS),
+            gather_ms: GATHER_MS,
+            ..subject.from(Offset::After(after.next))
+        };
+        match page(&gateway.store, subject, &args).await {
+            Err(_) if left.is_zero() => return Ok(None),
+            Err(error) if error.error().code == Code::Unavailable => sleep(PAUSE).await,
+            answered => return answered.map(Some),
+        }
+    }
+}
+
+/// What the headers say of a page: where to read on, and whether that is the end.
+struct PageEnd {
+    next: Offset,
+    at_end: bool,
+    closed: bool,
+}
+
+impl PageEnd {
+    fn of(subject: &Subject, page: &StreamPage) -> PageEnd {
+        PageEnd {
+            next: subject.kind.place(page.next),
+            at_end: page.at_end(),
+            closed: page.closed && page.at_end(),
+        }
+    }
+
+    fn put(&self, response: Response) -> Result<Response, Failure> {
+        let mut response = response.text_header("stream-next-offset", &self.next.to_string())?;
+        if self.at_end {
+            response = response.text_header("stream-up-to-date", "true")?;
+        }
+        if self.closed {
+            response = response.text_header("stream-closed", "true")?;
+        }
+        Ok(response)
+    }
+}
+
+/// Strong: entries never change, so stream, start, end and closure say it all.
+fn etag(subject: &Subject, page: &StreamPage) -> String {
+    let digest = Sha256::digest(subject.name.as_bytes());
+    let mut tag = String::from("\"");
+    for byte in digest.iter().take(8) {
+        _ = write!(tag, "{byte:02x}");
+    }
+    let state = if page.closed && page.next == page.end {
+        "closed"
+    } else {
+        "open"
+    };
+    _ = write!(tag, "-{}-{}-{}-{state}\"", page.id, page.start, page.next);
+    tag
+}
+
+/// Whether `If-None-Match` names this tag. A weak comparison, as RFC 9110 asks of this header.
+fn names(given: &[u8], etag: &str) -> bool {
+    let mut given = given.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    given.any(|one| one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == etag.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_that_a_browser_would_run() {
+        for runs in [
+            "text/html; charset=utf-8",
+            "TEXT/HTML",
+            "application/xhtml+xml",
+            "image/svg+xml",
+            "text/xml",
+            "application/pdf",
+            "text/javascript",
+            "multipart/x-mixed-replace",
+        ] {
+            assert!(!is_inert(runs), "{runs}");
+        }
+        for inert in [
+            "application/json",
+            "application/problem+json",
+            "text/plain;charset=utf-8",
+            "image/png",
+            "application/octet-stream",
+        ] {
+            assert!(is_inert(inert), "{inert}");
+        }
+    }
+
+    #[test]
+    fn tags() {
+        let page = StreamPage {
+            next: 2,
+            end: 2,
+            id: 1,
+            ..StreamPage::default()
+        };
+        let subject = Subject::agent("a");
+        let tag = etag(&subject, &page);
+        assert_ne!(tag, etag(&Subject::agent("b"), &page));
+        let (closed, later) = (true, 2);
+        assert_ne!(
+            tag,
+            etag(
+                &subject,
+                &StreamPage {
+                    closed,
+                    ..page.clone()
+                }
+            )
+        );
+        assert_ne!(
+            tag,
+            etag(
+                &subject,
+                &StreamPage {
+                    id: later,
+                    ..page.clone()
+                }
+            )
+        );
+        assert!(names(format!("\"x\", W/{tag}").as_bytes(), &tag) && names(b"*", &tag));
+        assert!(!names(b"\"x\"", &tag));
+    }
+}

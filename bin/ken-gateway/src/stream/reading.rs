@@ -1,0 +1,167 @@
+//! What a reader of a stream asks for: from where, how much, and in which mode.
+
+use ken_http::Query;
+use ken_types::ops::store::ReadStream;
+use ken_types::{Error, Offset};
+
+use super::subject::Subject;
+
+/// What a reader asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) offset: Offset,
+    pub(crate) tail: Option<u64>,
+    pub(crate) mode: Mode,
+    pub(crate) cursor: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    CatchUp,
+    LongPoll,
+    Sse,
+}
+
+impl Reading {
+    /// Checks in the order of the contract: two offsets, two tails, tail, live without offset, live, offset.
+    pub(crate) fn of(query: &Query) -> Result<Reading, Error> {
+        Reading::with_defaults(query, None, None)
+    }
+
+    /// Of the stream of changes: from now on, and always live.
+    pub(crate) fn of_changes(query: &Query) -> Result<Reading, Error> {
+        Reading::with_defaults(query, Some("now"), Some("sse"))
+    }
+
+    fn with_defaults(query: &Query, offset: Option<&str>, live: Option<&str>) -> Result<Reading, Error> {
+        let offset = query.one("offset")?.or(offset);
+        let tail = query.one("tail")?;
+        // Clients send it on every follow-up request, so elsewhere than at the start it is ignored.
+        let from_start = matches!(offset, None | Some("-1"));
+        let tail = tail.map(parse_tail).transpose()?.filter(|_| from_start);
+        let live = query.one("live")?.or(live);
+        if live.is_some() && offset.is_none() {
+            return Err(Error::invalid("?offset", "live needs an offset"));
+        }
+        let mode = match live {
+            None => Mode::CatchUp,
+            Some("long-poll") => Mode::LongPoll,
+            Some("sse") => Mode::Sse,
+            Some(other) => {
+                return Err(Error::invalid(
+                    "?live",
+                    format!("live is {other:?}, it must be long-poll or sse"),
+                ));
+            }
+        };
+        let offset = match offset {
+            None => Offset::Start,
+            Some(text) => text
+                .parse()
+                .map_err(|error| Error::invalid("?offset", format!("offset {text:?}: {error}")))?,
+        };
+        // Opaque and ours: one that we did not issue is like none.
+        let cursor = query
+            .one("cursor")
+            .unwrap_or_default()
+            .and_then(|cursor| cursor.parse().ok());
+        Ok(Reading {
+            offset,
+            tail,
+            mode,
+            cursor,
+        })
+    }
+}
+
+/// `[1-9][0-9]*`
+fn parse_tail(text: &str) -> Result<u64, Error> {
+    let digits = !text.starts_with('0') && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits {
+        return Err(Error::invalid("?tail", "tail is a number from 1"));
+    }
+    // A number too large for any stream asks for all of it.
+    Ok(text.parse().unwrap_or(u64::MAX))
+}
+
+impl Reading {
+    /// The first read of this reader.
+    pub(crate) fn first(&self, subject: &Subject) -> ReadStream {
+        ReadStream {
+            tail: self.tail,
+            touch: true,
+            ..subject.from(self.offset)
+        }
+    }
+
+    /// Goes on after the last event that the client has seen, if that is an offset as this server sends them.
+    pub(crate) fn resumed_after(self, last_event: Option<&str>) -> Reading {
+        match last_event.map(str::parse) {
+            Some(Ok(offset @ Offset::After(_))) => Reading {
+                offset,
+                tail: None,
+                ..self
+            },
+            _ => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(query: &str) -> Result<Reading, Error> {
+        Reading::of(&Query::parse(query).unwrap())
+    }
+
+    #[test]
+    fn parameters_are_checked_in_the_order_of_the_contract() {
+        for (query, at) in [
+            ("offset=1&offset=x&tail=0&tail=1", "?offset"),
+            ("tail=0&tail=1&live=x", "?tail"),
+            ("tail=0&live=x", "?tail"),
+            ("tail=01&offset=-1", "?tail"),
+            ("tail=x&offset=0_1", "?tail"),
+            ("live=x", "?offset"),
+            ("live=x&offset=y", "?live"),
+            ("live=&offset=-1", "?live"),
+            ("offset=", "?offset"),
+            ("offset=abc", "?offset"),
+        ] {
+            assert_eq!(reading(query).unwrap_err().at.as_deref(), Some(at), "{query}");
+        }
+        assert_eq!(reading("").unwrap().offset, Offset::Start);
+        for (query, tail) in [
+            ("offset=-1&tail=5", Some(5)),
+            ("tail=5", Some(5)),
+            ("tail=99999999999999999999", Some(u64::MAX)),
+            ("offset=now&tail=5", None),
+            ("offset=0_7&tail=5", None),
+        ] {
+            assert_eq!(reading(query).unwrap().tail, tail, "{query}");
+        }
+        assert_eq!(
+            reading("offset=now&live=sse&cursor=zzz&other=1&other=2")
+                .unwrap()
+                .mode,
+            Mode::Sse
+        );
+    }
+
+    #[test]
+    fn the_last_event_wins_over_the_offset_if_it_is_one_of_ours() {
+        let reading = reading("offset=0_7&live=sse").unwrap();
+        for (last_event, offset) in [
+            (Some("0000000000000000_0000000000000009"), 9),
+            (Some("now"), 7),
+            (Some("-1"), 7),
+            (Some("abc"), 7),
+            (Some(""), 7),
+            (None, 7),
+        ] {
+            let resumed = reading.clone().resumed_after(last_event);
+            assert_eq!(resumed.offset, Offset::After(offset), "{last_event:?}");
+        }
+    }
+}

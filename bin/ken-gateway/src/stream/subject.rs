@@ -1,0 +1,115 @@
+//! Which stream a route serves, and what its entries are.
+
+use ken_http::Failure;
+use ken_http::http::StatusCode;
+use ken_types::limits::PAGE_EVENTS;
+use ken_types::ops::store::{ReadStream, StreamPage};
+use ken_types::ops::streams::media_type;
+use ken_types::{Error, Offset};
+
+/// A stream that a route serves.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Subject {
+    /// Its name in the store.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+/// Where streams of different kinds differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Agent,
+    Run,
+    /// The stream of changes.
+    System,
+    /// Below /streams.
+    Public,
+}
+
+impl Subject {
+    pub(crate) fn agent(instance: &str) -> Subject {
+        Subject {
+            name: format!("agents/orchestrator/{instance}"),
+            kind: Kind::Agent,
+        }
+    }
+
+    pub(crate) fn run(run: &str) -> Subject {
+        Subject {
+            name: format!("runs/{run}"),
+            kind: Kind::Run,
+        }
+    }
+
+    /// The stream of changes.
+    pub(crate) fn system() -> Subject {
+        Subject {
+            name: "system".to_owned(),
+            kind: Kind::System,
+        }
+    }
+
+    /// A read of this stream from a place on.
+    pub(crate) fn from(&self, offset: Offset) -> ReadStream {
+        ReadStream {
+            stream: self.name.clone(),
+            offset,
+            limit: match self.kind {
+                // Many clients read one page only, so it is as large as its bytes allow.
+                Kind::Public => u32::MAX,
+                Kind::Agent | Kind::Run | Kind::System => PAGE_EVENTS,
+            },
+            ..ReadStream::default()
+        }
+    }
+
+    pub(crate) fn missing(&self) -> Failure {
+        let kind = match self.kind {
+            Kind::Run => "run_not_found",
+            Kind::Agent | Kind::System | Kind::Public => "stream_not_found",
+        };
+        Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
+    }
+
+    /// 410: deleted while forks live.
+    pub(crate) fn gone(error: Error) -> Failure {
+        Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
+    }
+
+    /// 410: before what is kept.
+    pub(crate) fn too_old(error: Error) -> Failure {
+        Subject::gone(error).at("?offset")
+    }
+}
+
+impl Kind {
+    /// After so many entries: an empty stream below /streams answers the all-zero form, any other one `-1`.
+    pub(crate) fn place(self, entries: u64) -> Offset {
+        match self {
+            Kind::Agent | Kind::Run | Kind::System => Offset::end(entries),
+            Kind::Public => Offset::After(entries),
+        }
+    }
+}
+
+/// What the entries of a stream are, and so how they are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// JSON values; as an array.
+    Json,
+    /// As lines, where there are lines.
+    Text,
+    /// As base64, where there is only text.
+    Bytes,
+}
+
+impl Form {
+    pub(crate) fn of(page: &StreamPage) -> Form {
+        match &page.public {
+            None => Form::Json,
+            Some(public) if public.bytes.is_none() => Form::Json,
+            Some(public) if media_type(&public.content_type).starts_with("text/") => Form::Text,
+            Some(_) => Form::Bytes,
+        }
+    }
+}
