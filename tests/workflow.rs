@@ -294,6 +294,14 @@ fn exit_status_and_errors() {
     let outcome: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(outcome["error"]["at"], "/rules/0/1");
     assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(1), true));
+    let output = command(&["run", "analyse_only"], "{}");
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["error"]["hint"], "did you mean `analyze_only`?");
+    let pipe = folder.path().join("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = command(&["run", pipe.to_str().unwrap()], "{}");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it is not a regular file"));
     let renamed = folder.path().join("renamed.json");
     fs::copy(root().join("share/workflows/analyze_only.json"), &renamed).unwrap();
     let output = command(

@@ -186,6 +186,7 @@ fn day_of(time: Timestamp) -> String {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
+    check_regular(path)?;
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -193,6 +194,16 @@ fn open_file(path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)
+}
+
+/// Refuses a pipe or a device in the place of a log: opening one could wait for ever, and nothing written to it stays.
+pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => {
+            Err(io::Error::other("it is not a regular file"))
+        }
+        _ => Ok(()), // what is missing or a directory is the error of opening it
+    }
 }
 
 /// The day of the file's first record; empty when it has none.

@@ -10,6 +10,7 @@ use ken_types::Error;
 use crate::chain::{Fault, Link};
 use crate::head;
 use crate::record::OPENED;
+use crate::trail::check_regular;
 
 /// A chain without a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +85,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn file(&mut self, path: &Path) -> io::Result<Option<Bad>> {
+        check_regular(path)?;
         let mut reader = BufReader::with_capacity(1 << 18, File::open(path)?);
         let mut line = Vec::new();
         let mut number = 0;
@@ -165,6 +167,7 @@ fn in_order(files: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn first_number(path: &Path) -> io::Result<u64> {
+    check_regular(path)?;
     let mut line = Vec::new();
     BufReader::new(File::open(path)?).read_until(b'\n', &mut line)?;
     let digits = line.strip_prefix(b"{\"seq\":").unwrap_or_default();

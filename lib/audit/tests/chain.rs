@@ -115,6 +115,42 @@ fn whatever_is_changed_is_found() {
     result.unwrap();
 }
 
+/// A hash covers its whole record, however long that is.
+#[test]
+fn every_byte_of_a_long_record_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = record(1, 1_800_000_000_000).with("reason", "long ".repeat(400));
+    let mut trail = Trail::open(dir.path()).unwrap();
+    trail
+        .append(&[record(0, 1_800_000_000_000), long, record(2, 1_800_000_000_000)])
+        .unwrap();
+    drop(trail);
+    let path = current(dir.path());
+    let good = fs::read(&path).unwrap();
+    let lines: Vec<&[u8]> = good.split_inclusive(|byte| *byte == b'\n').collect();
+    let start = lines[0].len() + lines[1].len();
+    assert!(lines[2].len() > 2_000);
+    for at in start..start + lines[2].len() {
+        let mut changed = good.clone();
+        changed[at] ^= 1;
+        fs::write(&path, &changed).unwrap();
+        let bad = verify(std::slice::from_ref(&path), "").unwrap();
+        assert_eq!(bad.map_err(|bad| bad.line), Err(3), "byte {at}");
+    }
+}
+
+#[test]
+fn a_pipe_or_a_device_is_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    nix::unistd::mkfifo(&current(dir.path()), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let refused = Trail::open(dir.path()).unwrap_err();
+    assert!(refused.message.contains("not a regular file"), "{refused}");
+    for path in [current(dir.path()), PathBuf::from("/dev/zero")] {
+        let refused = verify(&[path], "").unwrap_err();
+        assert!(refused.message.contains("not a regular file"), "{refused}");
+    }
+}
+
 #[test]
 fn the_end_cut_off_is_found_by_the_head_and_the_last_hash() {
     let dir = tempfile::tempdir().unwrap();

@@ -320,11 +320,68 @@ fn theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     (facts, rules)
 }
 
+/// Theories of few ground statements, half of them denied: most have refutations by rules of several premises.
+fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
+    let statement = || {
+        (0..5usize, any::<bool>()).prop_map(|(place, is_denied)| {
+            let atom = ["a", "b", "c", "d", "e"][place];
+            if is_denied {
+                format!("not {atom}")
+            } else {
+                atom.to_owned()
+            }
+        })
+    };
+    let rule = (prop::collection::vec(statement(), 1..4), statement());
+    let facts = prop::collection::vec(statement(), 1..5);
+    (facts, prop::collection::vec(rule, 1..5))
+}
+
+/// Of all premises but one and of the denied conclusion follows the denial of that one, and the proof names them all.
+#[test]
+fn a_refutation_rests_on_every_other_premise() {
+    for (count, term) in [(1, "a"), (2, "a"), (3, "a"), (5, "a"), (2, "?x"), (4, "?x")] {
+        let rule: Rule = (
+            (0..count).map(|place| format!("p{place} {term}")).collect(),
+            format!("c {term}"),
+        );
+        for missing in 0..count {
+            let others = (0..count).filter(|place| *place != missing);
+            let mut facts: Vec<String> = others.map(|place| format!("p{place} a")).collect();
+            facts.push("not c a".to_owned());
+            let mut theory = Theory::new();
+            let closure = derive(&mut theory, &facts, std::slice::from_ref(&rule));
+            assert_eq!(
+                all(&theory, &closure),
+                BTreeSet::from([format!("not p{missing} a")])
+            );
+            let premises = closure.premises(&closure.steps[0]).iter();
+            let premises: BTreeSet<String> = premises.map(|&one| theory.wording(one).into_owned()).collect();
+            assert_eq!(premises, facts.iter().cloned().collect());
+            for left_out in 0..facts.len() {
+                let mut fewer = facts.clone();
+                fewer.remove(left_out);
+                let closure = derive(&mut Theory::new(), &fewer, std::slice::from_ref(&rule));
+                assert!(closure.steps.is_empty(), "{fewer:?}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, max_global_rejects: 1_000_000, max_local_rejects: 1_000_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_closure_is_the_naive_one_and_every_step_is_an_instance((facts, rules) in theories()) {
+        let mut theory = Theory::new();
+        let closure = derive(&mut theory, &facts, &rules);
+        prop_assert_eq!(all(&theory, &closure), naive(&facts, &rules));
+        let given: Vec<Literal> = facts.iter().map(|fact| theory.statement(fact).unwrap()).collect();
+        check(&mut theory, &closure, &given, &rules);
+    }
+
+    #[test]
+    fn refutations_are_those_of_the_naive_closure((facts, rules) in refuting_theories()) {
         let mut theory = Theory::new();
         let closure = derive(&mut theory, &facts, &rules);
         prop_assert_eq!(all(&theory, &closure), naive(&facts, &rules));

@@ -13,6 +13,9 @@ struct Count {
     /// Words to count, in place of an input
     #[arg(long, num_args = 1..)]
     words: Vec<String>,
+    /// Count each word this many times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: u8,
     /// A blank input will do
     #[arg(long)]
     optional: bool,
@@ -69,7 +72,7 @@ impl Filter for Count {
             .chain(self.words.iter().map(String::as_str))
             .collect();
         Ok(reply.send(&Answered {
-            words: words.len(),
+            words: words.len() * usize::from(self.repeat),
             yes: words.contains(&"yes"),
         }))
     }

@@ -27,9 +27,9 @@ pub(crate) struct Common {
     pub(crate) lines: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
-    /// Read standard input, even if the flags say it all
-    #[arg(value_name = "-", value_parser = ["-"], hide_possible_values = true)]
-    pub(crate) stdin: Option<String>,
+    /// Files to read, each of which is an input; - is standard input, also when the flags are complete
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The flags of a command without an input.
@@ -109,15 +109,40 @@ pub(crate) fn named(command: clap::Command, name: &'static str, about: &'static 
         .version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
 }
 
+/// What the parsers of Rust's standard library say of a wrong number, and what a user understands.
+const PARSE_ERRORS: [(&str, &str); 7] = [
+    ("invalid digit found in string", "it is not a whole number"),
+    ("invalid float literal", "it is not a number"),
+    ("number too large to fit in target type", "it is too large"),
+    ("number too small to fit in target type", "it is too small"),
+    ("cannot parse integer from empty string", "it is empty"),
+    ("cannot parse float from empty string", "it is empty"),
+    (
+        "provided string was not `true` or `false`",
+        "it must be true or false",
+    ),
+];
+
+fn plain_words(message: String) -> String {
+    for (rust, plain) in PARSE_ERRORS {
+        if let Some(start) = message.strip_suffix(rust) {
+            return format!("{start}{plain}");
+        }
+    }
+    let range = message.rsplit_once(" is not in ");
+    match range.and_then(|(start, range)| Some((start, range.split_once("..=")?))) {
+        Some((start, (low, high))) => format!("{start} is not from {low} to {high}"),
+        None => message,
+    }
+}
+
 /// clap's words in one line, without its usage and its advice on colours; `at` is the flag.
 pub fn usage_error(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);
-    let message = first
-        .trim_start_matches("error: ")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let words = first.trim_start_matches("error: ").split_whitespace();
+    let message = words.collect::<Vec<_>>().join(" ");
+    let message = plain_words(message);
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) if flag.starts_with('-') => {
             flag.split([' ', '=']).next().unwrap_or_default().to_owned()

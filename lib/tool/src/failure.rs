@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::Error;
+use crate::json::Mark;
 
 /// How a program that is no [`crate::Filter`], but ends like one, reports it.
 pub enum Failure {
@@ -49,7 +50,7 @@ impl Failure {
 }
 
 /// One line of JSON; on a terminal plain text, with the usage where it helps.
-fn say(tool: &str, error: &Error, usage: &str) {
+pub(crate) fn say(tool: &str, error: &Error, usage: &str) {
     let mut stderr = io::stderr().lock();
     let text = if !stderr.is_terminal() {
         line(error)
@@ -73,4 +74,15 @@ pub fn line(error: &Error) -> String {
     let line = serde_json::to_string(&Line { error });
     // Serialising texts and numbers into memory cannot fail; the bare code would still keep the form.
     line.unwrap_or_else(|_| r#"{"error":{"code":"internal","message":"","at":""}}"#.to_owned()) + "\n"
+}
+
+/// The same without the line feed, and with the id of the line that is answered.
+pub(crate) fn answer(error: &Error, mark: Option<&Mark>) -> String {
+    let mut line = line(error);
+    line.pop();
+    if let Some(mark) = mark {
+        line.pop();
+        line = format!("{line},{}}}", mark.field());
+    }
+    line
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::cli::Cli;
 use crate::{Code, Error, Filter, MAX_INPUT, Need};
@@ -13,7 +13,11 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// One of the places that an input may come from.
 pub(crate) enum Source<'a> {
     Inline(&'a str),
-    File(&'a Path),
+    /// The value of `--file`, or a FILE argument.
+    File {
+        path: &'a Path,
+        is_flag: bool,
+    },
     /// Standard input, asked for by `-` or because nothing else was.
     Stdin {
         named: bool,
@@ -22,16 +26,23 @@ pub(crate) enum Source<'a> {
     Nothing,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    fn at(path: &'a Path, is_flag: bool) -> Source<'a> {
+        match path {
+            path if path == Path::new("-") => Source::Stdin { named: true },
+            path => Source::File { path, is_flag },
+        }
+    }
+
     pub(crate) fn is_stdin_unnamed(&self) -> bool {
         matches!(self, Source::Stdin { named: false })
     }
 
     /// Opens the source for reading; a directory, a missing file or one that may not be read is named in the error.
-    pub(crate) fn open(&self) -> Result<Box<dyn Read + '_>, Error> {
+    pub(crate) fn open(&self) -> Result<Box<dyn Read + 'a>, Error> {
         match self {
             Source::Inline(text) => Ok(Box::new(text.as_bytes())),
-            Source::File(path) => Ok(Box::new(open_file(path)?)),
+            Source::File { path, .. } => Ok(Box::new(self.open_file(path)?)),
             Source::Stdin { .. } => Ok(Box::new(io::stdin().lock())),
             Source::Nothing => Ok(Box::new(io::empty())),
         }
@@ -40,7 +51,7 @@ impl Source<'_> {
     /// The bytes that a regular file says it has, up to what is read of it; 0 when nobody knows.
     fn size(&self) -> usize {
         let file = match self {
-            Source::File(path) => path.metadata().ok(),
+            Source::File { path, .. } => path.metadata().ok(),
             Source::Stdin { .. } => io::stdin()
                 .as_fd()
                 .try_clone_to_owned()
@@ -51,9 +62,9 @@ impl Source<'_> {
         file.map_or(0, |metadata| metadata.len().min(MAX_INPUT as u64) as usize + 1)
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
-            Source::File(path) => path.display().to_string(),
+            Source::File { path, .. } => path.display().to_string(),
             Source::Stdin { .. } => "standard input".to_owned(),
             Source::Inline(_) | Source::Nothing => "the flags".to_owned(),
         }
@@ -66,33 +77,46 @@ impl Source<'_> {
             _ => Code::Invalid,
         };
         Error::new(code, format!("cannot read {}: {error}", self.name())).at(match self {
-            Source::File(_) => "--file",
+            Source::File { is_flag: true, .. } => "--file",
             _ => "",
         })
     }
+
+    fn open_file(&self, path: &Path) -> Result<File, Error> {
+        let file = File::open(path).map_err(|error| self.unreadable(&error))?;
+        match file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            true => Err(self.unreadable(&io::Error::other("it is a directory"))),
+            false => Ok(file),
+        }
+    }
 }
 
-/// The source that the flags name; naming two is an error.
-pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Source<'_>, Error> {
+/// The sources that the command line names, at least one. Only FILE arguments may be several.
+pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> {
     let inline = cli.filter.inline().map(Source::Inline);
-    let file = cli.common.file.as_ref().map(|path| match path {
-        path if path == &PathBuf::from("-") => Source::Stdin { named: true },
-        path => Source::File(path),
-    });
-    let stdin = cli.common.stdin.as_ref().map(|_| Source::Stdin { named: true });
-    let mut named = [inline, file, stdin].into_iter().flatten();
-    match (named.next(), named.next()) {
-        (Some(source), None) => Ok(source),
-        (Some(_), Some(_)) => Err(Error::invalid("", "more than one input is named")
-            .hint("give one of the inline flag, --file PATH, or - for standard input")),
+    let flag = cli.common.file.as_deref().map(|path| Source::at(path, true));
+    let files: Vec<Source<'_>> = cli
+        .common
+        .files
+        .iter()
+        .map(|path| Source::at(path, false))
+        .collect();
+    let mut named = inline.into_iter().chain(flag);
+    match (named.next(), named.next(), files.is_empty()) {
+        (Some(source), None, true) => Ok(vec![source]),
+        (None, _, false) => Ok(files),
+        (Some(_), ..) => Err(Error::invalid("", "more than one input is named")
+            .hint("give one of the inline flag, --file PATH, or FILE arguments")),
         // With --lines each line is an input of its own, which the flags only change.
-        (None, _) if cli.filter.need() == Need::Nothing && !cli.common.lines => Ok(Source::Nothing),
-        (None, _) => Ok(Source::Stdin { named: false }),
+        (None, _, true) if cli.filter.need() == Need::Nothing && !cli.common.lines => {
+            Ok(vec![Source::Nothing])
+        }
+        (None, _, true) => Ok(vec![Source::Stdin { named: false }]),
     }
 }
 
 /// The whole input as text, at most [`MAX_INPUT`] bytes.
-pub(crate) fn read(source: Source<'_>, need: Need) -> Result<String, Error> {
+pub(crate) fn read(source: &Source<'_>, need: Need) -> Result<String, Error> {
     use io::IsTerminal;
     if need == Need::Optional && source.is_stdin_unnamed() && io::stdin().is_terminal() {
         return Ok(String::new());
@@ -134,19 +158,6 @@ pub(crate) fn check_blank(text: &str, need: Need) -> Result<(), Error> {
         return Err(Error::invalid("", "the input is empty"));
     }
     Ok(())
-}
-
-fn open_file(path: &Path) -> Result<File, Error> {
-    let source = Source::File(path);
-    let file = File::open(path).map_err(|error| source.unreadable(&error))?;
-    let is_directory = file.metadata().is_ok_and(|metadata| metadata.is_dir());
-    if is_directory {
-        return Err(Error::invalid(
-            "--file",
-            format!("cannot read {}: it is a directory", path.display()),
-        ));
-    }
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! A tool supplies its flags and a [`Filter::run`]; the skeleton owns the rest, so that a flag, an exit status and an error
 //! mean the same in every tool:
 //!
-//! - exactly one input source: the tool's inline flag, `--file PATH`, `-`, or standard input;
+//! - exactly one input source: the tool's inline flag, `--file PATH`, FILE arguments, `-`, or standard input; of several
+//!   files each is an input, and its answer names it;
 //! - `--format json|compact|summary` on standard output, nothing there when the tool fails;
-//! - `--lines`: one input line, one output line, flushed before the next read, until EOF; a [`Tag`] comes back;
+//! - `--lines`: one input line, one output line, flushed before the next read, until EOF; a [`Tag`] and an `id` come back;
 //! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
 //! - exit 0 done, 1 the answer is negative, 2 an error.
 //!
@@ -69,6 +70,7 @@ pub use report::{Report, front, report};
 pub use tag::Tag;
 
 use cli::{Cli, Parsed};
+use input::Source;
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -149,10 +151,25 @@ fn end<P>(
 }
 
 fn answer<F: Filter>(cli: &Cli<F>, output: &mut Output) -> Result<Verdict, Failure> {
-    let source = input::choose(cli)?;
+    let sources = input::choose(cli)?;
     if cli.common.lines {
-        return lines::answer_each(cli, source, output);
+        for source in &sources {
+            lines::answer_each(cli, source, output)?;
+        }
+        return Ok(Verdict::Positive);
     }
+    match sources.as_slice() {
+        [source] => answer_one(cli, source, None, output),
+        several => answer_files(cli, several, output),
+    }
+}
+
+fn answer_one<F: Filter>(
+    cli: &Cli<F>,
+    source: &Source<'_>,
+    file: Option<&str>,
+    output: &mut Output,
+) -> Result<Verdict, Failure> {
     let need = cli.filter.need();
     if source.is_stdin_unnamed() && std::io::stdin().is_terminal() && need != Need::Optional {
         return Err(Failure::NothingToRead(cli::usage::<F>()));
@@ -160,5 +177,42 @@ fn answer<F: Filter>(cli: &Cli<F>, output: &mut Output) -> Result<Verdict, Failu
     let text = input::read(source, need)?;
     input::check_blank(&text, need)?;
     let reply = Reply::new(output, &cli.common.shown);
+    let reply = match file {
+        Some(file) => reply.about(file),
+        None => reply,
+    };
     Ok(cli.filter.run(&text, reply)?.verdict())
+}
+
+/// Answers each file in turn. As with grep, a file in error is reported and the next one is read; the exit status is the
+/// worst of all.
+fn answer_files<F: Filter>(
+    cli: &Cli<F>,
+    sources: &[Source<'_>],
+    output: &mut Output,
+) -> Result<Verdict, Failure> {
+    let mut verdict = Verdict::Positive;
+    let mut failed = None;
+    for source in sources {
+        let name = source.name();
+        match answer_one(cli, source, Some(&name), output) {
+            Ok(Verdict::Positive) => {}
+            Ok(Verdict::Negative) => verdict = Verdict::Negative,
+            Err(Failure::Error(error)) => {
+                let error = match error.message.contains(&name) {
+                    true => error,
+                    false => Error {
+                        message: format!("{name}: {}", error.message),
+                        ..error
+                    },
+                };
+                if let Some(earlier) = failed.replace(error) {
+                    failure::say(F::NAME, &earlier, "");
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+        output.flush();
+    }
+    failed.map_or(Ok(verdict), |error| Err(error.into()))
 }

@@ -2,9 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use crate::cli::{Cli, Format};
 use crate::failure::{self, Failure};
 use crate::input::{self, Source};
+use crate::json::Mark;
 use crate::output::Output;
 use crate::reply;
 use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};
@@ -16,10 +21,11 @@ const BUFFER: usize = 64 * 1024;
 const WRITTEN: usize = 60 * 1024;
 
 /// Answers every line with one line. A line in error is answered with the error, and the next one is read: the exit
-/// status then says only whether all lines were read and all answers written.
+/// status then says only whether all lines were read and all answers written. The `id` of a line is the last field of its
+/// answer.
 pub(crate) fn answer_each<F: Filter>(
     cli: &Cli<F>,
-    source: Source<'_>,
+    source: &Source<'_>,
     output: &mut Output,
 ) -> Result<Verdict, Failure> {
     if cli.common.shown.format == Format::Summary {
@@ -51,17 +57,30 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
     if tag.is_some() {
         line.truncate(line.len() - Tag::BYTES);
     }
+    let mark = id_of(line);
     let result = input::text(std::mem::take(line)).and_then(|text| {
         input::check_blank(&text, cli.filter.need())?;
-        let reply = Reply::to_line(output, cli.common.shown.verbose, tag);
+        let reply = Reply::to_line(output, cli.common.shown.verbose, tag, mark.clone());
         let sent = cli.filter.run(&text, reply);
         *line = text.into_bytes(); // its memory serves the next line
         sent
     });
     if let Err(error) = result {
-        output.text(failure::line(&error).trim_end());
+        output.text(&failure::answer(&error, mark.as_ref()));
         reply::end_line(output, tag);
     }
+}
+
+/// The `id` of a line that is a JSON object and has one.
+fn id_of(line: &[u8]) -> Option<Mark> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    memmem::find(line, b"\"id\"")?; // most lines have none, and need not be parsed twice
+    let line: Line<'_> = serde_json::from_slice(line).ok()?;
+    line.id.map(|id| Mark::id(id.get()))
 }
 
 enum Line {

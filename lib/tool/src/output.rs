@@ -132,19 +132,6 @@ impl Output {
         }
     }
 
-    /// Adds what serde_json makes of a number.
-    pub(crate) fn push_number(&mut self, number: impl serde::Serialize) {
-        const LONGEST: usize = 64;
-        let Some(mut rest) = self.place(LONGEST) else {
-            return;
-        };
-        let written = serde_json::to_writer(&mut rest, &number);
-        self.filled -= rest.len();
-        if let Err(error) = written {
-            self.fail(error.into());
-        }
-    }
-
     pub(crate) fn fail(&mut self, error: io::Error) {
         self.error.get_or_insert(error);
     }
@@ -160,5 +147,25 @@ impl Output {
                 Err(Error::new(Code::Unavailable, message).into())
             }
         }
+    }
+}
+
+/// Never fails: an error of the file is kept for [`Output::finish`].
+impl Write for Output {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.push(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Output::flush(self);
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Tag;
 use crate::cli::{Format, Shown};
-use crate::json::Json;
+use crate::json::{self, Mark};
 use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
@@ -24,7 +24,7 @@ pub trait Answer: Serialize {
     /// The document on one line, without its line feed. For a tool whose answers are many times its input and that has a
     /// quicker way than its serialisation; the bytes must be the same.
     fn line(&self, to: &mut Output) {
-        document(self, Json::compact(to));
+        json::compact(self, None, to);
     }
 }
 
@@ -51,6 +51,7 @@ pub struct Reply<'a> {
     format: Format,
     verbose: bool,
     tag: Option<Tag>,
+    mark: Option<Mark>,
 }
 
 /// That an answer was sent: only [`Reply::send`] makes one, so [`crate::Filter::run`] sends exactly one.
@@ -70,16 +71,31 @@ impl<'a> Reply<'a> {
             format: shown.format,
             verbose: shown.verbose,
             tag: None,
+            mark: None,
         }
     }
 
-    /// In one line, to a line with this tag.
-    pub(crate) fn to_line(output: &'a mut Output, verbose: bool, tag: Option<Tag>) -> Reply<'a> {
+    /// On one line, in answer to a line with this tag and this id.
+    pub(crate) fn to_line(
+        output: &'a mut Output,
+        verbose: bool,
+        tag: Option<Tag>,
+        mark: Option<Mark>,
+    ) -> Reply<'a> {
         Reply {
             output,
             format: Format::Compact,
             verbose,
             tag,
+            mark,
+        }
+    }
+
+    /// Adds the name of the file that the answer is about.
+    pub(crate) fn about(self, file: &str) -> Reply<'a> {
+        Reply {
+            mark: Some(Mark::file(file)),
+            ..self
         }
     }
 
@@ -96,28 +112,24 @@ impl<'a> Reply<'a> {
             format,
             verbose,
             tag,
+            mark,
         } = self;
         match format {
             Format::Summary => {
-                let mut text = String::new();
+                let mut text = mark.as_ref().map_or_else(String::new, Mark::heading);
                 match answer.summary(verbose, &mut text) {
                     Ok(()) => output.text(&text),
                     Err(error) => output.fail(io::Error::other(error)),
                 }
             }
-            Format::Json => document(answer, Json::open(output)),
+            Format::Json => json::open(answer, mark.as_ref(), output),
+            Format::Compact if mark.is_some() => json::compact(answer, mark.as_ref(), output),
             Format::Compact => answer.line(output),
         }
         if format != Format::Summary {
             end_line(output, tag);
         }
         Sent(answer.verdict())
-    }
-}
-
-fn document(answer: &(impl Answer + ?Sized), mut json: Json<'_>) {
-    if let Err(unfit) = answer.serialize(&mut json) {
-        json.fail(unfit);
     }
 }
 

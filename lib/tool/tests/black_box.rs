@@ -115,7 +115,7 @@ fn wrong_flags_are_one_line_of_json() {
         "possible values: json, compact, summary",
     );
     assert_error(&run(&["--text"]), "invalid", "--text", "value is required");
-    assert_error(&run(&["stray"]), "invalid", "", "stray");
+    assert_error(&run(&["stray"]), "not_found", "", "cannot read stray");
     assert_error(
         &run(&["--text", "a", "--file", "b"]),
         "invalid",
@@ -310,4 +310,83 @@ fn lines_answers_an_endless_line_with_an_error() {
     assert_eq!(lines.len(), 2);
     assert!(lines[0].contains("too_large"));
     assert_eq!(lines[1], r#"{"words":1,"yes":true}"#);
+}
+
+#[test]
+fn files_are_inputs_of_their_own() {
+    let folder = scratch("files");
+    let (first, second) = (folder.join("first.txt"), folder.join("second.txt"));
+    fs::write(&first, "yes it is").unwrap();
+    fs::write(&second, "yes").unwrap();
+    let (one, two) = (first.to_str().unwrap(), second.to_str().unwrap());
+    // A single file is answered as standard input is.
+    let found = run(&[one, "--format", "compact"]);
+    assert_eq!(found.stdout, "{\"words\":3,\"yes\":true}\n");
+    let found = run(&[one, two, "--format", "compact"]);
+    let expected = format!(
+        "{{\"words\":3,\"yes\":true,\"file\":\"{one}\"}}\n{{\"words\":1,\"yes\":true,\"file\":\"{two}\"}}\n"
+    );
+    assert_eq!((found.stdout, found.status), (expected, 0));
+    let found = run(&["--format", "summary", one, two]);
+    assert_eq!(found.stdout, format!("{one}:\n3 words\n{two}:\n1 words\n"));
+    let found = run(&[two, one]);
+    assert!(
+        found.stdout.ends_with(&format!("\n  \"file\": \"{one}\"\n}}\n")),
+        "{}",
+        found.stdout
+    );
+    // Standard input is one of them, and the worst of all is the status.
+    let found = run_with(&[one, "-", "--format", "compact"], b"never");
+    let last = found.stdout.lines().last().unwrap();
+    assert_eq!(last, r#"{"words":1,"yes":false,"file":"standard input"}"#);
+    assert_eq!(found.status, 1);
+    // A file that cannot be read is named, and the others are answered.
+    let missing = folder.join("missing");
+    let found = run(&[missing.to_str().unwrap(), two, "--format", "compact"]);
+    assert_eq!(found.stdout.lines().count(), 1);
+    assert!(
+        found.stderr.contains("missing") && found.stderr.lines().count() == 1,
+        "{}",
+        found.stderr
+    );
+    assert_eq!(found.status, 2);
+    assert_error(&run(&["--text", "a", one]), "invalid", "", "more than one input");
+    let lines = run(&["--lines", one, two]);
+    assert_eq!(lines.stdout.lines().count(), 2);
+}
+
+#[test]
+fn the_id_of_a_line_comes_back_with_its_answer() {
+    for (line, expected) in [
+        (r#"{"id":7,"text":" yes "}"#, r#"{"words":3,"yes":true,"id":7}"#),
+        (
+            r#"{"text":" yes ", "id" : {"a":[1]} }"#,
+            r#"{"words":7,"yes":true,"id":{"a":[1]}}"#,
+        ),
+        (r#"{"text":" yes \"id\" "}"#, r#"{"words":4,"yes":true}"#),
+        (r#"{"id":1} yes"#, r#"{"words":2,"yes":true}"#),
+        (
+            r#"{"inner":{"id":1},"text":" yes "}"#,
+            r#"{"words":3,"yes":true}"#,
+        ),
+    ] {
+        let found = run_with(&["--lines"], format!("{line}\n").as_bytes());
+        assert_eq!(found.stdout.trim_end(), expected, "{line}");
+    }
+    let found = run_with(&["--lines"], b"{\"id\":\"x\",\"text\":\"boom\"}\n");
+    assert!(found.stdout.ends_with("},\"id\":\"x\"}\n"), "{}", found.stdout);
+}
+
+#[test]
+fn a_wrong_number_is_told_in_plain_words() {
+    for (count, says) in [
+        (
+            "x",
+            "invalid value 'x' for '--repeat <N>': it is not a whole number",
+        ),
+        ("300", "300 is not from 0 to 255"),
+        ("", "it is empty"),
+    ] {
+        assert_error(&run(&["--repeat", count]), "invalid", "--repeat", says);
+    }
 }

@@ -29,8 +29,65 @@ pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let message = error.inner().to_string();
-        Error::invalid(pointer(error.path(), &message), message)
+        Error::invalid(pointer(error.path(), &message), plain_words(&message))
     })
+}
+
+/// Says what serde says about a wrong value in the words of a user, who does not know Rust's types:
+/// `invalid type: string "x", expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Any other
+/// message is returned as it is.
+pub fn plain_words(message: &str) -> String {
+    let wrong = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "));
+    if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
+        return format!("must be {}, not {}", wanted(expected), given(found));
+    }
+    let variant = message.strip_prefix("unknown variant `");
+    if let Some((found, expected)) = variant.and_then(|rest| rest.split_once("`, expected ")) {
+        let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        return format!("must be {}, not `{found}`", one_of(&names));
+    }
+    message.to_owned()
+}
+
+fn wanted(expected: &str) -> String {
+    let first = expected.split(' ').next().unwrap_or_default();
+    match first {
+        "u8" => "a whole number from 0 to 255".to_owned(),
+        "u16" => "a whole number from 0 to 65535".to_owned(),
+        "u32" => "a whole number from 0 to 4294967295".to_owned(),
+        "u64" | "usize" => "a whole number that is not negative".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "struct" | "map" => "an object".to_owned(),
+        "sequence" | "tuple" => "a list".to_owned(),
+        _ => match expected {
+            "a string" | "a borrowed string" | "string" => "text".to_owned(),
+            "a sequence" | "an array" => "a list".to_owned(),
+            "a map" => "an object".to_owned(),
+            other => other.to_owned(),
+        },
+    }
+}
+
+fn given(found: &str) -> String {
+    let (kind, value) = found.split_once(' ').unwrap_or((found, ""));
+    match kind {
+        "string" => "text".to_owned(),
+        "sequence" => "a list".to_owned(),
+        "map" => "an object".to_owned(),
+        "integer" | "boolean" => value.trim_matches('`').to_owned(),
+        "floating" => value.trim_start_matches("point ").trim_matches('`').to_owned(),
+        _ => found.to_owned(),
+    }
+}
+
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 /// Refuses nesting deeper than `max_depth` before anything recurses. One pass, no allocation; texts are leapt over.
@@ -334,6 +391,75 @@ mod tests {
                 let other: Value = serde_json::from_str(&text).unwrap();
                 proptest::prop_assert_eq!(value, other);
             }
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_in_plain_words() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "lowercase", deny_unknown_fields)]
+        #[allow(dead_code, reason = "only its errors are of interest")]
+        struct Fields {
+            count: Option<u32>,
+            share: Option<f64>,
+            name: Option<String>,
+            list: Option<Vec<i64>>,
+            fields: Option<Inner>,
+            mood: Option<Mood>,
+            flag: Option<bool>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        struct Inner {}
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Mood {
+            Good,
+            Fair,
+            Bad,
+        }
+        for (text, at, message) in [
+            (
+                r#"{"count":"x"}"#,
+                "/count",
+                "must be a whole number from 0 to 4294967295, not text",
+            ),
+            (
+                r#"{"count":-1}"#,
+                "/count",
+                "must be a whole number from 0 to 4294967295, not -1",
+            ),
+            (
+                r#"{"count":1.5}"#,
+                "/count",
+                "must be a whole number from 0 to 4294967295, not 1.5",
+            ),
+            (r#"{"share":[]}"#, "/share", "must be a number, not a list"),
+            (r#"{"name":7}"#, "/name", "must be text, not 7"),
+            (r#"{"name":{}}"#, "/name", "must be text, not an object"),
+            (r#"{"list":true}"#, "/list", "must be a list, not true"),
+            (
+                r#"{"list":[null]}"#,
+                "/list/0",
+                "must be a whole number, not null",
+            ),
+            (
+                r#"{"fields":"a, expected b"}"#,
+                "/fields",
+                "must be an object, not text",
+            ),
+            (
+                r#"{"mood":"odd"}"#,
+                "/mood",
+                "must be good, fair or bad, not `odd`",
+            ),
+            (r#"{"flag":"yes"}"#, "/flag", "must be a boolean, not text"),
+        ] {
+            let error = from_value::<Fields>(serde_json::from_str(text).unwrap()).unwrap_err();
+            assert_eq!(
+                (error.at.as_deref(), error.message.as_str()),
+                (Some(at), message),
+                "{text}"
+            );
         }
     }
 }

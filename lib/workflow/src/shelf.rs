@@ -1,6 +1,6 @@
 //! The workflows that are there: files `NAME.json` in folders.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -92,27 +92,52 @@ impl Shelf {
             .filter_map(|folder| self.read(&folder.join(&file)));
         found
             .next()
-            .unwrap_or_else(|| Err(unknown().hint("`ken-workflow list` shows what there is")))
+            .unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
+    }
+
+    /// The workflow that was meant, when its name is nearly this one.
+    fn suggestion(&self, name: &str) -> String {
+        let known = self.names().into_iter();
+        let scored = known.map(|known| {
+            (
+                strsim::damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase()),
+                known,
+            )
+        });
+        match scored.min() {
+            Some((edits, known)) if edits <= name.len() / 3 => format!("did you mean `{known}`?"),
+            _ => "`ken-workflow list` shows the workflows".to_owned(),
+        }
+    }
+
+    /// The names of all files, whether their content is right or not.
+    fn names(&self) -> BTreeSet<String> {
+        self.files().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The files that can be workflows, each with its name; those of the first folder come first.
+    fn files(&self) -> Vec<(String, PathBuf)> {
+        let entries = self.folders.iter().filter_map(|folder| fs::read_dir(folder).ok());
+        let paths = entries.flatten().flatten().map(|entry| entry.path());
+        let named = paths.filter_map(|path| {
+            let is_json = path.extension().is_some_and(|end| end == "json");
+            let name = path
+                .file_stem()?
+                .to_str()
+                .filter(|name| is_json && is_name(name))?;
+            Some((name.to_owned(), path))
+        });
+        named.collect()
     }
 
     /// Every workflow by name, or what is wrong with its file.
     pub fn list(&self) -> BTreeMap<String, Result<Arc<Definition>, Error>> {
         let mut all = BTreeMap::new();
-        for folder in &self.folders {
-            let files = fs::read_dir(folder).into_iter().flatten().flatten();
-            for path in files
-                .map(|file| file.path())
-                .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        for (name, path) in self.files() {
+            if !all.contains_key(&name)
+                && let Some(workflow) = self.read(&path)
             {
-                let name = path
-                    .file_stem()
-                    .and_then(|name| name.to_str())
-                    .filter(|name| is_name(name));
-                if let Some(name) = name.filter(|name| !all.contains_key(*name))
-                    && let Some(workflow) = self.read(&path)
-                {
-                    all.insert(name.to_owned(), workflow);
-                }
+                all.insert(name, workflow);
             }
         }
         all
@@ -120,7 +145,7 @@ impl Shelf {
 
     /// A file as it is now; nothing when there is none.
     fn read(&self, path: &Path) -> Option<Result<Arc<Definition>, Error>> {
-        let version = match fs::metadata(path) {
+        let version = match metadata_of(path) {
             Ok(metadata) => Version::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => return Some(Err(unreadable(path, &error))),
@@ -168,7 +193,7 @@ impl Version {
 
 /// Reads one file. Errors name it.
 pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
-    let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    let metadata = metadata_of(path).map_err(|error| unreadable(path, &error))?;
     if metadata.len() > MAX_FILE_BYTES as u64 {
         let words = format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display());
         return Err(Error::too_large(words));
@@ -186,6 +211,15 @@ pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Erro
     }
     let words = format!("{}: the workflow is named `{}`", path.display(), workflow.name());
     Err(Error::invalid("/name", words).hint("a workflow NAME is the file NAME.json"))
+}
+
+/// The metadata of a regular file. Reading a pipe or a device could wait for ever, or change what it stands for.
+fn metadata_of(path: &Path) -> io::Result<fs::Metadata> {
+    let metadata = fs::metadata(path)?;
+    match metadata.is_file() {
+        true => Ok(metadata),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
