@@ -47,6 +47,7 @@ torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
 	cd tests/conformance && npm ci --no-audit --no-fund --silent
+	tests/conformance/clients.sh target/clients
 	node tests/conformance/torture.js target/release
 	$(CARGO) build --workspace --bins --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls

@@ -9,6 +9,68 @@ use serde_json::{Value, json};
 
 const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
 
+/// Generators of clients read a union by its discriminator, and an object without a word about its fields as an empty one.
+#[test]
+fn generators_can_read_the_documents() {
+    let gateway = Contract::get().document();
+    for (union, own_field) in [
+        ("Event", ("text_delta", "text")),
+        ("SystemEvent", ("run.ended", "runId")),
+    ] {
+        let schema = &gateway["components"]["schemas"][union];
+        assert_eq!(schema["discriminator"]["propertyName"], "type");
+        let mapping = schema["discriminator"]["mapping"].as_object().unwrap();
+        let variants = schema["oneOf"].as_array().unwrap();
+        assert_eq!(mapping.len(), variants.len());
+        for (kind, reference) in mapping {
+            assert!(
+                variants.iter().any(|variant| variant["$ref"] == *reference),
+                "{reference}"
+            );
+            let variant = gateway.pointer(&reference.as_str().unwrap()[1..]).unwrap();
+            assert_eq!(
+                variant["allOf"][1]["properties"]["type"]["const"], **kind,
+                "{reference}"
+            );
+        }
+        let (kind, field) = own_field;
+        let variant = gateway.pointer(&mapping[kind].as_str().unwrap()[1..]).unwrap();
+        assert!(variant["allOf"][1]["properties"][field].is_object(), "{variant}");
+    }
+    for method in ["put", "post"] {
+        let content = &gateway["paths"]["/streams/{path}"][method]["requestBody"]["content"];
+        for (media, body) in content.as_object().unwrap() {
+            assert!(body["schema"].is_object(), "{method} {media}");
+        }
+    }
+    for document in [gateway, Contract::cognitive().document()] {
+        check_objects(document, "");
+    }
+}
+
+fn check_objects(value: &Value, at: &str) {
+    match value {
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                check_objects(item, &format!("{at}/{place}"));
+            }
+        }
+        Value::Object(fields) => {
+            let kind = fields.get("type");
+            let is_object = kind == Some(&json!("object")) || kind == Some(&json!(["object", "null"]));
+            let says = ["properties", "additionalProperties", "allOf"];
+            assert!(
+                !is_object || says.iter().any(|name| fields.contains_key(*name)),
+                "{at}"
+            );
+            for (name, field) in fields {
+                check_objects(field, &format!("{at}/{name}"));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Every operation: path, method, and what it says.
 fn operations() -> Vec<(String, String, Value)> {
     let rows = Contract::get().document()["paths"].as_object().unwrap();

@@ -61,8 +61,8 @@ impl Place {
                 .filter(|issues| !issues.is_empty() && self.rest.is_empty())
                 .map(Found::Issues),
             Root::Data => match self.top() {
-                Some(name) => scope.data.get(name).map(|raw| Found::Raw(raw.get())),
-                None => scope.data.tree().pointer(&self.rest).map(Found::Value),
+                Some(name) if scope.data.is_object() => scope.data.get(name).map(|raw| Found::Raw(raw.get())),
+                _ => scope.data.tree().pointer(&self.rest).map(Found::Value),
             },
             Root::Result(id) => {
                 let answer = scope.result(id)?;
