@@ -60,6 +60,9 @@ fn created(system: &System) {
         answer.json(),
         json!({"session": {"id": id, "surface": "tui", "created": true}})
     );
+    // Without a prompt it is in no list, and is resumed by its id.
+    assert!(!ids(&list(system, "limit=100")).contains(&id.as_str()));
+    resume(system, &id, &tui(&[])).expect(200);
     // Its stream is there, and empty.
     let stream = system.get(&format!("/agents/orchestrator/{id}")).expect(200);
     assert_eq!(
@@ -101,8 +104,18 @@ fn listed(system: &System) {
         (&json!("web"), &json!("list"), &json!("l"))
     );
     assert!(all[0].get("displayName").is_none() && all[0].get("threadId").is_none());
+    // Search: each word in the name, the title or the id.
+    assert_eq!(
+        ids(&list(system, &format!("{scope}&q=THERE%20hel"))),
+        [first.as_str()]
+    );
+    assert_eq!(
+        ids(&list(system, &format!("{scope}&q={second}"))),
+        [second.as_str()]
+    );
+    assert_eq!(list(system, &format!("{scope}&q=there%20words")).len(), 0);
     // Of every scope, and of part of one.
-    assert!(list(system, "limit=100").len() >= 3);
+    assert!(list(system, "limit=100").len() >= 2);
     system
         .get(&format!("{SESSIONS}?actorId=list&conversationId=l"))
         .refused(400, "invalid", "?connector");
@@ -315,6 +328,7 @@ fn cancelled(system: &System) {
 /// It changes on prompt, command, rename and resume, never on reading.
 fn updated_at(system: &System) {
     let id = system.session();
+    system.say(&id, "hello").expect(200);
     let mut last = updated(system, &id);
     let mut moved = |what: &str, moves: bool| {
         let now = updated(system, &id);
@@ -345,6 +359,9 @@ fn updated_at(system: &System) {
 fn cursors_survive_a_restart() {
     let mut system = scripted();
     let made: BTreeSet<String> = (0..3).map(|_| system.session()).collect();
+    for id in &made {
+        system.say(id, "hello").expect(200);
+    }
     let page = system.get(&format!("{SESSIONS}?{SCOPE}&limit=1")).expect(200);
     let first = page.text("/sessions/0/sessionId");
     system.down();

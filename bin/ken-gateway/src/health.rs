@@ -6,7 +6,7 @@ use std::time::Duration;
 use ken_http::{Failure, Request, Response};
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs};
-use ken_types::ops::service::ServicePing;
+use ken_types::ops::service::{ServicePing, ServiceStats};
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
@@ -20,17 +20,31 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: all parts are ready.
+/// GET /ready: all parts are ready, and the store can write.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let waiting = waiting(&gateway).await;
+    let (mut waiting, writable) = tokio::join!(waiting(&gateway), can_write(&gateway));
+    let mut error = format!("not ready: {}", waiting.join(", "));
     if waiting.is_empty() {
-        return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]));
+        if writable {
+            return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]));
+        }
+        waiting.push("store".to_owned());
+        error = "the store cannot write: its disk is full or fails".to_owned();
     }
-    let error = format!("not ready: {}", waiting.join(", "));
     Response::json(
         503,
         &serde_json::json!({"ok": false, "waiting": waiting, "error": error, "code": Code::Unavailable}),
     )
+}
+
+/// Whether the store's last attempt to write worked. A store that does not answer is not ready anyway.
+async fn can_write(gateway: &Gateway) -> bool {
+    let stats = gateway
+        .store
+        .pool()
+        .call::<ServiceStats>(&Nothing {}, PATIENCE)
+        .await;
+    !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
 }
 
 /// The parts that should run and are not ready: as kend says, and without kend by asking them.

@@ -68,6 +68,8 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
     let args = ListSessions {
         scope: Identity::scope_or_none(&query)?,
         archived: page::flag(&query, "archived")?,
+        empty: false,
+        q: query.one("q")?.map(str::to_owned),
         limit: page::limit(&query, 100, 50)?,
         after: page::cursor(&query, "after")?,
     };

@@ -52,6 +52,8 @@ pub(crate) async fn wait(
         };
         match answer {
             Ok(now) if now.state.is_settled() => return Ok(Waited::Settled(Box::new(now))),
+            // The store cannot write, so nothing will settle soon: the caller is not kept waiting.
+            Ok(now) if now.stalled.is_some() => return Ok(Waited::Running(Some(Box::new(now)))),
             Ok(now) => standing = Some(Box::new(now)),
             Err(error) if may_pass(error.code) => sleep(PAUSE.min(left)).await,
             Err(error) => return Err(error),

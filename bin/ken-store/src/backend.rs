@@ -89,6 +89,10 @@ pub trait Writes: Send {
     fn rollback(&mut self);
     /// Whether the transaction still stands: some failures end it.
     fn is_open(&self) -> bool;
+    /// Nothing has been written for a while: time to tidy up. False when it is to be called again later.
+    fn rest(&mut self) -> bool;
+    /// Writes something that changes nothing, in a transaction of its own, to see whether writing works.
+    fn probe(&mut self) -> Result<(), Error>;
 
     fn create_session(&mut self, args: &CreateSession, change: &mut Change) -> Result<OpenSession, Error>;
     fn resume_session(&mut self, args: &ResumeSession, change: &mut Change) -> Result<OpenSession, Error>;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ken_service::{Program, Start};
 use ken_store::Store;
 use ken_store::clock::SystemClock;
-use ken_store::sqlite::Sqlite;
+use ken_store::sqlite::{FilesFound, Sqlite};
 use ken_types::Error;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
@@ -30,6 +30,8 @@ const PROGRAM: Program = Program {
 struct Part {
     store: Store,
     database: PathBuf,
+    /// What was wrong with its files.
+    found: FilesFound,
 }
 
 impl Daemon for Part {
@@ -41,6 +43,8 @@ impl Daemon for Part {
             let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
             stats.insert(name.into(), size.into());
         }
+        stats.insert("journal_frames_lost".into(), self.found.frames_lost.into());
+        stats.insert("database_changed".into(), u8::from(self.found.changed).into());
         stats
     }
 
@@ -50,7 +54,15 @@ impl Daemon for Part {
 }
 
 pub(crate) fn run() -> ExitCode {
-    ken_service::run::<Own, _, _>(PROGRAM, async |start| Ok((table(), Arc::new(open(start)?))))
+    ken_service::run::<Own, _, _>(PROGRAM, async |start| {
+        let part = Arc::new(open(start)?);
+        let (mut stop, stopping) = (start.stop.clone(), part.clone());
+        start.tasks.spawn(async move {
+            stop.stopped().await;
+            stopping.store.stop();
+        });
+        Ok((table(), part))
+    })
 }
 
 fn open(start: &Start<Own>) -> Result<Part, Error> {
@@ -60,8 +72,14 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
     let directory = start.places.state.join("store");
     make_directory(&directory)?;
     let database = directory.join("ken.db");
-    let store = Store::start(Sqlite::open(&database)?, Arc::new(SystemClock::default()))?;
-    Ok(Part { store, database })
+    let sqlite = Sqlite::open(&database)?;
+    let found = sqlite.found().clone();
+    let store = Store::start(sqlite, Arc::new(SystemClock::default()))?;
+    Ok(Part {
+        store,
+        database,
+        found,
+    })
 }
 
 fn make_directory(directory: &Path) -> Result<(), Error> {

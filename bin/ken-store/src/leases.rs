@@ -212,3 +212,28 @@ fn lease(submission: &SubmissionId, held: &Held) -> Lease {
         number: held.number,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease_of(number: u64) -> Lease {
+        Lease {
+            submission_id: SubmissionId("one".into()),
+            number,
+        }
+    }
+
+    #[test]
+    fn a_lease_that_ended_leaves_a_newer_one_held() {
+        let mut leases = Leases::default();
+        leases.renewed(lease_of(2), 7, 0);
+        leases.over(&lease_of(1));
+        assert_eq!(leases.of(7), [lease_of(2)]);
+        leases.let_go(&lease_of(1));
+        leases.untell(&[lease_of(1)]);
+        assert_eq!(leases.of(7), [lease_of(2)]);
+        leases.over(&lease_of(2));
+        assert_eq!(leases.len(), 0);
+    }
+}

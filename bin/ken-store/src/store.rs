@@ -22,7 +22,7 @@ use crate::backend::{Backend, NewEntries, Reads};
 use crate::check;
 use crate::clock::Clock;
 use crate::readers::Readers;
-use crate::watch::{News, Topic, Watch};
+use crate::watch::{Condition, News, Topic, Watch, stopping};
 use crate::writer::{Counters, Writer};
 
 const READERS: usize = 3;
@@ -37,8 +37,9 @@ const CLAIM: u32 = 64;
 
 /// A running store. Dropped, it finishes what was taken in and ends its threads.
 pub struct Store {
-    writer: Writer,
+    /// Before the writer, whose connection has to be the last to close: it removes the write-ahead log.
     readers: Readers,
+    writer: Writer,
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
 }
@@ -61,6 +62,11 @@ impl Store {
             watch,
             clock,
         })
+    }
+
+    /// Sends whoever waits away. What has been begun goes on.
+    pub fn stop(&self) {
+        self.watch.set_condition(Condition::Stopping);
     }
 
     /// A connection has ended: what it held may be claimed anew.
@@ -151,7 +157,12 @@ impl Store {
             if enough(&now) {
                 return Ok(now);
             }
-            match timeout_at(until, waiting.news()).await {
+            let news = tokio::select! {
+                news = timeout_at(until, waiting.news()) => news,
+                error = self.watch.stopped() => return Err(error),
+                why = self.watch.until(failing) => return Ok(Standing { stalled: Some(why), ..now }),
+            };
+            match news {
                 Err(_) => return Ok(now),
                 Ok(News::Stands(told)) if enough(&told) => return Ok(Arc::unwrap_or_clone(told)),
                 Ok(_) => {}
@@ -169,9 +180,13 @@ impl Store {
             .claim(connection, args.work, args.max, args.wait_ms > 0)?;
         // One that does not wait is answered at once: the time is for the store to get to it.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
-        match timeout_at(until(wait_ms), &mut answer).await {
+        let delivered = tokio::select! {
+            delivered = timeout_at(until(wait_ms), &mut answer) => delivered,
+            error = self.watch.stopped() => return Err(error),
+        };
+        match delivered {
             Ok(Ok(delivery)) => return Ok(delivery.take()),
-            Ok(Err(_)) => return Err(Error::unavailable("the store is stopping")),
+            Ok(Err(_)) => return Err(stopping()),
             Err(_) => {}
         }
         // Whatever was sent until here is ours; what comes later finds nobody and is let go.
@@ -269,7 +284,11 @@ impl Store {
             ..args
         };
         while page.is_empty() && !page.closed {
-            let Ok(news) = timeout_at(until, waiting.news()).await else {
+            let news = tokio::select! {
+                news = timeout_at(until, waiting.news()) => news,
+                error = self.watch.stopped() => return Err(error),
+            };
+            let Ok(news) = news else {
                 return Ok(page);
             };
             page = match news {
@@ -413,10 +432,19 @@ impl Store {
         ] {
             stats.insert(name.into(), counter.load(Ordering::Relaxed).into());
         }
+        let writable = !matches!(self.watch.condition(), Condition::Failing(_));
+        stats.insert("writable".into(), u8::from(writable).into());
         stats.insert("write_queue".into(), self.writer.waiting().into());
         stats.insert("read_queue".into(), self.readers.waiting().into());
         stats.insert("waiters".into(), self.watch.len().into());
         stats
+    }
+}
+
+fn failing(condition: &Condition) -> Option<String> {
+    match condition {
+        Condition::Failing(error) => Some(error.message.clone()),
+        _ => None,
     }
 }
 

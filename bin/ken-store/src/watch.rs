@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ken_types::Error;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::Standing;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::NewEntries;
 
@@ -30,9 +30,21 @@ pub(crate) enum News {
     Missed,
 }
 
+/// Whether the store does its work.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Condition {
+    #[default]
+    Working,
+    /// Nothing can be written at the moment, for this reason.
+    Failing(Error),
+    /// Whoever waits is sent away.
+    Stopping,
+}
+
 #[derive(Default)]
 pub(crate) struct Watch {
     waiting: Mutex<Waiting>,
+    condition: watch::Sender<Condition>,
 }
 
 #[derive(Default)]
@@ -46,6 +58,11 @@ struct Waiting {
 struct Slot {
     news: Mutex<Option<News>>,
     told: Notify,
+}
+
+/// What a call hears that a stopping store does not finish.
+pub(crate) fn stopping() -> Error {
+    Error::unavailable("the store is stopping")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,6 +108,42 @@ impl Watch {
 
     pub(crate) fn len(&self) -> usize {
         lock(&self.waiting).count
+    }
+
+    /// Tells those who watch the condition. A store that stops stays so.
+    pub(crate) fn set_condition(&self, condition: Condition) {
+        let is_news = |now: &mut Condition| match (&*now, &condition) {
+            (Condition::Stopping, _) | (Condition::Working, Condition::Working) => false,
+            (Condition::Failing(_), Condition::Failing(_)) => false,
+            _ => {
+                *now = condition.clone();
+                true
+            }
+        };
+        self.condition.send_if_modified(is_news);
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        self.condition.borrow().clone()
+    }
+
+    /// Resolves with what is so once it is.
+    pub(crate) async fn until<T>(&self, so: impl Fn(&Condition) -> Option<T>) -> T {
+        let mut conditions = self.condition.subscribe();
+        loop {
+            let found = so(&conditions.borrow_and_update());
+            if let Some(found) = found {
+                return found;
+            }
+            // The sender lives as long as `self`.
+            _ = conditions.changed().await;
+        }
+    }
+
+    /// Resolves with the error of whoever waits when the store stops.
+    pub(crate) async fn stopped(&self) -> Error {
+        self.until(|condition| matches!(condition, Condition::Stopping).then(stopping))
+            .await
     }
 
     fn remove(&self, topic: &Topic, slot: &Arc<Slot>) {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ken_types::ops::store::{Claims, Lease, Work};
-use ken_types::{Error, Timestamp};
+use ken_types::{Code, Error, Timestamp};
 use ken_wire::Gate;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -21,7 +21,7 @@ use crate::backend::{Backend, Change, Effect, Left, Writes};
 use crate::clock::Clock;
 use crate::leases::{Due, Leases};
 use crate::queue::{Pushed, Queue};
-use crate::watch::{News, Topic, Watch};
+use crate::watch::{Condition, News, Topic, Watch, stopping};
 
 /// Requests that may wait.
 const QUEUE: usize = 1_024;
@@ -33,6 +33,8 @@ const RETRY_MS: i64 = 1_000;
 const SLICE_PAUSE_MS: i64 = 5;
 /// A batch that takes longer is for the thread: others are answered meanwhile.
 const QUICK: Duration = Duration::from_millis(1);
+/// After how long without a write the database tidies up.
+const IDLE_MS: i64 = 1_000;
 /// How often to look for background work that nobody has announced (keys that grow old).
 const ROUND_MS: i64 = 600_000;
 
@@ -150,7 +152,10 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map_err(|error| Error::unavailable(format!("the thread {name} could not be started: {error}")))
 }
@@ -178,6 +183,7 @@ impl Writer {
             pending: VecDeque::new(),
             maybe_open: Openings::all(),
             background_at: clock.elapsed_ms(),
+            idle_at: clock.elapsed_ms() + IDLE_MS,
             retry_at: 0,
             last_took: Duration::MAX,
             clock,
@@ -217,7 +223,7 @@ impl Writer {
         answer.await.unwrap_or_else(|_| {
             Err(match gate.give_up() {
                 true => Error::deadline("the deadline passed before the change was begun"),
-                false => Error::unavailable("the store is stopping").outcome_unknown(),
+                false => stopping().outcome_unknown(),
             })
         })
     }
@@ -298,7 +304,9 @@ fn run(queue: &Queue<Order>, desk: &Mutex<Desk>) {
         };
         let mut desk = lock(desk);
         desk.run_orders(orders);
+        desk.probe();
         desk.run_background();
+        desk.run_idle();
     }
 }
 
@@ -320,6 +328,8 @@ struct Desk {
     pending: VecDeque<PendingClaim>,
     maybe_open: Openings,
     background_at: i64,
+    /// When the database may tidy up, if nothing is written until then.
+    idle_at: i64,
     /// After a failure: when the thread tries by itself again.
     retry_at: i64,
     /// The last batch.
@@ -375,8 +385,13 @@ impl Desk {
 
     /// When there is something to do that nobody asks for.
     fn due(&self) -> i64 {
-        let due = self.leases.next_due().unwrap_or(i64::MAX).min(self.background_at);
-        due.max(self.retry_at)
+        let due = self.leases.next_due().unwrap_or(i64::MAX);
+        let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
+        if self.is_failing() {
+            due.min(self.retry_at)
+        } else {
+            due
+        }
     }
 
     /// How long to sleep when nobody asks for anything.
@@ -467,6 +482,7 @@ impl Desk {
         self.serve_claims(batch)?;
         self.writes.record(&mut batch.change)?;
         self.writes.commit()?;
+        self.has_written();
         count(&self.counters.writes, batch.jobs.len());
         count(&self.counters.refused, refused);
         count(&self.counters.batches, 1);
@@ -609,9 +625,49 @@ impl Desk {
         }
     }
 
+    /// A transaction has been committed.
+    fn has_written(&mut self) {
+        self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
+        self.watch.set_condition(Condition::Working);
+    }
+
+    /// A transaction has failed.
+    fn has_failed(&mut self, error: &Error) {
+        self.writes.rollback();
+        if error.code == Code::Unavailable {
+            self.watch.set_condition(Condition::Failing(error.clone()));
+        }
+        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
+    }
+
+    fn is_failing(&self) -> bool {
+        matches!(self.watch.condition(), Condition::Failing(_))
+    }
+
+    /// Looks whether a failing disk is back. Callers are refused then, so there may be no other write that would tell.
+    fn probe(&mut self) {
+        if self.is_failing() && self.clock.elapsed_ms() >= self.retry_at {
+            match self.writes.probe() {
+                Ok(()) => self.has_written(),
+                Err(error) => self.has_failed(&error),
+            }
+        }
+    }
+
+    fn run_idle(&mut self) {
+        let now = self.clock.elapsed_ms();
+        if now >= self.idle_at.max(self.retry_at) {
+            self.idle_at = if self.writes.rest() {
+                i64::MAX
+            } else {
+                now + IDLE_MS
+            };
+        }
+    }
+
     /// Nothing of the batch has happened.
     fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
-        self.writes.rollback();
+        self.has_failed(error);
         count(&self.counters.failed_batches, 1);
         tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
         for job in &mut batch.jobs {
@@ -621,7 +677,6 @@ impl Desk {
             self.pending.push_front(pending);
         }
         self.maybe_open = Openings::all();
-        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
         for lease in releases {
             // Whoever held it is gone; the next look at the leases finds it silent.
             self.leases.let_go(&lease);
@@ -645,7 +700,7 @@ impl Desk {
                 .clamp(1, ROUND_MS),
             Ok(Left::Nothing) => ROUND_MS,
             Err(error) => {
-                self.writes.rollback();
+                self.has_failed(&error);
                 tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
                 change.effects.clear();
                 ROUND_MS
@@ -660,6 +715,7 @@ impl Desk {
         let left = self.writes.background(change)?;
         self.writes.record(change)?;
         self.writes.commit()?;
+        self.has_written();
         Ok(left)
     }
 }

@@ -14,7 +14,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::{Daemon, Server, Table, serve};
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -108,6 +108,7 @@ where
 {
     // From the first moment on: whoever can connect may also stop it.
     let told_to_stop = told_to_stop()?;
+    let _file_size = survive_file_size_limit()?;
     let gone = guard::kend_gone(guard::inherited()?);
     secrets::inherit()?;
     let (stop, stopped) = watch::channel(false);
@@ -178,15 +179,25 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
 
 /// SIGTERM, or SIGINT when run by hand. Both are caught when this returns, and waited for by what it returns.
 fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
-    let failed = |error: std::io::Error| Error::internal(format!("no signal handler: {error}"));
-    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut term = signal(SignalKind::terminate()).map_err(no_handler)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_handler)?;
     Ok(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// A write beyond the limit of a file's size (RLIMIT_FSIZE) fails with EFBIG, as on a full disk, instead of ending the
+/// process. A handler and not SIG_IGN, which children would inherit.
+fn survive_file_size_limit() -> Result<Signal, Error> {
+    const SIGXFSZ: i32 = nix::libc::SIGXFSZ;
+    signal(SignalKind::from_raw(SIGXFSZ)).map_err(no_handler)
+}
+
+fn no_handler(error: std::io::Error) -> Error {
+    Error::internal(format!("no signal handler: {error}"))
 }
 
 /// Says twice in each interval that the event loop turns; never returns.

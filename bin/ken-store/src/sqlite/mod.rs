@@ -6,6 +6,7 @@ mod calls;
 mod checkpoints;
 mod claims;
 mod fault;
+mod files;
 mod forks;
 mod history;
 mod keys;
@@ -43,13 +44,16 @@ use crate::ConnectionId;
 use crate::backend::{Backend, Change, Left, OldLease, Reads, Writes};
 use checkpoints::Checkpoints;
 use fault::{Done, Fault};
+use files::Files;
+pub use files::Found as FilesFound;
 
 /// A database file, locked for this process.
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
     /// Opened first, since that makes and migrates the database; handed out once.
-    writer: Option<Connection>,
+    writer: Option<(Connection, Files)>,
+    found: FilesFound,
     _lock: File,
 }
 
@@ -57,17 +61,24 @@ impl Sqlite {
     /// Locks, checks, makes or migrates. Errors name the file and what is wrong with it; then it is untouched.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         let lock = open::lock(path)?;
-        let writer = open::writer(path)?;
+        let (writer, files, found) = open::writer(path)?;
         Ok(Sqlite {
             path: path.to_owned(),
-            writer: Some(writer),
+            writer: Some((writer, files)),
+            found,
             _lock: lock,
         })
     }
 
+    /// What was wrong with the files when they were opened.
+    pub fn found(&self) -> &FilesFound {
+        &self.found
+    }
+
     /// Lets the file have at most so many pages of 4 KiB: beyond it every write is refused as on a full disk.
     pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
-        let limit = |connection: &Connection| connection.pragma_update(None, "max_page_count", pages);
+        let limit =
+            |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
         let limited = self.writer.as_ref().map(limit).transpose();
         limited.map(drop).map_err(|error| Fault::from(error).into())
     }
@@ -80,14 +91,13 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn writer(&mut self) -> Result<Box<dyn Writes>, Error> {
-        let mut connection = match self.writer.take() {
-            Some(connection) => connection,
-            None => open::writer(&self.path)?,
+        let Some((mut connection, files)) = self.writer.take() else {
+            return Err(Error::internal("the database has one writer, and it is taken"));
         };
-        let checkpoints = Checkpoints::start(&self.path, &mut connection)?;
+        let checkpoints = Checkpoints::start(&self.path, files, &mut connection)?;
         Ok(Box::new(SqliteWriter {
             connection,
-            _checkpoints: checkpoints,
+            checkpoints,
         }))
     }
 
@@ -139,8 +149,13 @@ fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
 
 struct SqliteWriter {
     connection: Connection,
-    /// After the connection: it waits for what ends with that.
-    _checkpoints: Checkpoints,
+    checkpoints: Checkpoints,
+}
+
+impl Drop for SqliteWriter {
+    fn drop(&mut self) {
+        self.checkpoints.stop(&self.connection);
+    }
 }
 
 impl SqliteWriter {
@@ -188,6 +203,23 @@ impl Writes for SqliteWriter {
 
     fn is_open(&self) -> bool {
         !self.connection.is_autocommit()
+    }
+
+    fn rest(&mut self) -> bool {
+        self.checkpoints.cut()
+    }
+
+    fn probe(&mut self) -> Result<(), Error> {
+        self.begin()?;
+        // Setting the version writes the first page, whatever it was.
+        let set = || -> rusqlite::Result<()> {
+            let version: i64 = self
+                .connection
+                .query_row("PRAGMA user_version", [], |row| row.get(0))?;
+            self.connection.pragma_update(None, "user_version", version)
+        };
+        set().map_err(|error| Error::from(Fault::from(error)))?;
+        self.commit()
     }
 
     fn create_session(&mut self, args: &CreateSession, change: &mut Change) -> Result<OpenSession, Error> {

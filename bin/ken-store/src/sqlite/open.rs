@@ -3,23 +3,18 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use ken_types::{Code, Error};
+use ken_types::Error;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::files::{Files, Found, beside, refuse};
 use super::migrations::{APPLICATION_ID, STEPS, VERSION};
 
 /// The first library whose WAL reset does not lose writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
-
-/// A refusal to start: exits with 78 or so, in one line.
-/// Trying again does not help: the supervisor gives up at once (exit status 2).
-fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
-    Error::new(Code::Invalid, format!("{}: {what}", path.display()))
-}
 
 /// Trying again may help (exit status 75).
 fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
@@ -60,21 +55,20 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 /// Opens the database for writing, makes or migrates it. The caller holds the lock.
-pub(crate) fn writer(path: &Path) -> Result<Connection, Error> {
+pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     check_library(path)?;
     let fresh = check_header(path)?;
+    let mut files = Files::of(path);
+    let mut found = files.examine()?;
     if fresh {
         create_file(path)?;
     }
+    files.keep_journal(&mut found)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
+    // A refusal below leaves the files as they are.
+    set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
     // SQLite falls back to reading where it may not write, and would say so at the first change only.
     if connection
@@ -84,9 +78,36 @@ pub(crate) fn writer(path: &Path) -> Result<Connection, Error> {
         return Err(read_only(path));
     }
     prepare_writer(&connection, fresh).map_err(|error| unusable(path, &error))?;
+    if !fresh {
+        let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
+        files.check_change(newest)?;
+    }
     migrate(path, &connection)?;
     touch_roots(&connection).map_err(|error| unusable(path, &error))?;
-    Ok(connection)
+    let marked = files.mark_running();
+    marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
+    if let Some(complaint) = found.complaint() {
+        tracing::error!(frames_lost = found.frames_lost, "{}: {complaint}", path.display());
+    }
+    Ok((connection, files, found))
+}
+
+/// Whether the last connection that closes copies the log into the database and removes it.
+pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool) -> rusqlite::Result<()> {
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint)
+        .map(drop)
+}
+
+/// The number of the newest change that the system's stream tells of; 0 before there was one.
+pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
+    let table = "SELECT count(*) FROM sqlite_schema WHERE name = 'happenings'";
+    let exists: i64 = connection.query_row(table, [], |row| row.get(0))?;
+    if exists == 0 {
+        return Ok(0);
+    }
+    let newest = "SELECT coalesce(max(number), 0) FROM happenings";
+    connection.query_row(newest, [], |row| super::count(row, "coalesce(max(number), 0)"))
 }
 
 /// Opens the database, made and migrated already, for checkpoints: everything else is the writer's.
@@ -114,28 +135,63 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     open().map_err(|error| unusable(path, &error))
 }
 
-/// Reads all of the database and says whether it is sound; `full` also compares indexes with tables.
+/// Reads all of the database and says whether it is sound; `full` also compares indexes with tables. Beside a running
+/// store its log and its marker are left to that.
 pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
-    if check_header(path)? {
+    let (fresh, files, in_use) = (check_header(path)?, Files::of(path), is_locked(path));
+    let found = match in_use {
+        true => Found::default(),
+        false => files.examine()?,
+    };
+    if fresh {
         return Err(refuse(path, "there is no database"));
     }
-    let connection = reader(path)?;
+    if found.frames_lost > 0 {
+        // Opening it would make the index anew, and with that forget what is missing.
+        return Err(refuse(path, found.complaint().unwrap_or_default()).hint("ken-store(8), Restoring"));
+    }
+    let connection = match !in_use && files.has_no_log() {
+        true => resting(path)?,
+        false => reader(path)?,
+    };
     check_version(path, &connection)?;
+    let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
+    files.check_change(newest)?;
     let pragma = if full {
         "PRAGMA integrity_check(1)"
     } else {
         "PRAGMA quick_check(1)"
     };
-    let found: String = connection
+    let damage: String = connection
         .query_row(pragma, [], |row| row.get(0))
         .map_err(|error| unusable(path, &error))?;
-    match found.as_str() {
-        "ok" => Ok(()),
-        found => Err(refuse(
+    match (damage.as_str(), found.complaint()) {
+        ("ok", None) => Ok(()),
+        ("ok", Some(complaint)) => Err(refuse(path, complaint).hint("ken-store(8), Restoring")),
+        (damage, _) => Err(refuse(
             path,
-            format_args!("damaged: {}", found.lines().next().unwrap_or_default()),
+            format_args!("damaged: {}", damage.lines().next().unwrap_or_default()),
         )),
     }
+}
+
+/// Opens a database that nobody writes and that has no log, without making the files that SQLite puts beside one.
+fn resting(path: &Path) -> Result<Connection, Error> {
+    let name = path
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
+        .map_err(|error| unusable(path, &error))
+}
+
+/// Whether a store has the database.
+fn is_locked(path: &Path) -> bool {
+    let file = File::open(beside(path, ".lock"));
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn check_library(path: &Path) -> Result<(), Error> {
@@ -284,5 +340,25 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
         _ => not_now(path, format_args!("cannot be used: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With NORMAL an answered change would be on disk only at the next checkpoint.
+    #[test]
+    fn the_writer_syncs_every_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let (connection, ..) = writer(&dir.path().join("ken.db")).unwrap();
+        let pragma = |name: &str| -> String {
+            let sql = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
+            connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(
+            (pragma("synchronous").as_str(), pragma("journal_mode").as_str()),
+            ("2", "wal")
+        );
     }
 }

@@ -279,28 +279,62 @@ pub(super) fn list(connection: &Connection, args: &ListSessions) -> Done<Session
     } else {
         "?1 IS NULL AND"
     };
+    // The first prompt is the title.
+    let empty = if args.empty { "" } else { "s.title IS NOT NULL AND" };
     let sql = format!(
         "SELECT s.*, connector, actor, conversation, thread FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
-         WHERE {of_scope} s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
-         ORDER BY s.updated_at DESC, s.stream DESC LIMIT ?4"
+         WHERE {of_scope} {empty} s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
+         ORDER BY s.updated_at DESC, s.stream DESC"
     );
-    let found = all(
-        connection,
-        &sql,
-        params![scope, at, stream, i64::from(args.limit) + 1],
-        read_listed,
-    )?;
+    let wanted = Wanted::of(args.q.as_deref());
+    let mut select = connection.prepare_cached(&sql)?;
+    let mut rows = select.query(params![scope, at, stream])?;
+    let mut found = Vec::new();
+    while found.len() <= args.limit as usize
+        && let Some(row) = rows.next()?
+    {
+        let (place, session) = read_listed(row)?;
+        if wanted.is_in(&session) {
+            found.push((place, session));
+        }
+    }
     Ok(end_of(found, args.limit, &name))
+}
+
+/// The words that a list is searched for.
+struct Wanted(Vec<String>);
+
+impl Wanted {
+    fn of(q: Option<&str>) -> Wanted {
+        let words = q.unwrap_or_default().split_whitespace();
+        Wanted(words.map(str::to_lowercase).collect())
+    }
+
+    fn is_in(&self, session: &Session) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let texts = [
+            session.display_name.as_deref(),
+            session.title.as_deref(),
+            Some(session.session_id.as_str()),
+        ];
+        let text = texts.map(Option::unwrap_or_default).join("\n").to_lowercase();
+        self.0.iter().all(|word| text.contains(word))
+    }
 }
 
 fn list_name(args: &ListSessions) -> List {
     let archived = if args.archived { "archived" } else { "open" };
+    let empty = args.empty.then_some("empty");
     let scope = args.scope.as_ref();
     let part = |pick: fn(&Scope) -> &str| scope.map(pick);
     List::named(
         "sessions",
         &[
             Some(archived),
+            empty,
+            args.q.as_deref(),
             part(|scope| &scope.connector),
             part(|scope| &scope.actor_id),
             part(|scope| &scope.conversation_id),

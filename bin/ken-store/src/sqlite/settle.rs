@@ -182,6 +182,7 @@ fn set_approvals(
         error: None,
         context_usage: None,
         approvals: open,
+        stalled: None,
     })));
     Ok(())
 }
@@ -371,5 +372,6 @@ pub(super) fn tell(found: &Submission, state: State, ending: &Ending<'_>, change
         error: ending.error.clone(),
         context_usage: ending.context_usage.cloned(),
         approvals: Vec::new(),
+        stalled: None,
     })));
 }

@@ -377,6 +377,7 @@ pub(super) fn standing(connection: &Connection, id: &SubmissionId) -> Done<Stand
         error: parsed(error)?,
         context_usage: parsed(context_usage)?,
         approvals,
+        stalled: None,
     })
 }
 

@@ -378,3 +378,21 @@ async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     kit.finish(&claim.lease, 0, "Hello, green.").await.unwrap();
     assert!(recall("green", Some("a")).await.is_empty());
 }
+
+#[tokio::test]
+async fn memory_of_one_connector_is_not_found_through_another() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.talk("tui-1", "s1", "Where is the blue key?", "Under the mat.")
+        .await;
+    let through = async |connector: &str| {
+        let mut args = search("blue key", Some("a"));
+        args.scope = args.scope.map(|scope| Scope {
+            connector: connector.into(),
+            ..scope
+        });
+        kit.search_memory(args).await.unwrap().found.len()
+    };
+    assert_eq!(through("tui").await, 1);
+    assert_eq!(through("messenger").await, 0);
+}

@@ -276,11 +276,13 @@ async fn what_is_no_event_is_refused_whole() {
     );
 }
 
-/// Begins a call and leaves it where it waits.
+/// Begins a call and leaves it where it is: mostly it waits, and on a crowded machine it may be done.
 async fn begin<T>(mut call: std::pin::Pin<&mut impl Future<Output = T>>) {
-    let begun =
-        std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context).is_pending()));
-    assert!(begun.await);
+    std::future::poll_fn(|context| {
+        _ = call.as_mut().poll(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
 }
 
 #[tokio::test]

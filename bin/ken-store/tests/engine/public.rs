@@ -56,8 +56,36 @@ struct Written {
     /// Letters; none closes only.
     entries: Vec<u8>,
     seq: Option<u8>,
-    producer: Option<(usize, u64, u64)>,
+    /// Who writes, and how its epoch and number go on from what the stream knows of it.
+    producer: Option<(usize, Turn)>,
     close: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Next,
+    Again,
+    Skip,
+    NextEpoch,
+    /// A new epoch that does not begin at 0.
+    BadStart,
+    OldEpoch,
+}
+
+impl Turn {
+    /// Epoch and number, from those that are known.
+    fn of(self, known: Option<(u64, u64)>) -> (u64, u64) {
+        let (epoch, seq) = known.unwrap_or((1, 0));
+        let next = known.map_or(0, |_| seq + 1);
+        match self {
+            Turn::Next => (epoch, next),
+            Turn::Again => (epoch, seq),
+            Turn::Skip => (epoch, next + 2),
+            Turn::NextEpoch => (epoch + 1, 0),
+            Turn::BadStart => (epoch + 1, 3),
+            Turn::OldEpoch => (epoch.saturating_sub(1), 0),
+        }
+    }
 }
 
 fn letters(most: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -88,10 +116,20 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 fn written() -> impl Strategy<Value = Written> {
-    let producer = proptest::option::weighted(0.4, (0..PRODUCERS, 0..3u64, 0..4u64));
+    let turn = prop_oneof![
+        8 => Just(Turn::Next),
+        2 => Just(Turn::Again),
+        1 => Just(Turn::Skip),
+        1 => Just(Turn::NextEpoch),
+        1 => Just(Turn::BadStart),
+        1 => Just(Turn::OldEpoch),
+    ];
+    let producer = proptest::option::weighted(0.6, (0..PRODUCERS, turn));
+    // Most go to one stream, so that its producers come far.
+    let name = prop_oneof![3 => Just(0), 1 => 0..NAMES];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
     let seq = proptest::option::weighted(0.2, b'0'..=b'9');
-    (0..NAMES, flags, letters(4), seq, producer).prop_map(|(name, (json, close), entries, seq, producer)| {
+    (name, flags, letters(4), seq, producer).prop_map(|(name, (json, close), entries, seq, producer)| {
         Written {
             name,
             json,
@@ -287,14 +325,21 @@ impl Model {
         stream.json == wanted.json && stream.closed == wanted.closed && stream.asked == args.fork && same_life
     }
 
+    /// Epoch and number that a producer writes under.
+    fn place(&self, written: &Written) -> Option<(usize, u64, u64)> {
+        let (id, turn) = written.producer?;
+        let stream = self.live(written.name).ok().map(|number| &self.streams[number]);
+        let (epoch, seq) = turn.of(stream.and_then(|stream| stream.producers.get(&id).copied()));
+        Some((id, epoch, seq))
+    }
+
     fn append(&mut self, written: &Written) -> Result<Appending, Code> {
         let number = self.live(written.name)?;
+        let producer = self.place(written);
         let now = &self.streams[number];
         let (end, closed) = (now.entries.len() as u64, now.closed);
-        let known = written
-            .producer
-            .and_then(|(id, ..)| now.producers.get(&id).copied());
-        if let (Some((_, epoch, seq)), Some(known)) = (written.producer, known) {
+        let known = producer.and_then(|(id, ..)| now.producers.get(&id).copied());
+        if let (Some((_, epoch, seq)), Some(known)) = (producer, known) {
             if epoch < known.0 {
                 return Ok(Appending::Fenced { epoch: known.0 });
             }
@@ -309,14 +354,14 @@ impl Model {
             }
         }
         let closes_only = written.entries.is_empty();
-        if closed && !(closes_only && written.producer.is_none()) {
+        if closed && !(closes_only && producer.is_none()) {
             return Ok(Appending::Closed { end });
         }
         if !closed && !closes_only && now.json != written.json {
             let content_type = media(now.json);
             return Ok(Appending::OtherType { content_type });
         }
-        if let Some((_, epoch, seq)) = written.producer {
+        if let Some((_, epoch, seq)) = producer {
             let expected = known
                 .filter(|known| known.0 == epoch)
                 .map_or(0, |known| known.1 + 1);
@@ -343,7 +388,7 @@ impl Model {
         stream.last_seq = written.seq.or(stream.last_seq);
         stream
             .producers
-            .extend(written.producer.map(|(id, epoch, seq)| (id, (epoch, seq))));
+            .extend(producer.map(|(id, epoch, seq)| (id, (epoch, seq))));
         let (end, closed) = (stream.entries.len() as u64, stream.closed);
         self.touch(number);
         Ok(Appending::Done { end, closed })
@@ -442,7 +487,7 @@ impl Both {
                 self.compare(Call::Create(args), expected).await;
             }
             Step::Append(written) => {
-                let args = self.append(&written);
+                let args = self.append(&written, self.model.place(&written));
                 let expected = self.model.append(&written).map(Said::Appended);
                 self.compare(Call::Append(args), expected).await;
             }
@@ -527,7 +572,7 @@ impl Both {
         }
     }
 
-    fn append(&mut self, written: &Written) -> AppendStream {
+    fn append(&mut self, written: &Written, producer: Option<(usize, u64, u64)>) -> AppendStream {
         let entries = entries_of(written.json, &written.entries);
         let raw = |text: Vec<u8>| RawValue::from_string(String::from_utf8(text).unwrap()).unwrap();
         let payload = match written.json {
@@ -539,7 +584,7 @@ impl Both {
             payload: (!written.entries.is_empty()).then_some(payload),
             content_type: media(written.json),
             seq: written.seq.map(|seq| (seq as char).to_string()),
-            producer: written.producer.map(|(id, epoch, seq)| Producer {
+            producer: producer.map(|(id, epoch, seq)| Producer {
                 id: id.to_string(),
                 epoch,
                 seq,

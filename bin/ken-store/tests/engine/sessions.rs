@@ -18,6 +18,8 @@ fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
     ListSessions {
         scope: Some(scope(actor)),
         archived: false,
+        empty: true,
+        q: None,
         limit,
         after,
     }
@@ -397,4 +399,56 @@ async fn targets_choose_the_session_that_they_say() {
             .created
     );
     assert_eq!(kit.log("web-raw").await.len(), 2);
+}
+
+#[tokio::test]
+async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
+    let kit = Kit::new();
+    for id in ["tui-1", "tui-2", "tui-3"] {
+        kit.session(id, "a").await;
+        kit.turn_clock(1).await;
+    }
+    let prompted = |q: Option<&str>| ListSessions {
+        empty: false,
+        q: q.map(str::to_owned),
+        ..listed("a", 10, None)
+    };
+    let found = async |q: Option<&str>| ids(&kit.list_sessions(prompted(q)).await.unwrap()).join(" ");
+    name(&kit, "tui-3", "Named only").await;
+    assert_eq!(found(None).await, "");
+    kit.prompt_with("tui-1", "s1", "Does the Öl-Pumpe run?", Policy::Queue)
+        .await;
+    kit.prompt_with("tui-2", "s2", "What of the pump house?", Policy::Queue)
+        .await;
+    name(&kit, "tui-2", "Nightly").await;
+    assert_eq!(found(None).await, "tui-2 tui-1");
+    for (q, expected) in [
+        ("PUMP", "tui-2 tui-1"),
+        ("öl RUN", "tui-1"),
+        ("night pump", "tui-2"),
+        ("tui-1", "tui-1"),
+        ("pump absent", ""),
+        (" ", "tui-2 tui-1"),
+    ] {
+        assert_eq!(found(Some(q)).await, expected, "{q:?}");
+    }
+    // A page of what is found goes on where it ended, and not in another list.
+    let first = ListSessions {
+        limit: 1,
+        ..prompted(Some("pump"))
+    };
+    let page = kit.list_sessions(first.clone()).await.unwrap();
+    assert_eq!(ids(&page), ["tui-2"]);
+    let after = page.page.after;
+    let next = ListSessions {
+        after: after.clone(),
+        ..first
+    };
+    assert_eq!(ids(&kit.list_sessions(next).await.unwrap()), ["tui-1"]);
+    let other = ListSessions {
+        after,
+        ..prompted(None)
+    };
+    assert_eq!(kit.list_sessions(other).await.unwrap_err().code, Code::Invalid);
+    assert!(!kit.resume_session(resume("a", "tui-3")).await.unwrap().created);
 }

@@ -219,3 +219,44 @@ async fn followers_miss_nothing_and_repeat_nothing() {
         .collect();
     assert!(a == wanted && b == wanted && c == wanted);
 }
+
+/// The first event is written before the second turns out to be wrong: alone in its transaction, and beside a change that
+/// stands.
+#[tokio::test]
+async fn readers_are_told_nothing_of_a_refused_change() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let claim = kit.claim_one(1).await;
+    let wrong = async || {
+        let events = vec![
+            event("s1", 0, "text_delta", json!({"text": "never"})),
+            event("s1", 1, "approval_requested", json!({})),
+        ];
+        let refused = kit.write(&claim.lease, 0, events).await;
+        assert!(refused.is_err(), "it was written");
+    };
+    let reader = async || {
+        kit.read_stream(read("tui-1", Offset::After(0), 300))
+            .await
+            .unwrap()
+    };
+    let (page, ()) = tokio::join!(reader(), async {
+        tokio::task::yield_now().await;
+        wrong().await;
+    });
+    assert_eq!((page.entries.len(), page.end), (0, 0));
+    let (page, (), _) = tokio::join!(
+        reader(),
+        async {
+            tokio::task::yield_now().await;
+            wrong().await;
+        },
+        async {
+            tokio::task::yield_now().await;
+            kit.session("tui-2", "a").await
+        }
+    );
+    assert_eq!((page.entries.len(), page.end), (0, 0));
+    assert_eq!(kit.page("tui-1", Offset::Start).await.unwrap().end, 0);
+}

@@ -162,6 +162,12 @@ pub struct ListSessions {
     pub scope: Option<Scope>,
     #[serde(default)]
     pub archived: bool,
+    /// Also sessions that never had a prompt, as every start of a client leaves one.
+    #[serde(default)]
+    pub empty: bool,
+    /// Only sessions whose name, title or id holds each of these words, in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub q: Option<String>,
     #[serde(default = "fifty")]
     pub limit: u32,
     /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
@@ -390,6 +396,9 @@ pub struct Standing {
     /// Approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
+    /// Why nothing can move at the moment: the store cannot write. Whoever waits is told at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,0 +1,243 @@
+//! The files of a database, looked at before SQLite opens them. SQLite makes a missing database anew, drops the part of a
+//! damaged write-ahead log that it cannot read, and mentions neither; here both are found.
+
+mod journal;
+mod marker;
+
+use std::path::{Path, PathBuf};
+
+use journal::{Index, Journal};
+use ken_types::{Code, Error};
+use marker::Marker;
+
+/// What was found of the files when the database was opened.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Frames of the write-ahead log that had been committed and could not be read: changes are missing.
+    pub frames_lost: u64,
+    /// The database file differs from what the last store left: damaged, or changed by another program.
+    pub changed: bool,
+    /// Where the damaged log was copied to.
+    pub copy: Option<PathBuf>,
+    /// The log is damaged, but the database file holds everything that was in it.
+    is_copied: bool,
+}
+
+impl Found {
+    /// One line for people, `None` when nothing is wrong.
+    pub fn complaint(&self) -> Option<String> {
+        if self.frames_lost > 0 {
+            let copy = self.copy.as_ref();
+            let kept = copy.map_or(String::new(), |copy| {
+                format!(" (a copy is kept as {})", copy.display())
+            });
+            return Some(format!(
+                "the write-ahead log is damaged: {} frames that had been committed cannot be read, so the last changes \
+                 are missing{kept}",
+                self.frames_lost
+            ));
+        }
+        let message =
+            "the database file is not as the store left it: it is damaged, or another program has changed it";
+        self.changed.then(|| message.to_owned())
+    }
+}
+
+/// The paths of one database, and its marker as it stands.
+#[derive(Debug)]
+pub(super) struct Files {
+    database: PathBuf,
+    marker: Option<Marker>,
+}
+
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A refusal that trying again does not change (exit status 2).
+pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::new(Code::Invalid, format!("{}: {what}", path.display()))
+}
+
+impl Files {
+    pub(super) fn of(database: &Path) -> Files {
+        Files {
+            database: database.to_owned(),
+            marker: Marker::read(&beside(database, ".mark")),
+        }
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        beside(&self.database, "-wal")
+    }
+
+    pub(super) fn has_no_log(&self) -> bool {
+        std::fs::metadata(self.journal_path()).map_or(0, |meta| meta.len()) == 0
+    }
+
+    /// Compares database, log, index and marker. The caller holds the lock, or knows that nobody does. Refuses what cannot
+    /// be used without losing changes that the files may still hold. Changes nothing.
+    pub(super) fn examine(&self) -> Result<Found, Error> {
+        let failed = |error| refuse(&self.database, format_args!("cannot be read: {error}"));
+        let log = self.journal_path();
+        let journal = Journal::read(&log).map_err(failed)?;
+        let index = self.index().filter(|index| journal.is_of(index));
+        let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
+        self.check_length(length, &journal)?;
+        let (frames, copied) = index.map_or((0, 0), |index| (index.frames, index.copied));
+        let lost = journal.lost(index.as_ref());
+        let mut found = Found::default();
+        if lost > 0 && copied > 0 && copied == frames {
+            // Everything in it is in the database. Its readable part is older, and must not be applied again.
+            found.is_copied = journal.exists;
+        } else if lost > 0 && !journal.exists {
+            let what = format_args!(
+                "{} is missing, with {lost} frames that had been committed",
+                log.display()
+            );
+            return Err(refuse(&self.database, what).hint(
+                "put it back; to go on without its changes, remove ken.db-shm: ken-store(8), Restoring",
+            ));
+        } else if lost > 0 && copied > 0 {
+            let what = format_args!(
+                "damaged: {} cannot be read, and was copied in part",
+                log.display()
+            );
+            return Err(refuse(&self.database, what).hint("restore a backup: ken-store(8), Restoring"));
+        } else {
+            found.frames_lost = lost;
+        }
+        found.changed = self.is_changed().map_err(failed)?;
+        Ok(found)
+    }
+
+    /// The index of the log, if it can be trusted: it is never synced, so a power failure makes it old.
+    fn index(&self) -> Option<Index> {
+        let marker = self.marker.as_ref()?;
+        let trusted = marker.running && marker.is_of_this_boot();
+        trusted
+            .then(|| Index::read(&beside(&self.database, "-shm")))
+            .flatten()
+    }
+
+    /// A database that is missing, empty or cut, beside files that say that there was more.
+    fn check_length(&self, length: u64, journal: &Journal) -> Result<(), Error> {
+        let expected = self.marker.as_ref().map_or(0, |marker| marker.length);
+        let what = match length {
+            0 if !self.database.exists() => "the file is missing".to_owned(),
+            0 => "the file is empty".to_owned(),
+            _ if length < expected => format!("damaged: {length} bytes of {expected} are there"),
+            _ => return Ok(()),
+        };
+        let beside = match &self.marker {
+            Some(marker) => format!("its marker ken.db.mark knows of change {}", marker.change),
+            None if journal.length > 0 => format!("ken.db-wal beside it holds {} frames", journal.frames),
+            None => return Ok(()),
+        };
+        Err(refuse(&self.database, format_args!("{what}, but {beside}"))
+            .hint("put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and ken.db.mark away"))
+    }
+
+    /// Whether the database file is another than the marker's.
+    fn is_changed(&self) -> std::io::Result<bool> {
+        let Some(expected) = self.marker.as_ref().and_then(|marker| marker.sum) else {
+            return Ok(false);
+        };
+        let (_, found) = marker::measure(&self.database)?;
+        Ok(found.is_some_and(|found| found != expected))
+    }
+
+    /// Whether the newest change in the opened database is older than one that the database file held before.
+    pub(super) fn check_change(&self, newest: u64) -> Result<(), Error> {
+        match &self.marker {
+            Some(marker) if newest < marker.change => Err(refuse(
+                &self.database,
+                format_args!("its newest change is {newest}, but change {} had been stored: this is an older copy", marker.change),
+            )
+            .hint("put the newer file back; to go on with this one, remove ken.db.mark: ken-store(8), Restoring")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a damaged log before SQLite cuts it.
+    pub(super) fn keep_journal(&self, found: &mut Found) -> Result<(), Error> {
+        if found.frames_lost == 0 && !found.is_copied {
+            return Ok(());
+        }
+        let log = self.journal_path();
+        let copy = beside(
+            &log,
+            &format!(".damaged-{}", ken_types::Timestamp::now().millis()),
+        );
+        let kept = match found.is_copied {
+            true => std::fs::rename(&log, &copy),
+            false => std::fs::copy(&log, &copy).map(drop),
+        };
+        kept.map_err(|error| Error::unavailable(format!("{}: cannot be copied: {error}", log.display())))?;
+        found.copy = Some(copy);
+        Ok(())
+    }
+
+    /// A store begins to use the database. What the marker knows of the file stays true until the log is copied to it.
+    pub(super) fn mark_running(&mut self) -> std::io::Result<()> {
+        let known = self.marker.clone();
+        if known
+            .as_ref()
+            .is_some_and(|marker| marker.running && marker.is_of_this_boot())
+        {
+            return Ok(());
+        }
+        let length = std::fs::metadata(&self.database)?.len();
+        self.write(Marker {
+            running: true,
+            boot: marker::boot(),
+            change: known.as_ref().map_or(0, |marker| marker.change),
+            length: known.as_ref().map_or(length, |marker| marker.length),
+            sum: known.and_then(|marker| marker.sum),
+        })
+    }
+
+    /// The database file is about to change. On a full disk there is no room for a new marker, and the old one goes.
+    pub(super) fn forget_sum(&mut self) -> Result<(), Error> {
+        let Some(marker) = self.marker.clone().filter(|marker| marker.sum.is_some()) else {
+            return Ok(());
+        };
+        let written = self.write(Marker { sum: None, ..marker });
+        let forgotten = written.or_else(|_| {
+            self.marker = None;
+            std::fs::remove_file(beside(&self.database, ".mark"))
+        });
+        forgotten.map_err(|error| Error::unavailable(format!("the marker cannot be written: {error}")))
+    }
+
+    /// Whether the log is empty and the marker says so.
+    pub(super) fn is_cut(&self) -> bool {
+        let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
+        let known = self.marker.as_ref();
+        self.has_no_log() && known.is_some_and(|known| known.sum.is_some() && known.length == length)
+    }
+
+    /// The log has been copied whole: the database file holds everything up to `change`, and nothing changes it now.
+    pub(super) fn mark_copied(&mut self, change: u64, running: bool) -> std::io::Result<()> {
+        let (length, sum) = marker::measure(&self.database)?;
+        let boot = marker::boot();
+        self.write(Marker {
+            running,
+            boot,
+            change,
+            length,
+            sum,
+        })
+    }
+
+    fn write(&mut self, marker: Marker) -> std::io::Result<()> {
+        if self.marker.as_ref() == Some(&marker) {
+            return Ok(());
+        }
+        marker.write(&beside(&self.database, ".mark"))?;
+        self.marker = Some(marker);
+        Ok(())
+    }
+}

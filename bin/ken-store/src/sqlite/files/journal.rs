@@ -1,0 +1,188 @@
+//! Reads the write-ahead log and its index as SQLite writes them (sqlite.org/fileformat2.html, sqlite.org/walformat.html),
+//! before SQLite does: recovery drops everything after the first frame that is damaged, and says nothing.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::Path;
+
+const HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+/// Both magic numbers without their last bit, which says how checksums are computed.
+const MAGIC: u32 = 0x377f_0682;
+const LARGEST_PAGE: u32 = 65_536;
+
+/// What the write-ahead log holds.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    /// Whether there is a file.
+    pub(super) exists: bool,
+    /// In bytes.
+    pub(super) length: u64,
+    /// Identifies this generation of the log; frames with another salt were left behind by an earlier one.
+    salt: Option<[u8; 8]>,
+    /// Frames up to the last commit that can be read: what SQLite recovers.
+    pub(super) frames: u64,
+    /// Frames of this generation that cannot be read.
+    unreadable: u64,
+}
+
+/// What the index of the log (`-shm`) says about it. It is right while the system that wrote it is up: it is never
+/// synced.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Index {
+    /// Frames up to the last commit.
+    pub(super) frames: u64,
+    /// Frames that have been copied into the database.
+    pub(super) copied: u64,
+    salt: [u8; 8],
+}
+
+impl Journal {
+    /// Reads the log at `path`; a file that does not exist is an empty log.
+    pub(super) fn read(path: &Path) -> std::io::Result<Journal> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Journal::default()),
+            Err(error) => return Err(error),
+        };
+        let length = file.metadata()?.len();
+        let mut journal = Journal {
+            exists: true,
+            length,
+            ..Journal::default()
+        };
+        if length > 0 {
+            journal.scan(&mut BufReader::with_capacity(1 << 20, file))?;
+        }
+        Ok(journal)
+    }
+
+    fn scan(&mut self, from: &mut impl Read) -> std::io::Result<()> {
+        let mut header = [0; HEADER];
+        let header_length = fill(from, &mut header)?;
+        let Some((mut sum, page_size)) = read_header(&header).filter(|_| header_length == HEADER) else {
+            // Whatever follows a header that cannot be read is lost.
+            self.unreadable = self.length.div_ceil(4_096 + FRAME_HEADER as u64);
+            return Ok(());
+        };
+        let salt = take(&header, 16);
+        self.salt = Some(salt);
+        let mut frame = vec![0; FRAME_HEADER + page_size];
+        let (mut number, mut intact) = (0, true);
+        loop {
+            let length = fill(from, &mut frame)?;
+            let same_generation = length >= FRAME_HEADER && take(&frame, 8) == salt;
+            if length == 0 {
+                return Ok(());
+            }
+            number += 1;
+            if intact && same_generation && length == frame.len() {
+                sum.add(&frame[..8]);
+                sum.add(&frame[FRAME_HEADER..]);
+                intact = sum.matches(&frame[16..FRAME_HEADER]);
+            } else {
+                intact = false;
+            }
+            if !intact {
+                self.unreadable += u64::from(same_generation);
+            } else if word(&frame, 4) > 0 {
+                self.frames = number;
+            }
+        }
+    }
+
+    /// Whether the index belongs to this log. One that cannot be read may be anything's.
+    pub(super) fn is_of(&self, index: &Index) -> bool {
+        self.salt.is_none_or(|salt| salt == index.salt)
+    }
+
+    /// How many committed frames recovery would drop. Without its index, a frame that was being written when the system
+    /// went down counts too.
+    pub(super) fn lost(&self, index: Option<&Index>) -> u64 {
+        match index {
+            Some(index) => index.frames.saturating_sub(self.frames),
+            None => self.unreadable,
+        }
+    }
+}
+
+impl Index {
+    /// Reads the index at `path`; `None` when there is none, when it is damaged, and when it has just been made anew from
+    /// the log, which is all that it knows then.
+    pub(super) fn read(path: &Path) -> Option<Index> {
+        let mut bytes = [0; 132];
+        File::open(path).ok()?.read_exact(&mut bytes).ok()?;
+        let native = |at: usize| u32::from_ne_bytes(take(&bytes, at));
+        let mut sum = Sum::new(cfg!(target_endian = "big"));
+        sum.add(&bytes[..40]);
+        let intact = (sum.0, sum.1) == (native(40), native(44)) && bytes[..48] == bytes[48..96];
+        let frames = u64::from(native(16));
+        let recovered = native(96) == 0 && u64::from(native(128)) == frames;
+        (intact && !recovered).then(|| Index {
+            frames,
+            copied: u64::from(native(96)).min(frames),
+            salt: take(&bytes, 32),
+        })
+    }
+}
+
+/// The running checksum of a log.
+struct Sum(u32, u32, bool);
+
+impl Sum {
+    fn new(big_endian: bool) -> Sum {
+        Sum(0, 0, big_endian)
+    }
+
+    /// Adds a multiple of 8 bytes.
+    fn add(&mut self, bytes: &[u8]) {
+        let read = if self.2 {
+            u32::from_be_bytes
+        } else {
+            u32::from_le_bytes
+        };
+        for pair in bytes.chunks_exact(8) {
+            self.0 = self.0.wrapping_add(read(take(pair, 0))).wrapping_add(self.1);
+            self.1 = self.1.wrapping_add(read(take(pair, 4))).wrapping_add(self.0);
+        }
+    }
+
+    fn matches(&self, stored: &[u8]) -> bool {
+        (self.0, self.1) == (word(stored, 0), word(stored, 4))
+    }
+}
+
+/// The checksum so far and the size of a page, if the header is intact.
+fn read_header(header: &[u8; HEADER]) -> Option<(Sum, usize)> {
+    let (magic, page_size) = (word(header, 0), word(header, 8));
+    let mut sum = Sum::new(magic & 1 == 1);
+    sum.add(&header[..24]);
+    let intact = magic & !1 == MAGIC
+        && page_size.is_power_of_two()
+        && (512..=LARGEST_PAGE).contains(&page_size)
+        && sum.matches(&header[24..]);
+    intact.then_some((sum, page_size as usize))
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let found = bytes.get(at..at + N).and_then(|found| found.try_into().ok());
+    found.unwrap_or([0; N])
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(take(bytes, at))
+}
+
+/// Fills the buffer as far as the file goes; returns how far.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,148 @@
+//! What the disk is asked for, what happens when it is full, and how long a stop takes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::process::*;
+
+/// Appends a byte to the file named by `SYNCS` for each sync of a file.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void count(void) {
+    int file = open(getenv("SYNCS"), O_WRONLY | O_APPEND | O_CREAT, 0600);
+    if (file >= 0) { (void)!write(file, ".", 1); close(file); }
+}
+int fdatasync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
+int fsync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
+"#;
+
+/// SIGKILL loses nothing that was written and not synced, so only the system calls show this.
+#[test]
+fn every_answered_change_has_been_synced_before() {
+    let home = tempfile::tempdir().unwrap();
+    let [source, shim, syncs] = ["shim.c", "shim.so", "syncs"].map(|name| home.path().join(name));
+    std::fs::write(&source, SHIM).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&shim)
+        .arg(&source)
+        .arg("-ldl")
+        .status();
+    assert!(built.unwrap().success());
+    let mut command = command(home.path());
+    command
+        .stderr(Stdio::null())
+        .env("LD_PRELOAD", &shim)
+        .env("SYNCS", &syncs);
+    let daemon = Daemon::start_as(command, home.path());
+    let mut peer = Peer::connect(&daemon.socket());
+    let count = || std::fs::metadata(&syncs).map_or(0, |meta| meta.len());
+    for number in 0..20 {
+        let before = count();
+        peer.call("chat.accept", prompt(0, number));
+        assert!(count() > before, "prompt {number} was answered without a sync");
+    }
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+}
+
+/// A daemon whose files may have so many bytes.
+fn limited(home: &Path, bytes: u64) -> Daemon {
+    let inner = command(home);
+    let mut command = Command::new("prlimit");
+    command
+        .arg(format!("--fsize={bytes}:"))
+        .arg("--")
+        .arg(EXE)
+        .args(inner.get_args());
+    command.stderr(Stdio::null()).stdout(Stdio::null());
+    Daemon::start_as(command, home)
+}
+
+#[test]
+fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = limited(home.path(), 2 << 20);
+    let mut peer = Peer::connect(&daemon.socket());
+    peer.call("chat.accept", prompt(0, 0));
+    let waiting = {
+        let mut peer = Peer::connect(&daemon.socket());
+        let args = json!({"submission_id": "s0-0", "wait_ms": 60_000});
+        std::thread::spawn(move || peer.call("submissions.wait", args))
+    };
+    let entry = |number: usize| json!({"title": format!("t{number}"), "content": "x".repeat(200_000), "source": "api", "createdBy": "api"});
+    let error = (0..40).find_map(|number| peer.try_call("knowledge.put", &entry(number)).unwrap().err());
+    let error = error.expect("40 entries went into 2 MiB");
+    assert_eq!(error["code"], "unavailable", "{error}");
+    // The daemon lives, reads, and says that it cannot write.
+    let stats = |peer: &mut Peer| -> Value { peer.call("service.stats", json!({})) };
+    assert_eq!(stats(&mut peer)["writable"], 0);
+    assert!(
+        peer.call("knowledge.list", json!({}))["records"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 1
+    );
+    let told = waiting.join().unwrap();
+    assert!(told["stalled"].as_str().unwrap().contains("disk"), "{told}");
+    assert_eq!(told["state"], "queued");
+    let pid = daemon.child.id().to_string();
+    let raised = Command::new("prlimit")
+        .args(["--fsize=unlimited:", "--pid", &pid])
+        .status();
+    assert!(raised.unwrap().success());
+    let until = Instant::now() + PATIENCE;
+    while stats(&mut peer)["writable"] == 0 {
+        assert!(Instant::now() < until, "it does not try again by itself");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    peer.call("knowledge.put", entry(99));
+}
+
+/// Who waits for something is sent away at once, and does not hold up a stop.
+#[test]
+fn a_stop_takes_as_long_as_its_work() {
+    let home = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(home.path());
+    let mut peer = Peer::connect(&daemon.socket());
+    let accepted = peer.call("chat.accept", prompt(0, 0));
+    let session = accepted["session"]["id"].as_str().unwrap();
+    let stream = format!("agents/orchestrator/{session}");
+    let waits = [
+        (
+            "submissions.claim",
+            json!({"holder": "t", "work": "runs", "max": 1, "wait_ms": 60_000}),
+        ),
+        (
+            "submissions.wait",
+            json!({"submission_id": "s0-0", "wait_ms": 60_000}),
+        ),
+        ("streams.read", json!({"stream": stream, "wait_ms": 60_000})),
+    ];
+    let waiting: Vec<_> = waits
+        .map(|(op, args)| {
+            let mut peer = Peer::connect(&daemon.socket());
+            std::thread::spawn(move || peer.try_call(op, &args))
+        })
+        .into();
+    let until = Instant::now() + PATIENCE;
+    while peer.call("service.stats", json!({}))["waiters"] != 2 {
+        assert!(Instant::now() < until, "nobody waits");
+    }
+    let begun = Instant::now();
+    assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+    let took = begun.elapsed();
+    for answer in waiting {
+        let error = answer.join().unwrap().expect("no answer").unwrap_err();
+        assert_eq!(error["code"], "unavailable");
+    }
+    assert!(took < Duration::from_millis(1_500), "{took:?}");
+}
