@@ -6,7 +6,7 @@ use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::Mint;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
-    Admission, Admit, Image, OfInstance, Policy, Standing, State, SubmissionsAbort, SubmissionsAdmit,
+    Admission, Admit, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -57,6 +57,7 @@ impl Prompt {
             submission_id: mint.submission(),
             message,
             images: images.collect::<Result<_, _>>()?,
+            blobs: Vec::new(),
             policy: self.policy,
         })
     }
@@ -158,7 +159,7 @@ fn accepted(admission: &Admission, stream_url: &str) -> Result<ReplayableRespons
 }
 
 fn settled(
-    standing: Standing,
+    standing: SubmissionStatus,
     admission: &Admission,
     stream_url: &str,
 ) -> Result<ReplayableResponse, Failure> {

@@ -9,7 +9,7 @@ use ken_http::{Failure, Request, Response, plain};
 use ken_types::event::{Failure as Cause, TurnResult};
 use ken_types::id::Mint;
 use ken_types::limits::{IDENTITY_CHARACTERS, PROMPT_BYTES};
-use ken_types::ops::store::{Admission, OpenSession, Policy, Scope, Standing, State};
+use ken_types::ops::store::{Admission, OpenSession, Policy, Scope, State, SubmissionStatus};
 use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -365,7 +365,7 @@ impl Turn {
         Ok(preference.noted_on(answer))
     }
 
-    fn settled(&self, standing: Standing) -> Result<ReplayableResponse, Failure> {
+    fn settled(&self, standing: SubmissionStatus) -> Result<ReplayableResponse, Failure> {
         match (standing.state, &standing.result) {
             (State::Completed, Some(result)) => {
                 let body = self.body(json!(result), "completed", usage(standing.context_usage));
@@ -378,7 +378,7 @@ impl Turn {
     /// The answer of a turn that goes on, and the parts that it waits for.
     fn running(
         &self,
-        standing: Option<&Standing>,
+        standing: Option<&SubmissionStatus>,
         parts: Vec<String>,
     ) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
@@ -410,7 +410,7 @@ impl Turn {
         })
     }
 
-    fn failed(&self, standing: Standing) -> Failure {
+    fn failed(&self, standing: SubmissionStatus) -> Failure {
         let failure = failure(&standing)
             .with("event", self.event.clone())
             .with("session", json!(self.session))
@@ -426,7 +426,7 @@ impl Turn {
 }
 
 /// How a turn that did not complete is answered (gateway-http 5.1). Its cause is shown as it is: the stream shows it too.
-fn failure(standing: &Standing) -> Failure {
+fn failure(standing: &SubmissionStatus) -> Failure {
     let unknown = Cause {
         name: "defect".to_owned(),
         message: "the turn ended without a result".to_owned(),

@@ -6,7 +6,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
-use ken_types::ops::store::{Standing, SubmissionsWait, WaitSubmission};
+use ken_types::ops::store::{SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use tokio::time::{Instant, sleep};
@@ -22,9 +22,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How waiting ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
-    Settled(Box<Standing>),
+    Settled(Box<SubmissionStatus>),
     /// The time is over; where it stands, if the store could say.
-    Running(Option<Box<Standing>>),
+    Running(Option<Box<SubmissionStatus>>),
     /// The gateway stops.
     Stopping,
 }
@@ -61,7 +61,7 @@ pub(crate) async fn wait(
     }
 }
 
-async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<Standing, Error> {
+async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<SubmissionStatus, Error> {
     let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let args = WaitSubmission {
         submission_id: id.clone(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ken_store::Store;
 use ken_store::clock::SystemClock;
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 use ken_types::event::{Cost, ModelName, Outcome, TurnResult, Usage};
 use ken_types::id::{EventId, Mint, Origin, SessionId, SubmissionId};
 use ken_types::ops::store::*;
@@ -108,7 +108,7 @@ fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
                     seed: "s".into(),
                     at: Timestamp::now(),
                 };
-                store.begin_key(key).await.unwrap();
+                store.write::<KeysBegin>(key).await.unwrap();
             }
         }));
         let rate = done as f64 / start.elapsed().as_secs_f64();
@@ -128,7 +128,7 @@ fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
                     id: SessionId(format!("tui-{clients}-{client}-{number}")),
                     origin: Origin::Tui,
                 };
-                store.create_session(args).await.unwrap();
+                store.write::<SessionsCreate>(args).await.unwrap();
             }
         }));
         let rate = done as f64 / start.elapsed().as_secs_f64();
@@ -253,7 +253,10 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
 async fn turn(store: &Store, connection: u64, session: &SessionId) {
     let mut mint = Mint::fresh().unwrap();
     let id = mint.submission();
-    store.accept(prompt(session, &mut mint, &id)).await.unwrap();
+    store
+        .write::<ChatAccept>(prompt(session, &mut mint, &id))
+        .await
+        .unwrap();
     let ask = ClaimSubmissions {
         work: Work::Turns,
         holder: "bench".into(),
@@ -270,9 +273,9 @@ async fn turn(store: &Store, connection: u64, session: &SessionId) {
         first_index: 0,
         events: all,
     };
-    store.append(append).await.unwrap();
+    store.write::<SubmissionsAppend>(append).await.unwrap();
     let settle = settle_of(lease, last);
-    store.settle(settle).await.unwrap();
+    store.write::<SubmissionsSettle>(settle).await.unwrap();
 }
 
 fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
@@ -303,7 +306,7 @@ async fn session(store: &Store, name: &str) -> SessionId {
         id: id.clone(),
         origin: Origin::Tui,
     };
-    store.create_session(args).await.unwrap();
+    store.write::<SessionsCreate>(args).await.unwrap();
     id
 }
 
@@ -337,10 +340,12 @@ fn thread_cpu() -> Duration {
 
 /// The writes of a turn one by one, on the writer itself, sixteen turns a commit; CPU time.
 fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
-    use ken_store::backend::{Backend, Change, Writes};
+    use ken_store::change::Change;
+    use ken_store::ops::Write;
+    use ken_store::tables::{Backend, Tables, Writer};
     const TURNS: usize = 8_000;
     const SHARED: usize = 16;
-    let mut writes = Sqlite::open(&dir.join("ken.db")).unwrap().writer().unwrap();
+    let mut database = Sqlite::open(&dir.join("ken.db")).unwrap().writer().unwrap();
     let mut change = Change {
         now: Timestamp::now(),
         effects: Vec::new(),
@@ -356,11 +361,11 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         let sessions: Vec<SessionId> = (0..SHARED)
             .map(|number| SessionId(format!("tui-{round}-{number}")))
             .collect();
-        writes.begin().unwrap();
-        let mut each = |writes: &mut dyn Writes, work: &mut dyn FnMut(&mut dyn Writes, &mut Change)| {
-            writes.mark().unwrap();
-            work(writes, &mut change);
-            writes.keep().unwrap();
+        database.begin().unwrap();
+        let mut each = |database: &mut dyn Writer, work: &mut dyn FnMut(&dyn Tables, &mut Change)| {
+            database.mark().unwrap();
+            work(database.tables(), &mut change);
+            database.keep().unwrap();
             change.effects.clear();
         };
         let create = |id: &SessionId| CreateSession {
@@ -371,8 +376,8 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         let sessions_to_make: Vec<_> = sessions.iter().map(create).collect();
         timed(0, &mut || {
             for args in &sessions_to_make {
-                each(&mut *writes, &mut |writes, change| {
-                    _ = writes.create_session(args, change).unwrap()
+                each(&mut *database, &mut |tables, change| {
+                    _ = SessionsCreate::run(tables, args, change).unwrap()
                 });
             }
         });
@@ -385,16 +390,16 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
             .collect();
         timed(1, &mut || {
             for args in &prompts {
-                each(&mut *writes, &mut |writes, change| {
-                    _ = writes.accept(args, change).unwrap()
+                each(&mut *database, &mut |tables, change| {
+                    _ = ChatAccept::run(tables, args, change).unwrap()
                 });
             }
         });
         let mut claims = Vec::new();
         timed(2, &mut || {
             for _ in &sessions {
-                each(&mut *writes, &mut |writes, change| {
-                    claims.extend(writes.claim(Work::Turns, 1, change).unwrap())
+                each(&mut *database, &mut |tables, change| {
+                    claims.extend(ken_store::ops::claim(tables, Work::Turns, 1, change).unwrap())
                 });
             }
         });
@@ -410,19 +415,19 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         }
         timed(3, &mut || {
             for args in &appends {
-                each(&mut *writes, &mut |writes, change| {
-                    _ = writes.append(args, change).unwrap()
+                each(&mut *database, &mut |tables, change| {
+                    _ = SubmissionsAppend::run(tables, args, change).unwrap()
                 });
             }
         });
         timed(4, &mut || {
             for args in &settles {
-                each(&mut *writes, &mut |writes, change| {
-                    _ = writes.settle(args, change).unwrap()
+                each(&mut *database, &mut |tables, change| {
+                    _ = SubmissionsSettle::run(tables, args, change).unwrap()
                 });
             }
         });
-        timed(5, &mut || writes.commit().unwrap());
+        timed(5, &mut || database.commit().unwrap());
     }
     let spent = spent.map(|time| micros(time) / TURNS as f64);
     let [create, accept, claim, append, settle, commit] = spent;
@@ -447,7 +452,9 @@ fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     let (start, before) = (Instant::now(), cpu());
     let mut done = 0u32;
     while start.elapsed() < ROUND {
-        runtime.block_on(store.transcript(read(10))).unwrap();
+        runtime
+            .block_on(store.read::<SessionsTranscript>(read(10)))
+            .unwrap();
         done += 1;
     }
     println!(
@@ -460,7 +467,8 @@ fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
 
 /// The same page without the threads between.
 fn direct_reads(dir: &Path, id: &SessionId) {
-    use ken_store::backend::Backend;
+    use ken_store::ops::Read;
+    use ken_store::tables::Backend;
     let copy = dir.join("copy.db");
     let connection = rusqlite::Connection::open(dir.join("ken.db")).unwrap();
     connection
@@ -475,7 +483,9 @@ fn direct_reads(dir: &Path, id: &SessionId) {
     };
     let before = cpu();
     for _ in 0..20_000 {
-        reader.transcript(&args).unwrap();
+        reader
+            .read(&mut |tables| SessionsTranscript::run(tables, &args).map(drop))
+            .unwrap();
     }
     let spent = micros(cpu() - before) / 20_000.0;
     println!("transcript page of 10 exchanges, the read alone: {spent:.1} us CPU");
@@ -518,7 +528,10 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
         let id = session(store, name).await;
         let mut mint = Mint::fresh().unwrap();
         let submission = mint.submission();
-        store.accept(prompt(&id, &mut mint, &submission)).await.unwrap();
+        store
+            .write::<ChatAccept>(prompt(&id, &mut mint, &submission))
+            .await
+            .unwrap();
         let ask = ClaimSubmissions {
             work: Work::Turns,
             holder: "bench".into(),
@@ -534,7 +547,7 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
                 .collect();
             let lease = claim.lease.clone();
             store
-                .append(AppendEvents {
+                .write::<SubmissionsAppend>(AppendEvents {
                     lease,
                     first_index,
                     events,
@@ -555,7 +568,10 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
         let id = session(&store, "w").await;
         let mut mint = Mint::fresh().unwrap();
         let submission = mint.submission();
-        store.accept(prompt(&id, &mut mint, &submission)).await.unwrap();
+        store
+            .write::<ChatAccept>(prompt(&id, &mut mint, &submission))
+            .await
+            .unwrap();
         let ask = ClaimSubmissions {
             work: Work::Turns,
             holder: "bench".into(),
@@ -584,7 +600,7 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
                 // Let the reader get to where it waits.
                 tokio::time::sleep(Duration::from_micros(300)).await;
                 let start = Instant::now();
-                store.append(append).await.unwrap();
+                store.write::<SubmissionsAppend>(append).await.unwrap();
                 (start, Instant::now())
             };
             let (seen, (start, durable)) = tokio::join!(wait, write);

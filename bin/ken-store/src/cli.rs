@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 
 /// The options of the store's own.
 #[derive(Debug, Clone, Default, Args)]

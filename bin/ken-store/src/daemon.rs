@@ -1,4 +1,4 @@
-//! The store as a daemon: its table of operations.
+//! The store as a daemon: where its file is, and its operations (`ken_store::ops` lists them).
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_service::{Program, Start};
-use ken_store::Store;
 use ken_store::clock::SystemClock;
-use ken_store::sqlite::{FilesFound, Sqlite};
+use ken_store::tables::sqlite::{FilesFound, Sqlite};
+use ken_store::{Store, ops};
 use ken_types::Error;
-use ken_types::ops::runs::*;
-use ken_types::ops::store::*;
-use ken_types::ops::streams::{StreamsAppend, StreamsCreate, StreamsDelete};
 use ken_wire::{ConnectionId, Daemon, Table};
 use serde_json::{Map, Value};
 
@@ -32,6 +29,12 @@ struct Part {
     database: PathBuf,
     /// What was wrong with its files.
     found: FilesFound,
+}
+
+impl AsRef<Store> for Part {
+    fn as_ref(&self) -> &Store {
+        &self.store
+    }
 }
 
 impl Daemon for Part {
@@ -95,55 +98,6 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
     })
 }
 
-/// Operations that need their arguments alone.
-macro_rules! plain {
-    ($table:expr, $($op:ident => $method:ident,)+) => {
-        $table$(.op::<$op, _, _>(|part: Arc<Part>, _, args| async move { part.store.$method(args).await }))+
-    };
-}
-
 fn table() -> Table<Part> {
-    let table = Table::new(PROGRAM.part(), PROGRAM.version);
-    let table = plain!(table,
-        SessionsCreate => create_session,
-        SessionsResume => resume_session,
-        SessionsList => list_sessions,
-        SessionsTranscript => transcript,
-        SessionsCancel => cancel_session,
-        SessionsArchive => archive_session,
-        ChatAccept => accept,
-        SubmissionsAdmit => admit,
-        SubmissionsWait => wait_submission,
-        SubmissionsAppend => append,
-        SubmissionsSettle => settle,
-        SubmissionsAbort => abort,
-        SubmissionsHistory => history,
-        RunsAdmit => admit_run,
-        RunsEnd => end_run,
-        RunsAbort => abort_run,
-        RunsGet => get_run,
-        RunsList => list_runs,
-        StreamsRead => read_stream,
-        StreamsCreate => create_stream,
-        StreamsAppend => append_stream,
-        StreamsDelete => delete_stream,
-        KnowledgePut => put_knowledge,
-        KnowledgeGet => get_knowledge,
-        KnowledgeDelete => delete_knowledge,
-        KnowledgeList => list_knowledge,
-        KnowledgeSearch => search_knowledge,
-        KnowledgeReindex => reindex,
-        KnowledgeJob => knowledge_job,
-        MemorySearch => search_memory,
-        KeysBegin => begin_key,
-        KeysFinish => finish_key,
-    );
-    // Leases belong to the connection that these are called on.
-    table
-        .op::<SubmissionsClaim, _, _>(|part: Arc<Part>, call, args| async move {
-            part.store.claim(call.connection, args).await
-        })
-        .op::<SubmissionsRenew, _, _>(|part: Arc<Part>, call, args| async move {
-            part.store.renew(call.connection, args).await
-        })
+    ops::add_all(Table::new(PROGRAM.part(), PROGRAM.version))
 }

@@ -1,4 +1,4 @@
-//! The store, as the daemon calls it: one method an operation.
+//! The store, as its daemon calls it: an operation is checked, then read or written; what waits, waits here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,36 +6,28 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
-use ken_types::limits::{PAGE_BYTES, PAGE_RUNS};
-use ken_types::ops::Nothing;
-use ken_types::ops::runs::*;
+use ken_types::limits::PAGE_EVENTS;
 use ken_types::ops::store::*;
-use ken_types::ops::streams::{
-    AppendStream, Appending, CreateStream, Creation, DeleteStream, Lifetime, Payload, PublicPage,
-};
-use serde_json::value::RawValue;
+use ken_types::ops::streams::Lifetime;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::ConnectionId;
-use crate::backend::{Backend, NewEntries, Reads};
-use crate::check;
-use crate::clock::Clock;
-use crate::readers::Readers;
-use crate::watch::{Condition, News, Topic, Watch, stopping};
-use crate::writer::{Counters, Writer};
+use crate::engine::clock::Clock;
+use crate::engine::readers::Readers;
+use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
+use crate::engine::writer::{Counters, Writer};
+use crate::ops::{self, Read, Write};
+use crate::rules::page;
+use crate::tables::Backend;
 
 const READERS: usize = 3;
 /// The longest that one call may wait.
 const WAIT_MS: u64 = 600_000;
-/// The longest page of sessions, exchanges or entries.
-const PAGE: u32 = 100;
-/// The most exchanges of a history.
-const HISTORY: u32 = 1_000;
 /// The most that one claim takes.
 const CLAIM: u32 = 64;
 
-/// A running store. Dropped, it finishes what was taken in and ends its threads.
+/// A running store. Dropped, it finishes what it has accepted and ends its threads.
 pub struct Store {
     /// Before the writer, whose connection has to be the last to close: it removes the write-ahead log.
     readers: Readers,
@@ -57,114 +49,67 @@ impl Store {
         let readers = Readers::start(&mut backend, READERS)?;
         let writer = Writer::start(Box::new(backend), clock.clone(), watch.clone())?;
         Ok(Store {
-            writer,
             readers,
+            writer,
             watch,
             clock,
         })
     }
 
-    /// Sends whoever waits away. What has been begun goes on.
+    /// Sends whoever waits away. What has been begun continues.
     pub fn stop(&self) {
         self.watch.set_condition(Condition::Stopping);
     }
 
-    /// A connection has ended: what it held may be claimed anew.
+    /// A connection has ended: its leases may be claimed by others.
     pub fn disconnected(&self, connection: ConnectionId) {
         self.writer.disconnected(connection);
     }
 
-    /// Makes the writer look at its clock. For tests that turn it.
+    /// Makes the writer look at its clock. For tests that move it.
     pub async fn tick(&self) {
         self.writer.tick().await;
     }
 
-    async fn read<A, T>(
-        &self,
-        args: A,
-        read: impl FnOnce(&mut dyn Reads, &A) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        A: Send + 'static,
-        T: Send + 'static,
-    {
-        self.readers.read(move |reads| read(reads, &args)).await
+    /// Does an operation that reads.
+    pub async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
+        O::check(&args)?;
+        self.readers.read(move |tables| O::run(tables, &args)).await
     }
 
-    pub async fn create_session(&self, args: CreateSession) -> Result<OpenSession, Error> {
+    /// Does an operation that changes something; answers when the change is durable.
+    pub async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
+        O::check(&args)?;
         self.writer
-            .write(move |writes, change| writes.create_session(&args, change))
+            .write(move |tables, change| O::run(tables, &args, change))
             .await
     }
 
-    pub async fn resume_session(&self, args: ResumeSession) -> Result<OpenSession, Error> {
-        if args.selector.trim().is_empty() {
-            return Err(Error::invalid("/selector", "the selector is blank"));
-        }
-        self.writer
-            .write(move |writes, change| writes.resume_session(&args, change))
-            .await
-    }
-
-    pub async fn list_sessions(&self, args: ListSessions) -> Result<SessionPage, Error> {
-        check::limit(args.limit, PAGE)?;
-        self.read(args, |reads, args| reads.list_sessions(args)).await
-    }
-
-    pub async fn transcript(&self, args: ReadTranscript) -> Result<Box<RawValue>, Error> {
-        check::limit(args.limit, PAGE)?;
-        self.read(args, |reads, args| reads.transcript(args)).await
-    }
-
-    pub async fn cancel_session(&self, args: CancelSession) -> Result<Cancelled, Error> {
-        self.writer
-            .write(move |writes, change| writes.cancel_session(&args, change))
-            .await
-    }
-
-    pub async fn archive_session(&self, args: OwnedSession) -> Result<Nothing, Error> {
-        self.writer
-            .write(move |writes, change| writes.archive_session(&args, change))
-            .await?;
-        Ok(Nothing {})
-    }
-
-    pub async fn accept(&self, args: Accept) -> Result<Accepted, Error> {
-        self.writer
-            .write(move |writes, change| writes.accept(&args, change))
-            .await
-    }
-
-    pub async fn admit(&self, args: Admit) -> Result<Admission, Error> {
-        self.writer
-            .write(move |writes, change| writes.admit(&args, change))
-            .await
-    }
-
-    /// Waits until it is settled (or waits for a decision, if that is asked for).
-    pub async fn wait_submission(&self, args: WaitSubmission) -> Result<Standing, Error> {
-        let enough = |standing: &Standing| {
-            standing.state.is_settled() || (args.or_waiting && standing.state == State::Waiting)
+    /// Waits until a submission is settled (or waits for a decision, if that is asked for), or cannot move.
+    pub async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
+        let enough = |status: &SubmissionStatus| {
+            status.state.is_settled() || (args.or_waiting && status.state == State::Waiting)
         };
         let until = until(args.wait_ms);
-        let waiting = self
-            .watch
-            .subscribe(Topic::Submission(args.submission_id.clone()))?;
+        let topic = Topic::Submission(args.submission_id.clone());
+        let waiting = self.watch.subscribe(topic)?;
         loop {
-            let now = self
-                .read(args.submission_id.clone(), |reads, id| reads.standing(id))
-                .await?;
+            let asked = args.clone();
+            let read = self
+                .readers
+                .read(move |tables| ops::submissions::status(tables, &asked));
+            let now = read.await?;
             if enough(&now) {
                 return Ok(now);
             }
             let news = tokio::select! {
                 news = timeout_at(until, waiting.news()) => news,
                 error = self.watch.stopped() => return Err(error),
-                why = self.watch.until(failing) => return Ok(Standing { stalled: Some(why), ..now }),
+                why = self.watch.until(failing) => return Ok(SubmissionStatus { stalled: Some(why), ..now }),
             };
             match news {
                 Err(_) => return Ok(now),
-                Ok(News::Stands(told)) if enough(&told) => return Ok(Arc::unwrap_or_clone(told)),
+                Ok(News::Status(told)) if enough(&told) => return Ok(Arc::unwrap_or_clone(told)),
                 Ok(_) => {}
             }
         }
@@ -178,7 +123,7 @@ impl Store {
         let mut answer = self
             .writer
             .claim(connection, args.work, args.max, args.wait_ms > 0)?;
-        // One that does not wait is answered at once: the time is for the store to get to it.
+        // A claim that does not wait is answered at once: the time is for the store to get to it.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
         let delivered = tokio::select! {
             delivered = timeout_at(until(wait_ms), &mut answer) => delivered,
@@ -189,7 +134,7 @@ impl Store {
             Ok(Err(_)) => return Err(stopping()),
             Err(_) => {}
         }
-        // Whatever was sent until here is ours; what comes later finds nobody and is let go.
+        // Whatever was sent until here belongs to this call; what comes later finds nobody and is released.
         answer.close();
         Ok(answer
             .try_recv()
@@ -197,86 +142,23 @@ impl Store {
             .unwrap_or_default())
     }
 
+    /// Renews leases for the holder behind `connection`.
     pub async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
-        let renew = move |writes: &mut dyn crate::backend::Writes, change: &mut _| {
-            let kept = writes.renew(&args.leases, connection, change)?;
-            let lost = args
-                .leases
-                .into_iter()
-                .filter(|lease| !kept.contains(lease))
-                .collect();
-            Ok(LostLeases { lost })
-        };
-        self.writer.write(renew).await
-    }
-
-    pub async fn append(&self, args: AppendEvents) -> Result<Appended, Error> {
         self.writer
-            .write(move |writes, change| writes.append(&args, change))
+            .write(move |tables, change| ops::leases::renew(tables, &args.leases, connection, change))
             .await
-    }
-
-    pub async fn settle(&self, args: SettleSubmission) -> Result<Appended, Error> {
-        self.writer
-            .write(move |writes, change| writes.settle(&args, change))
-            .await
-    }
-
-    pub async fn abort(&self, args: OfInstance) -> Result<AbortedSubmissions, Error> {
-        self.writer
-            .write(move |writes, change| writes.abort(&args, change))
-            .await
-    }
-
-    pub async fn history(&self, args: ReadHistory) -> Result<History, Error> {
-        check::limit(args.limit, HISTORY)?;
-        if let Some(search) = &args.search {
-            check::limit(search.limit, PAGE)?;
-        }
-        self.read(args, |reads, args| reads.history(args)).await
-    }
-
-    pub async fn admit_run(&self, args: AdmitRun) -> Result<Nothing, Error> {
-        self.writer
-            .write(move |writes, change| writes.admit_run(&args, change))
-            .await?;
-        Ok(Nothing {})
-    }
-
-    pub async fn end_run(&self, args: EndRun) -> Result<RunRecord, Error> {
-        self.writer
-            .write(move |writes, change| writes.end_run(&args, change))
-            .await
-    }
-
-    pub async fn abort_run(&self, args: ByRun) -> Result<AbortedRun, Error> {
-        self.writer
-            .write(move |writes, change| writes.abort_run(&args, change))
-            .await
-    }
-
-    pub async fn get_run(&self, args: ByRun) -> Result<RunRecord, Error> {
-        self.read(args, |reads, args| reads.get_run(args)).await
-    }
-
-    pub async fn list_runs(&self, args: ListRuns) -> Result<RunPage, Error> {
-        check::limit(args.limit, PAGE_RUNS)?;
-        self.read(args, |reads, args| reads.list_runs(args)).await
     }
 
     /// A page; waits for its first entry if there is none, then gathers more for a moment.
     pub async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
-        check_read(&args)?;
+        page::check(&args)?;
         if args.wait_ms == 0 {
             return self.used_page(args).await;
         }
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Stream(args.stream.clone()))?;
         let mut page = self.used_page(args.clone()).await?;
-        if !page.is_empty() {
-            return Ok(page);
-        }
-        let limit = args.limit as usize;
+        let limit = args.limit.min(PAGE_EVENTS) as usize;
         let from = ReadStream {
             offset: Offset::After(page.next),
             tail: None,
@@ -292,11 +174,11 @@ impl Store {
                 return Ok(page);
             };
             page = match news {
-                News::Entries(new) if new.first == page.next && args.gather_ms == 0 => {
-                    told(&new, limit, page)
+                News::Entries(new) if new.first == page.next && from.gather_ms == 0 => {
+                    page::of_new(&new, limit, page)
                 }
                 _ => {
-                    sleep(Duration::from_millis(args.gather_ms)).await;
+                    sleep(Duration::from_millis(from.gather_ms)).await;
                     self.page(from.clone()).await?
                 }
             };
@@ -306,105 +188,29 @@ impl Store {
 
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
-        self.read(args, move |reads, args| reads.read_stream(args, now))
-            .await
+        let read = self
+            .readers
+            .read(move |tables| ops::streams::read(tables, &args, now));
+        read.await
     }
 
-    /// A page for somebody whose reading keeps the stream alive, if that is asked for.
+    /// A page for a caller whose reading keeps the stream alive, if that is asked for.
     async fn used_page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let touch = args.touch;
         let page = self.page(args).await?;
         let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
         if touch && matches!(lifetime, Some(Lifetime::Ttl(_))) {
-            let id = page.id;
+            let key = page.id.cast_signed();
             self.writer
-                .write(move |writes, change| writes.touch_stream(id, change))
+                .write(move |tables, change| ops::public::touch(tables, key, change))
                 .await?;
         }
         Ok(page)
     }
 
-    pub async fn create_stream(&self, args: CreateStream) -> Result<Creation, Error> {
-        check::stream(&args.stream)?;
-        if let Some(fork) = &args.fork {
-            check::stream(&fork.from)?;
-        }
-        self.writer
-            .write(move |writes, change| writes.create_stream(&args, change))
-            .await
-    }
-
-    pub async fn append_stream(&self, args: AppendStream) -> Result<Appending, Error> {
-        check::append(&args)?;
-        self.writer
-            .write(move |writes, change| writes.append_stream(args, change))
-            .await
-    }
-
-    pub async fn delete_stream(&self, args: DeleteStream) -> Result<Nothing, Error> {
-        self.writer
-            .write(move |writes, change| writes.delete_stream(&args, change))
-            .await
-    }
-
-    pub async fn put_knowledge(&self, args: PutKnowledge) -> Result<KnowledgeRecord, Error> {
-        self.writer
-            .write(move |writes, change| writes.put_knowledge(&args, change))
-            .await
-    }
-
-    pub async fn get_knowledge(&self, args: ById) -> Result<KnowledgeRecord, Error> {
-        self.read(args, |reads, args| reads.get_knowledge(args)).await
-    }
-
-    pub async fn delete_knowledge(&self, args: ById) -> Result<Nothing, Error> {
-        self.writer
-            .write(move |writes, change| writes.delete_knowledge(&args, change))
-            .await?;
-        Ok(Nothing {})
-    }
-
-    pub async fn list_knowledge(&self, args: ListKnowledge) -> Result<KnowledgePage, Error> {
-        check::limit(args.limit, PAGE)?;
-        self.read(args, |reads, args| reads.list_knowledge(args)).await
-    }
-
-    pub async fn search_knowledge(&self, args: Search) -> Result<Found<KnowledgeRecord>, Error> {
-        check::limit(args.limit, PAGE)?;
-        self.read(args, |reads, args| reads.search_knowledge(args)).await
-    }
-
-    pub async fn reindex(&self, args: KeyedJob) -> Result<Job, Error> {
-        self.writer
-            .write(move |writes, change| writes.reindex(&args, change))
-            .await
-    }
-
-    pub async fn knowledge_job(&self, args: ById) -> Result<Job, Error> {
-        self.read(args, |reads, args| reads.knowledge_job(args)).await
-    }
-
-    pub async fn search_memory(&self, args: Search) -> Result<Found<PastExchange>, Error> {
-        check::limit(args.limit, PAGE)?;
-        self.read(args, |reads, args| reads.search_memory(args)).await
-    }
-
-    pub async fn begin_key(&self, args: BeginKey) -> Result<KeyState, Error> {
-        self.writer
-            .write(move |writes, change| writes.begin_key(&args, change.now))
-            .await
-    }
-
-    pub async fn finish_key(&self, args: FinishKey) -> Result<Nothing, Error> {
-        self.writer
-            .write(move |writes, _| writes.finish_key(&args))
-            .await?;
-        Ok(Nothing {})
-    }
-
     /// Sizes of the database.
     pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        self.readers.read(|reads| reads.sizes()).await
+        self.readers.read(|tables| tables.sizes()).await
     }
 
     /// Counters and queue lengths, without a look at the database.
@@ -450,55 +256,4 @@ fn failing(condition: &Condition) -> Option<String> {
 
 fn until(wait_ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(wait_ms.min(WAIT_MS))
-}
-
-fn check_read(args: &ReadStream) -> Result<(), Error> {
-    if args.limit == 0 {
-        return Err(Error::invalid("/limit", "limit is at least 1"));
-    }
-    match args.tail {
-        Some(0) => Err(Error::invalid("/tail", "tail is at least 1")),
-        Some(_) if args.offset != Offset::Start => {
-            Err(Error::invalid("/tail", "tail goes only with offset -1"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A page of what was just written, for a reader that stood at the end with the empty page `last`.
-fn told(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
-    let mut page = StreamPage {
-        start: new.first,
-        ..last
-    };
-    match &new.payload {
-        Payload::Bytes(bytes) => {
-            page.end = new.first + 1;
-            page.next = page.end;
-            page.public = page.public.map(|public| PublicPage {
-                bytes: Some(bytes.clone()),
-                ..public
-            });
-        }
-        Payload::Messages(messages) => {
-            page.end = new.first + messages.len() as u64;
-            page.entries = first_page(messages, limit);
-            page.next = new.first + page.entries.len() as u64;
-        }
-    }
-    page
-}
-
-/// As many as fit into a page, and at least one.
-fn first_page(messages: &[Box<RawValue>], limit: usize) -> Vec<Box<RawValue>> {
-    let mut page: Vec<Box<RawValue>> = Vec::new();
-    let mut bytes = 0;
-    for message in messages.iter().take(limit) {
-        bytes += message.get().len();
-        if !page.is_empty() && bytes > PAGE_BYTES {
-            break;
-        }
-        page.push(message.clone());
-    }
-    page
 }

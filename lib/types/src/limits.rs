@@ -15,6 +15,10 @@ pub const PROMPT_BYTES: usize = 256 * 1024;
 /// A prompt's images, and the base64 characters of each.
 pub const IMAGES: usize = 8;
 pub const IMAGE_CHARACTERS: usize = 14_680_064;
+/// A blob, one piece of it on the wire, and all blobs of a store.
+pub const BLOB_BYTES: u64 = 16 * 1024 * 1024;
+pub const PIECE_BYTES: usize = 1024 * 1024;
+pub const BLOBS_BYTES: u64 = 1024 * 1024 * 1024;
 /// One event of an agent's stream; longer results are cut and say so.
 pub const EVENT_BYTES: usize = 256 * 1024;
 /// Prompts that wait in one instance.

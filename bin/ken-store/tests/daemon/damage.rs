@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 use nix::sys::signal::Signal;
 use serde_json::json;
 

@@ -323,7 +323,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     assert_says(&said, &["state/store/ken.db", "cannot be"]);
     open(&store, 0o777);
     let file = store.join("ken.db");
-    drop(ken_store::sqlite::Sqlite::open(&file).unwrap());
+    drop(ken_store::tables::sqlite::Sqlite::open(&file).unwrap());
     for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock"] {
         let path = store.join(name);
         if path.exists() {

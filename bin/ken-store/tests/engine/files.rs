@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 use ken_types::ops::store::*;
-use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Payload};
+use ken_types::ops::streams::{AppendStream, Appending, CreateStream, Payload, StreamsAppend, StreamsCreate};
 use ken_types::{Code, Octets};
 
 use crate::kit::*;
@@ -56,10 +56,21 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     let log = kit.log("tui-1").await;
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    for table in ["public_streams", "places", "appends", "producers", "calls"] {
+    for table in [
+        "public_streams",
+        "places",
+        "appends",
+        "producers",
+        "calls",
+        "blobs",
+        "pieces",
+        "blob_uses",
+    ] {
         raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
     }
     raw.execute_batch("ALTER TABLE keys DROP COLUMN headers").unwrap();
+    raw.execute_batch("ALTER TABLE system_events RENAME TO happenings")
+        .unwrap();
     raw.execute_batch("CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row')")
         .unwrap();
     raw.pragma_update(None, "user_version", 2).unwrap();
@@ -78,7 +89,7 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         body: Some(Octets(b"x".to_vec())),
         call: None,
     };
-    kit.create_stream(stream).await.unwrap();
+    kit.write::<StreamsCreate>(stream).await.unwrap();
 }
 
 #[tokio::test]
@@ -222,7 +233,7 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
     let store = ken_store::Store::start(backend, clock).unwrap();
     let mut kept = Vec::new();
     let error = loop {
-        match store.put_knowledge(big(kept.len() as u32)).await {
+        match store.write::<KnowledgePut>(big(kept.len() as u32)).await {
             Ok(record) => kept.push(record.id),
             Err(error) => break error,
         }
@@ -231,13 +242,13 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
     assert!(!kept.is_empty());
     // Reading goes on, and so does writing once there is room.
     for id in &kept {
-        store.get_knowledge(ById { id: id.clone() }).await.unwrap();
+        store.read::<KnowledgeGet>(ById { id: id.clone() }).await.unwrap();
     }
     store
-        .delete_knowledge(ById { id: kept[0].clone() })
+        .write::<KnowledgeDelete>(ById { id: kept[0].clone() })
         .await
         .unwrap();
-    store.put_knowledge(big(99)).await.unwrap();
+    store.write::<KnowledgePut>(big(99)).await.unwrap();
     drop(store);
     Sqlite::check(&path, true).unwrap();
 }
@@ -254,7 +265,7 @@ async fn the_journal_begins_anew_while_it_is_written_without_a_pause() {
         body: None,
         call: None,
     };
-    kit.create_stream(create).await.unwrap();
+    kit.write::<StreamsCreate>(create).await.unwrap();
     let append = AppendStream {
         stream: "streams/long".into(),
         payload: Some(Payload::Bytes(Octets(vec![7; 1 << 20]))),
@@ -268,7 +279,7 @@ async fn the_journal_begins_anew_while_it_is_written_without_a_pause() {
     journal.push("-wal");
     let mut longest = 0;
     for number in 1..=160 {
-        let done = kit.append_stream(append.clone()).await.unwrap();
+        let done = kit.write::<StreamsAppend>(append.clone()).await.unwrap();
         assert!(matches!(done, Appending::Done { end, .. } if end == number));
         longest = longest.max(std::fs::metadata(&journal).unwrap().len());
     }

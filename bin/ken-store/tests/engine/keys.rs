@@ -33,10 +33,10 @@ fn ended(key: &str, end: KeyEnd) -> FinishKey {
 #[tokio::test]
 async fn the_first_answer_stays_for_a_day() {
     let mut kit = Kit::new();
-    let first = kit.begin_key(begin("k", "b")).await.unwrap();
+    let first = kit.write::<KeysBegin>(begin("k", "b")).await.unwrap();
     assert_eq!((first.seed.as_str(), first.answer), ("seed of b", None));
     let again = kit
-        .begin_key(BeginKey {
+        .write::<KeysBegin>(BeginKey {
             seed: "other".into(),
             ..begin("k", "b")
         })
@@ -44,32 +44,46 @@ async fn the_first_answer_stays_for_a_day() {
         .unwrap();
     assert_eq!(again.seed, "seed of b");
     assert_eq!(
-        kit.begin_key(begin("k", "c")).await.unwrap_err().code,
+        kit.write::<KeysBegin>(begin("k", "c")).await.unwrap_err().code,
         Code::Conflict
     );
-    kit.finish_key(answered("k", "yes")).await.unwrap();
-    kit.finish_key(answered("k", "no")).await.unwrap();
-    kit.finish_key(ended("k", KeyEnd::Refused)).await.unwrap();
-    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
-    kit.finish_key(answered("unknown", "x")).await.unwrap();
+    kit.write::<KeysFinish>(answered("k", "yes")).await.unwrap();
+    kit.write::<KeysFinish>(answered("k", "no")).await.unwrap();
+    kit.write::<KeysFinish>(ended("k", KeyEnd::Refused))
+        .await
+        .unwrap();
+    kit.write::<KeysFinish>(ended("k", KeyEnd::NotReached))
+        .await
+        .unwrap();
+    kit.write::<KeysFinish>(answered("unknown", "x")).await.unwrap();
     kit.restart();
     kit.turn_clock(KEY_MS).await;
-    let kept = kit.begin_key(begin("k", "b")).await.unwrap().answer.unwrap();
+    let kept = kit
+        .write::<KeysBegin>(begin("k", "b"))
+        .await
+        .unwrap()
+        .answer
+        .unwrap();
     assert_eq!((kept.status, kept.body.as_str()), (200, "yes"));
     kit.turn_clock(1).await;
     let new = BeginKey {
         at: at("2027-02-04T04:05:06.790Z"),
         ..begin("k", "c")
     };
-    assert_eq!(kit.begin_key(new).await.unwrap().seed, "seed of c");
+    assert_eq!(kit.write::<KeysBegin>(new).await.unwrap().seed, "seed of c");
 }
 
 #[tokio::test]
 async fn a_key_whose_request_was_refused_is_forgotten() {
     let kit = Kit::new();
-    kit.begin_key(begin("k", "b")).await.unwrap();
-    kit.finish_key(ended("k", KeyEnd::Refused)).await.unwrap();
-    assert_eq!(kit.begin_key(begin("k", "c")).await.unwrap().seed, "seed of c");
+    kit.write::<KeysBegin>(begin("k", "b")).await.unwrap();
+    kit.write::<KeysFinish>(ended("k", KeyEnd::Refused))
+        .await
+        .unwrap();
+    assert_eq!(
+        kit.write::<KeysBegin>(begin("k", "c")).await.unwrap().seed,
+        "seed of c"
+    );
 }
 
 /// An earlier try of the same request may still be on its way to the store, so its seed must not be replaced.
@@ -80,16 +94,26 @@ async fn a_key_whose_request_has_not_reached_the_store_keeps_its_seed() {
         seed: "other".into(),
         ..begin("k", "b")
     };
-    kit.begin_key(begin("k", "b")).await.unwrap();
-    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
-    assert_eq!(kit.begin_key(repeat.clone()).await.unwrap().seed, "seed of b");
+    kit.write::<KeysBegin>(begin("k", "b")).await.unwrap();
+    kit.write::<KeysFinish>(ended("k", KeyEnd::NotReached))
+        .await
+        .unwrap();
+    assert_eq!(
+        kit.write::<KeysBegin>(repeat.clone()).await.unwrap().seed,
+        "seed of b"
+    );
     // It is being worked on again, so it stands for its body again.
-    let other = kit.begin_key(begin("k", "c")).await;
+    let other = kit.write::<KeysBegin>(begin("k", "c")).await;
     assert_eq!(other.unwrap_err().code, Code::Conflict);
-    kit.finish_key(ended("k", KeyEnd::NotReached)).await.unwrap();
-    assert_eq!(kit.begin_key(begin("k", "c")).await.unwrap().seed, "seed of c");
-    kit.finish_key(answered("k", "yes")).await.unwrap();
-    let kept = kit.begin_key(begin("k", "c")).await.unwrap().answer;
+    kit.write::<KeysFinish>(ended("k", KeyEnd::NotReached))
+        .await
+        .unwrap();
+    assert_eq!(
+        kit.write::<KeysBegin>(begin("k", "c")).await.unwrap().seed,
+        "seed of c"
+    );
+    kit.write::<KeysFinish>(answered("k", "yes")).await.unwrap();
+    let kept = kit.write::<KeysBegin>(begin("k", "c")).await.unwrap().answer;
     assert_eq!(kept.unwrap().body, "yes");
 }
 
@@ -97,7 +121,9 @@ async fn a_key_whose_request_has_not_reached_the_store_keeps_its_seed() {
 async fn old_keys_are_pruned_in_slices() {
     let kit = Kit::new();
     for number in 0..500 {
-        kit.begin_key(begin(&format!("k{number}"), "b")).await.unwrap();
+        kit.write::<KeysBegin>(begin(&format!("k{number}"), "b"))
+            .await
+            .unwrap();
     }
     let left = || {
         let raw = rusqlite::Connection::open(kit.file()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ken_store::Store;
 use ken_store::clock::ManualClock;
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 use ken_types::event::{Failure, ModelName, Outcome, TurnResult, Usage};
 use ken_types::id::{EventId, Origin, SessionId, SubmissionId};
 use ken_types::ops::store::*;
@@ -129,7 +129,7 @@ impl Kit {
     pub(crate) async fn session(&self, id: &str, actor: &str) -> OpenSession {
         let FreshSession { id, origin } = fresh(id);
         let scope = scope(actor);
-        self.create_session(CreateSession { scope, id, origin })
+        self.write::<SessionsCreate>(CreateSession { scope, id, origin })
             .await
             .unwrap()
     }
@@ -158,7 +158,7 @@ impl Kit {
             policy,
         };
         let accept = self.accept_of("a", text, Target::Selector(session.into()), action);
-        self.accept(accept).await.unwrap()
+        self.write::<ChatAccept>(accept).await.unwrap()
     }
 
     /// A prompt of actor `a` that has to be admitted.
@@ -193,14 +193,14 @@ impl Kit {
         claims.remove(0)
     }
 
-    pub(crate) async fn write(
+    pub(crate) async fn add_events(
         &self,
         lease: &Lease,
         first_index: u64,
         events: Vec<Box<RawValue>>,
     ) -> Result<Appended, Error> {
         let lease = lease.clone();
-        self.append(AppendEvents {
+        self.write::<SubmissionsAppend>(AppendEvents {
             lease,
             first_index,
             events,
@@ -244,7 +244,7 @@ impl Kit {
         first_index: u64,
         text: &str,
     ) -> Result<Appended, Error> {
-        self.settle(Kit::settle_of(lease, first_index, Outcome::Completed, text))
+        self.write::<SubmissionsSettle>(Kit::settle_of(lease, first_index, Outcome::Completed, text))
             .await
     }
 
@@ -257,16 +257,16 @@ impl Kit {
     }
 
     pub(crate) async fn state(&self, id: &str) -> State {
-        self.standing(id).await.state
+        self.status(id).await.state
     }
 
-    pub(crate) async fn standing(&self, id: &str) -> Standing {
+    pub(crate) async fn status(&self, id: &str) -> SubmissionStatus {
         let args = WaitSubmission {
             submission_id: sub(id),
             wait_ms: 0,
             or_waiting: false,
         };
-        self.wait_submission(args).await.unwrap()
+        self.wait(args).await.unwrap()
     }
 
     pub(crate) async fn page(&self, instance: &str, offset: Offset) -> Result<StreamPage, Error> {

@@ -26,7 +26,11 @@ fn search(query: &str, actor: Option<&str>) -> Search {
 }
 
 async fn titles(kit: &Kit, query: &str, actor: Option<&str>) -> Vec<String> {
-    let found = kit.search_knowledge(search(query, actor)).await.unwrap().found;
+    let found = kit
+        .read::<KnowledgeSearch>(search(query, actor))
+        .await
+        .unwrap()
+        .found;
     assert!(found.iter().all(|hit| hit.score > 0.0 && hit.score <= 1.0));
     assert!(found.is_sorted_by(|a, b| a.score >= b.score));
     found.into_iter().map(|hit| hit.entry.title).collect()
@@ -45,7 +49,10 @@ fn list(q: Option<&str>, limit: u32, after: Option<String>) -> ListKnowledge {
 #[tokio::test]
 async fn the_same_entry_is_one_and_its_time_moves() {
     let kit = Kit::new();
-    let first = kit.put_knowledge(entry("Depot", "opens at nine")).await.unwrap();
+    let first = kit
+        .write::<KnowledgePut>(entry("Depot", "opens at nine"))
+        .await
+        .unwrap();
     assert!(first.id.starts_with("kb-") && first.id.len() == 35);
     assert_eq!(
         (
@@ -56,7 +63,10 @@ async fn the_same_entry_is_one_and_its_time_moves() {
         ("global", "api", "default")
     );
     kit.clock.advance(50);
-    let again = kit.put_knowledge(entry("Depot", "opens at nine")).await.unwrap();
+    let again = kit
+        .write::<KnowledgePut>(entry("Depot", "opens at nine"))
+        .await
+        .unwrap();
     assert_eq!(
         (again.id.as_str(), again.created_at),
         (first.id.as_str(), first.created_at)
@@ -67,20 +77,28 @@ async fn the_same_entry_is_one_and_its_time_moves() {
         conversation_id: Some("default".into()),
         ..entry("Depot", "opens at nine")
     };
-    assert_ne!(kit.put_knowledge(other).await.unwrap().id, first.id);
+    assert_ne!(kit.write::<KnowledgePut>(other).await.unwrap().id, first.id);
     assert_eq!(titles(&kit, "depot", None).await, ["Depot"]);
     assert_eq!(
-        kit.get_knowledge(ById { id: first.id.clone() }).await.unwrap(),
+        kit.read::<KnowledgeGet>(ById { id: first.id.clone() })
+            .await
+            .unwrap(),
         again
     );
     let by_id = ById { id: first.id };
-    kit.delete_knowledge(by_id.clone()).await.unwrap();
+    kit.write::<KnowledgeDelete>(by_id.clone()).await.unwrap();
     assert!(titles(&kit, "depot", None).await.is_empty());
     assert_eq!(
-        kit.delete_knowledge(by_id.clone()).await.unwrap_err().code,
+        kit.write::<KnowledgeDelete>(by_id.clone())
+            .await
+            .unwrap_err()
+            .code,
         Code::NotFound
     );
-    assert_eq!(kit.get_knowledge(by_id).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(
+        kit.read::<KnowledgeGet>(by_id).await.unwrap_err().code,
+        Code::NotFound
+    );
 }
 
 #[tokio::test]
@@ -99,7 +117,7 @@ async fn only_the_own_scope_finds_what_belongs_to_one() {
         ("of b", Some("b"), None),
         ("elsewhere", Some("a"), Some("other")),
     ] {
-        kit.put_knowledge(owned(title, actor, conversation))
+        kit.write::<KnowledgePut>(owned(title, actor, conversation))
             .await
             .unwrap();
     }
@@ -125,17 +143,17 @@ async fn only_the_own_scope_finds_what_belongs_to_one() {
 async fn titles_and_tags_weigh_more_and_diacritics_do_not_matter() {
     let kit = Kit::new();
     for number in 0..20 {
-        kit.put_knowledge(entry(
+        kit.write::<KnowledgePut>(entry(
             &format!("filler {number}"),
             "the weather is fine and the depot is far",
         ))
         .await
         .unwrap();
     }
-    kit.put_knowledge(entry("Café hours", "opens at nine"))
+    kit.write::<KnowledgePut>(entry("Café hours", "opens at nine"))
         .await
         .unwrap();
-    kit.put_knowledge(entry("Lunch", "some go to the cafe"))
+    kit.write::<KnowledgePut>(entry("Lunch", "some go to the cafe"))
         .await
         .unwrap();
     assert_eq!(
@@ -146,7 +164,7 @@ async fn titles_and_tags_weigh_more_and_diacritics_do_not_matter() {
         tags: vec!["payroll".into()],
         ..entry("Money", "ask Ada")
     };
-    kit.put_knowledge(tagged).await.unwrap();
+    kit.write::<KnowledgePut>(tagged).await.unwrap();
     assert_eq!(titles(&kit, "payroll", None).await, ["Money"]);
     for nothing in ["", "who are you", "?!\"*()^:{}", "qwertz", "AND OR NOT NEAR"] {
         assert!(titles(&kit, nothing, None).await.is_empty(), "{nothing:?}");
@@ -157,21 +175,21 @@ async fn titles_and_tags_weigh_more_and_diacritics_do_not_matter() {
 async fn lists_are_paged_newest_first_or_best_first() {
     let kit = Kit::new();
     for number in 0..12 {
-        kit.put_knowledge(entry(&format!("note {number:02}"), "about the depot"))
+        kit.write::<KnowledgePut>(entry(&format!("note {number:02}"), "about the depot"))
             .await
             .unwrap();
     }
     for q in [None, Some("depot")] {
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
-            let page = kit.list_knowledge(list(q, 5, after)).await.unwrap();
+            let page = kit.read::<KnowledgeList>(list(q, 5, after)).await.unwrap();
             assert!(
                 page.records
                     .iter()
                     .all(|record| record.score.is_some() == q.is_some())
             );
             seen.extend(page.records.into_iter().map(|record| record.title));
-            kit.put_knowledge(entry(&format!("new {}", seen.len()), "about the depot as well"))
+            kit.write::<KnowledgePut>(entry(&format!("new {}", seen.len()), "about the depot as well"))
                 .await
                 .unwrap();
             after = page.page.after;
@@ -187,9 +205,14 @@ async fn lists_are_paged_newest_first_or_best_first() {
         seen.dedup();
         assert_eq!(seen.len(), 12, "{q:?}");
     }
-    let cursor = kit.list_knowledge(list(None, 1, None)).await.unwrap().page.after;
+    let cursor = kit
+        .read::<KnowledgeList>(list(None, 1, None))
+        .await
+        .unwrap()
+        .page
+        .after;
     let error = kit
-        .list_knowledge(list(Some("depot"), 1, cursor))
+        .read::<KnowledgeList>(list(Some("depot"), 1, cursor))
         .await
         .unwrap_err();
     assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?after")));
@@ -197,7 +220,13 @@ async fn lists_are_paged_newest_first_or_best_first() {
         actor_id: Some("nobody".into()),
         ..list(None, 5, None)
     };
-    assert!(kit.list_knowledge(filtered).await.unwrap().records.is_empty());
+    assert!(
+        kit.read::<KnowledgeList>(filtered)
+            .await
+            .unwrap()
+            .records
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -219,10 +248,10 @@ async fn limits_of_an_entry() {
         (tags(vec!["x".into(); 33]), Code::Invalid, "/tags"),
         (tags(vec!["x".repeat(65)]), Code::Invalid, "/tags/0"),
     ] {
-        let error = kit.put_knowledge(bad).await.unwrap_err();
+        let error = kit.write::<KnowledgePut>(bad).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (code, Some(place)));
     }
-    kit.put_knowledge(entry(&"é".repeat(200), &"c".repeat(512 * 1024)))
+    kit.write::<KnowledgePut>(entry(&"é".repeat(200), &"c".repeat(512 * 1024)))
         .await
         .unwrap();
 }
@@ -231,7 +260,7 @@ async fn limits_of_an_entry() {
 async fn reindexing_is_one_job_and_survives_a_restart() {
     let mut kit = Kit::new();
     for number in 0..120 {
-        kit.put_knowledge(entry(&format!("note {number}"), "about the depot"))
+        kit.write::<KnowledgePut>(entry(&format!("note {number}"), "about the depot"))
             .await
             .unwrap();
     }
@@ -243,27 +272,36 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
     raw.execute("DELETE FROM knowledge WHERE entry = 9", []).unwrap();
     drop(raw);
     kit.open().unwrap();
-    let job = kit.reindex(KeyedJob { id: "J1".into() }).await.unwrap();
+    let job = kit
+        .write::<KnowledgeReindex>(KeyedJob { id: "J1".into() })
+        .await
+        .unwrap();
     assert_eq!(
         (job.job_id.as_str(), job.status.as_str(), job.total),
         ("J1", "running", 119)
     );
-    let same = kit.reindex(KeyedJob { id: "J2".into() }).await.unwrap();
+    let same = kit
+        .write::<KnowledgeReindex>(KeyedJob { id: "J2".into() })
+        .await
+        .unwrap();
     assert_eq!(same.job_id, "J1");
     kit.restart();
     let done = loop {
         kit.turn_clock(10).await;
-        let job = kit.knowledge_job(ById { id: "J1".into() }).await.unwrap();
+        let job = kit.read::<KnowledgeJob>(ById { id: "J1".into() }).await.unwrap();
         if job.status != "running" {
             break job;
         }
     };
     assert_eq!((done.status.as_str(), done.done, done.total), ("ok", 119, 119));
     assert!(done.finished_at.is_some());
-    let page = kit.list_knowledge(list(Some("depot"), 100, None)).await.unwrap();
+    let page = kit
+        .read::<KnowledgeList>(list(Some("depot"), 100, None))
+        .await
+        .unwrap();
     assert_eq!((page.records.len(), page.page.has_more), (100, true));
     assert_eq!(
-        kit.list_knowledge(list(Some("depot"), 100, page.page.after))
+        kit.read::<KnowledgeList>(list(Some("depot"), 100, page.page.after))
             .await
             .unwrap()
             .records
@@ -271,15 +309,21 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
         19
     );
     assert_eq!(
-        kit.reindex(KeyedJob { id: "J1".into() }).await.unwrap().status,
+        kit.write::<KnowledgeReindex>(KeyedJob { id: "J1".into() })
+            .await
+            .unwrap()
+            .status,
         "ok"
     );
     assert_eq!(
-        kit.reindex(KeyedJob { id: "J3".into() }).await.unwrap().job_id,
+        kit.write::<KnowledgeReindex>(KeyedJob { id: "J3".into() })
+            .await
+            .unwrap()
+            .job_id,
         "J3"
     );
     assert_eq!(
-        kit.knowledge_job(ById { id: "J9".into() })
+        kit.read::<KnowledgeJob>(ById { id: "J9".into() })
             .await
             .unwrap_err()
             .code,
@@ -298,7 +342,7 @@ async fn a_word_that_every_exchange_holds_weighs_little_however_many_there_are()
         kit.talk("tui-1", &id, "Where is the blue key?", "Here.").await;
     }
     let found = kit
-        .search_memory(search("blue onyx", Some("a")))
+        .read::<MemorySearch>(search("blue onyx", Some("a")))
         .await
         .unwrap()
         .found;
@@ -314,26 +358,38 @@ async fn what_is_known_about_a_prompt_comes_with_the_history() {
     kit.talk("tui-1", "s1", "Where is the blue key?", "Under the mat.")
         .await;
     let shed = entry("Keys", "The blue key opens the shed.");
-    kit.put_knowledge(shed).await.unwrap();
+    kit.write::<KnowledgePut>(shed).await.unwrap();
     let about = |search: Search| ReadHistory {
         instance: "tui-1".into(),
         before: sub("next"),
         limit: 5,
         search: Some(search),
     };
-    let found = kit.history(about(search("blue key", Some("a")))).await.unwrap();
+    let found = kit
+        .read::<SubmissionsHistory>(about(search("blue key", Some("a"))))
+        .await
+        .unwrap();
     assert_eq!(
         (found.turns, found.known.len(), found.remembered.len()),
         (1, 1, 1)
     );
     assert_eq!((found.known[0].score, found.remembered[0].score), (1.0, 1.0));
-    let none = kit.history(about(search("red door", Some("a")))).await.unwrap();
+    let none = kit
+        .read::<SubmissionsHistory>(about(search("red door", Some("a"))))
+        .await
+        .unwrap();
     assert!(none.known.is_empty() && none.remembered.is_empty());
     let too_few = Search {
         limit: 0,
         ..search("blue key", None)
     };
-    assert_eq!(kit.history(about(too_few)).await.unwrap_err().code, Code::Invalid);
+    assert_eq!(
+        kit.read::<SubmissionsHistory>(about(too_few))
+            .await
+            .unwrap_err()
+            .code,
+        Code::Invalid
+    );
 }
 
 #[tokio::test]
@@ -346,7 +402,7 @@ async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
         .await;
     let recall = |query: &str, actor: Option<&str>| {
         let args = search(query, actor);
-        async { kit.search_memory(args).await.unwrap().found }
+        async { kit.read::<MemorySearch>(args).await.unwrap().found }
     };
     let found = recall("what about the blue key", Some("a")).await;
     assert_eq!(found.len(), 1);
@@ -373,7 +429,7 @@ async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     };
     let mut preflight = kit.accept_of("a", "green report", Target::Selector("tui-2".into()), action);
     preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
-    kit.accept(preflight).await.unwrap();
+    kit.write::<ChatAccept>(preflight).await.unwrap();
     let claim = kit.claim_one(1).await;
     kit.finish(&claim.lease, 0, "Hello, green.").await.unwrap();
     assert!(recall("green", Some("a")).await.is_empty());
@@ -391,7 +447,7 @@ async fn memory_of_one_connector_is_not_found_through_another() {
             connector: connector.into(),
             ..scope
         });
-        kit.search_memory(args).await.unwrap().found.len()
+        kit.read::<MemorySearch>(args).await.unwrap().found.len()
     };
     assert_eq!(through("tui").await, 1);
     assert_eq!(through("messenger").await, 0);

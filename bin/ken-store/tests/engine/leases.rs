@@ -26,7 +26,7 @@ async fn renew(kit: &Kit, connection: u64, lease: &Lease) -> bool {
 async fn a_closed_connection_frees_its_work_at_once_and_the_next_goes_on() {
     let kit = ready().await;
     let first = kit.claim_one(1).await;
-    kit.write(&first.lease, 0, deltas("s1", 0, 3)).await.unwrap();
+    kit.add_events(&first.lease, 0, deltas("s1", 0, 3)).await.unwrap();
     kit.disconnected(1);
     let second = kit.claim_one(2).await;
     assert_eq!(
@@ -35,13 +35,19 @@ async fn a_closed_connection_frees_its_work_at_once_and_the_next_goes_on() {
     );
     assert_eq!(second.recorded_from, Offset::Start);
     assert_eq!(second.last_timestamp, Some(at(START)));
-    let error = kit.write(&first.lease, 3, deltas("s1", 3, 1)).await.unwrap_err();
+    let error = kit
+        .add_events(&first.lease, 3, deltas("s1", 3, 1))
+        .await
+        .unwrap_err();
     assert_eq!(
         (error.code, error.at.as_deref()),
         (Code::Conflict, Some("/lease"))
     );
     let late = Kit::settle_of(&first.lease, 3, Outcome::Completed, "late");
-    assert_eq!(kit.settle(late).await.unwrap_err().code, Code::Conflict);
+    assert_eq!(
+        kit.write::<SubmissionsSettle>(late).await.unwrap_err().code,
+        Code::Conflict
+    );
     assert!(!renew(&kit, 1, &first.lease).await);
     kit.finish(&second.lease, 3, "done").await.unwrap();
     assert_eq!(kit.log("tui-1").await.len(), 5);
@@ -121,7 +127,7 @@ async fn after_a_restart_holders_have_a_moment_to_come_back() {
 async fn an_abort_survives_the_holder_and_the_restart() {
     let mut kit = ready().await;
     let first = kit.claim_one(1).await;
-    kit.abort(OfInstance {
+    kit.write::<SubmissionsAbort>(OfInstance {
         instance: "tui-1".into(),
     })
     .await
@@ -138,7 +144,7 @@ async fn an_abort_survives_the_holder_and_the_restart() {
 async fn a_holder_that_does_not_abort_loses_its_lease() {
     let kit = ready().await;
     let first = kit.claim_one(1).await;
-    kit.abort(OfInstance {
+    kit.write::<SubmissionsAbort>(OfInstance {
         instance: "tui-1".into(),
     })
     .await
@@ -170,7 +176,7 @@ async fn nothing_wedges_when_every_holder_is_lost() {
     }
     // The store closes it and goes on to the next in one step.
     assert_eq!(kit.claim_one(22).await.lease.submission_id, sub("s2"));
-    let standing = kit.standing("s1").await;
+    let standing = kit.status("s1").await;
     assert_eq!(
         (standing.state, standing.error.unwrap().name.as_str()),
         (State::Failed, "retry_exhausted")
@@ -203,9 +209,14 @@ async fn events_are_written_once_however_often_they_are_sent() {
     let all = deltas("s1", 0, 6);
     for range in [0..3, 0..3, 1..5, 2..4, 4..6] {
         let first = range.start as u64;
-        kit.write(&claim.lease, first, all[range].to_vec()).await.unwrap();
+        kit.add_events(&claim.lease, first, all[range].to_vec())
+            .await
+            .unwrap();
     }
-    let error = kit.write(&claim.lease, 7, deltas("s1", 7, 1)).await.unwrap_err();
+    let error = kit
+        .add_events(&claim.lease, 7, deltas("s1", 7, 1))
+        .await
+        .unwrap_err();
     assert_eq!(
         (error.code, error.at.as_deref()),
         (Code::Invalid, Some("/first_index"))
@@ -225,7 +236,10 @@ async fn a_settled_submission_answers_as_before() {
     let again = kit.finish(&claim.lease, 0, "done").await.unwrap();
     assert_eq!(again.offset, first.offset);
     assert_eq!(kit.log("tui-1").await.len(), 4);
-    let error = kit.write(&claim.lease, 2, deltas("s1", 2, 1)).await.unwrap_err();
+    let error = kit
+        .add_events(&claim.lease, 2, deltas("s1", 2, 1))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, Code::Conflict);
 }
 
@@ -248,7 +262,7 @@ async fn what_is_no_event_is_refused_whole() {
     ] {
         let mut events = deltas("s1", 0, 1);
         events.push(bad);
-        let error = kit.write(&claim.lease, 0, events).await.unwrap_err();
+        let error = kit.add_events(&claim.lease, 0, events).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (code, Some("/events/1")));
     }
     assert_eq!(kit.page("tui-1", Offset::Now).await.unwrap().end, 0);
@@ -257,7 +271,7 @@ async fn what_is_no_event_is_refused_whole() {
         number: 1,
     };
     assert_eq!(
-        kit.write(&unknown, 0, deltas("none", 0, 1))
+        kit.add_events(&unknown, 0, deltas("none", 0, 1))
             .await
             .unwrap_err()
             .code,
@@ -268,7 +282,7 @@ async fn what_is_no_event_is_refused_whole() {
         ..claim.lease
     };
     assert_eq!(
-        kit.write(&unclaimed, 0, deltas("s1", 0, 1))
+        kit.add_events(&unclaimed, 0, deltas("s1", 0, 1))
             .await
             .unwrap_err()
             .code,
@@ -305,7 +319,7 @@ async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
     {
         let call = std::pin::pin!(kit.claim(2, ask(0)));
         begin(call).await;
-        kit.abort(OfInstance {
+        kit.write::<SubmissionsAbort>(OfInstance {
             instance: "tui-1".into(),
         })
         .await

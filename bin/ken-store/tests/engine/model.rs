@@ -225,7 +225,7 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
         Step::WriteLate => {
             if let Some(lease) = model.late.last() {
                 let error = kit
-                    .write(lease, 0, deltas(lease.submission_id.as_str(), 0, 1))
+                    .add_events(lease, 0, deltas(lease.submission_id.as_str(), 0, 1))
                     .await
                     .unwrap_err();
                 assert_eq!(error.code, Code::Conflict);
@@ -347,7 +347,7 @@ async fn append(kit: &Kit, model: &mut Model, number: usize, count: u64, overlap
         submission_id: sub(&live.id),
         number: live.lease,
     };
-    kit.write(&lease, first, deltas(&live.id, first, count))
+    kit.add_events(&lease, first, deltas(&live.id, first, count))
         .await
         .unwrap();
     let next = live.next_index.max(first + count);
@@ -367,8 +367,11 @@ async fn settle(kit: &Kit, model: &mut Model, number: usize, outcome: Outcome) {
         number: live.lease,
     };
     let args = Kit::settle_of(&lease, live.next_index, outcome, "answer");
-    let first = kit.settle(args.clone()).await.unwrap();
-    assert_eq!(kit.settle(args).await.unwrap().offset, first.offset);
+    let first = kit.write::<SubmissionsSettle>(args.clone()).await.unwrap();
+    assert_eq!(
+        kit.write::<SubmissionsSettle>(args).await.unwrap().offset,
+        first.offset
+    );
     instance
         .stream
         .extend([live.next_index, live.next_index + 1].map(|index| (live.id.clone(), index)));
@@ -387,7 +390,7 @@ async fn cancel(kit: &Kit, model: &mut Model, number: usize) {
         id: ken_types::id::SessionId(name(number)),
         submission_id: None,
     };
-    let found = kit.cancel_session(args).await.unwrap().submission_id;
+    let found = kit.write::<SessionsCancel>(args).await.unwrap().submission_id;
     let wanted = match model.abort_running(number) {
         Some(id) => Some(id),
         None => model.instances[number].queue.pop_front().map(|live| {
@@ -400,7 +403,7 @@ async fn cancel(kit: &Kit, model: &mut Model, number: usize) {
 
 async fn abort(kit: &Kit, model: &mut Model, number: usize) {
     let found = kit
-        .abort(OfInstance {
+        .write::<SubmissionsAbort>(OfInstance {
             instance: name(number),
         })
         .await

@@ -459,20 +459,20 @@ impl Both {
         let code = |error: Error| error.code;
         match call {
             Call::Create(args) => {
-                let creation = self.kit.create_stream(args).await.map_err(code)?;
+                let creation = self.kit.write::<StreamsCreate>(args).await.map_err(code)?;
                 Ok(Said::Created(
                     Some(creation).filter(|creation| !matches!(creation, Creation::Exists(_))),
                 ))
             }
             Call::Append(args) => self
                 .kit
-                .append_stream(args)
+                .write::<StreamsAppend>(args)
                 .await
                 .map(Said::Appended)
                 .map_err(code),
             Call::Delete(args) => self
                 .kit
-                .delete_stream(args)
+                .write::<StreamsDelete>(args)
                 .await
                 .map(|_| Said::Deleted)
                 .map_err(code),
@@ -703,7 +703,7 @@ fn plain(stream: &str) -> CreateStream {
 #[tokio::test]
 async fn who_waits_is_told() {
     let kit = Kit::new();
-    kit.create_stream(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let wait = |offset, id| {
         kit.read_stream(ReadStream {
             stream: "streams/a".into(),
@@ -715,7 +715,7 @@ async fn who_waits_is_told() {
     };
     let append = async {
         tokio::task::yield_now().await;
-        kit.append_stream(text("streams/a", "x")).await.unwrap();
+        kit.write::<StreamsAppend>(text("streams/a", "x")).await.unwrap();
     };
     let (page, ()) = tokio::join!(wait(0, None), append);
     let page = page.unwrap();
@@ -727,26 +727,28 @@ async fn who_waits_is_told() {
             close: true,
             ..text("streams/a", "")
         };
-        kit.append_stream(close).await.unwrap();
+        kit.write::<StreamsAppend>(close).await.unwrap();
     };
     let (closed, ()) = tokio::join!(wait(1, None), close);
     assert!(closed.unwrap().closed);
     let replace = async {
         tokio::task::yield_now().await;
         let stream = "streams/a".to_owned();
-        kit.delete_stream(DeleteStream { stream, call: None })
+        kit.write::<StreamsDelete>(DeleteStream { stream, call: None })
             .await
             .unwrap();
-        kit.create_stream(plain("streams/a")).await.unwrap();
-        kit.append_stream(text("streams/a", "other")).await.unwrap();
+        kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
+        kit.write::<StreamsAppend>(text("streams/a", "other"))
+            .await
+            .unwrap();
     };
-    kit.delete_stream(DeleteStream {
+    kit.write::<StreamsDelete>(DeleteStream {
         stream: "streams/a".into(),
         call: None,
     })
     .await
     .unwrap();
-    kit.create_stream(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let (gone, ()) = tokio::join!(wait(0, None), replace);
     assert_eq!(gone.unwrap_err().code, Code::NotFound);
     assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
@@ -756,9 +758,9 @@ async fn who_waits_is_told() {
 #[tokio::test]
 async fn a_large_stream_leaves_in_slices_over_a_restart() {
     let mut kit = Kit::new();
-    kit.create_stream(plain("streams/large")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/large")).await.unwrap();
     for _ in 0..12 {
-        kit.append_stream(text("streams/large", &"x".repeat(300_000)))
+        kit.write::<StreamsAppend>(text("streams/large", &"x".repeat(300_000)))
             .await
             .unwrap();
     }
@@ -767,7 +769,7 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
         file.query_row("SELECT count(*) FROM appends", [], |row| row.get(0))
             .unwrap()
     };
-    kit.delete_stream(DeleteStream {
+    kit.write::<StreamsDelete>(DeleteStream {
         stream: "streams/large".into(),
         call: None,
     })
@@ -788,9 +790,11 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
 #[tokio::test]
 async fn a_page_has_as_many_bytes_as_are_asked_for() {
     let kit = Kit::new();
-    kit.create_stream(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     for _ in 0..5 {
-        kit.append_stream(text("streams/a", "123456789")).await.unwrap();
+        kit.write::<StreamsAppend>(text("streams/a", "123456789"))
+            .await
+            .unwrap();
     }
     for (max_bytes, entries) in [(0, 1), (17, 1), (18, 2), (44, 4), (u32::MAX, 5)] {
         let args = ReadStream {
@@ -806,7 +810,7 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
 #[tokio::test]
 async fn an_overtaken_call_is_refused() {
     let kit = Kit::new();
-    kit.create_stream(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let call = |number| AppendStream {
         call: Some(CallMark {
             slot: "s".into(),
@@ -814,8 +818,11 @@ async fn an_overtaken_call_is_refused() {
         }),
         ..text("streams/a", "x")
     };
-    kit.append_stream(call(2)).await.unwrap();
-    assert_eq!(kit.append_stream(call(1)).await.unwrap_err().code, Code::Conflict);
+    kit.write::<StreamsAppend>(call(2)).await.unwrap();
+    assert_eq!(
+        kit.write::<StreamsAppend>(call(1)).await.unwrap_err().code,
+        Code::Conflict
+    );
     let page = kit
         .read_stream(ReadStream {
             stream: "streams/a".into(),
@@ -829,7 +836,7 @@ async fn an_overtaken_call_is_refused() {
 #[tokio::test]
 async fn what_cannot_be_stored_is_refused() {
     let kit = Kit::new();
-    kit.create_stream(plain("streams/a")).await.unwrap();
+    kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let messages = Payload::Messages(vec![RawValue::from_string("1".into()).unwrap()]);
     for (bad, at) in [
         (text("agents/orchestrator/a", "x"), "/stream"),
@@ -851,7 +858,7 @@ async fn what_cannot_be_stored_is_refused() {
         ),
         (text("streams/a", &"x".repeat((1 << 20) + 1)), "/payload"),
     ] {
-        let error = kit.append_stream(bad).await.unwrap_err();
+        let error = kit.write::<StreamsAppend>(bad).await.unwrap_err();
         assert_eq!(error.at.as_deref(), Some(at), "{error}");
     }
     let json = CreateStream {
@@ -859,5 +866,8 @@ async fn what_cannot_be_stored_is_refused() {
         body: Some(Octets(b"{".to_vec())),
         ..plain("streams/b")
     };
-    assert_eq!(kit.create_stream(json).await.unwrap_err().code, Code::Invalid);
+    assert_eq!(
+        kit.write::<StreamsCreate>(json).await.unwrap_err().code,
+        Code::Invalid
+    );
 }

@@ -33,7 +33,7 @@ impl Kit {
             workflow: "w".into(),
             payload: json!({"text": id}),
         };
-        self.admit_run(args).await.unwrap();
+        self.write::<RunsAdmit>(args).await.unwrap();
     }
 
     async fn claim_runs(&self, connection: u64, max: u32) -> Claims {
@@ -56,11 +56,11 @@ impl Kit {
             result,
             error: None,
         };
-        self.end_run(args).await
+        self.write::<RunsEnd>(args).await
     }
 
     async fn record(&self, id: &str) -> RunRecord {
-        self.get_run(by(id)).await.unwrap()
+        self.read::<RunsGet>(by(id)).await.unwrap()
     }
 
     async fn named(&self, stream: &str) -> (StreamPage, Vec<Value>) {
@@ -120,7 +120,7 @@ async fn a_run_from_its_start_to_its_end() {
         (claim.attempt, claim.next_event_index, claim.verdict),
         (1, 1, None)
     );
-    kit.write(&claim.lease, 1, vec![log_event("a", 1), log_event("a", 2)])
+    kit.add_events(&claim.lease, 1, vec![log_event("a", 1), log_event("a", 2)])
         .await
         .unwrap();
     assert_eq!(kit.record("a").await.status, RunStatus::Active);
@@ -142,7 +142,7 @@ async fn a_run_from_its_start_to_its_end() {
     // What has ended answers as before, whatever it is told.
     assert_eq!(kit.end(&claim.lease, json!(2)).await.unwrap(), ended);
     assert_eq!(kit.kinds("a").await, ["run_start", "log", "log", "run_end"]);
-    let standing = kit.standing("run_a").await;
+    let standing = kit.status("run_a").await;
     assert_eq!(standing.state, State::Completed);
     assert_eq!(kit.stats()["leases_held"], 0);
 }
@@ -163,7 +163,7 @@ async fn a_null_result_is_there_and_an_error_has_none() {
         result: json!(1),
         error: Some(error.clone()),
     };
-    let ended = kit.end_run(args).await.unwrap();
+    let ended = kit.write::<RunsEnd>(args).await.unwrap();
     assert_eq!(
         (ended.status, ended.result, ended.error),
         (RunStatus::Errored, None, Some(error))
@@ -176,7 +176,9 @@ async fn a_lost_holder_is_followed_by_another_that_goes_on() {
     let mut kit = Kit::new();
     kit.start("a").await;
     let first = kit.claim_run(1).await;
-    kit.write(&first.lease, 1, vec![log_event("a", 1)]).await.unwrap();
+    kit.add_events(&first.lease, 1, vec![log_event("a", 1)])
+        .await
+        .unwrap();
     kit.disconnected(1);
     let second = kit.claim_run(2).await;
     assert_eq!(
@@ -184,7 +186,7 @@ async fn a_lost_holder_is_followed_by_another_that_goes_on() {
         (2, 2, 3)
     );
     let refused = kit
-        .write(&first.lease, 2, vec![log_event("a", 2)])
+        .add_events(&first.lease, 2, vec![log_event("a", 2)])
         .await
         .unwrap_err();
     assert_eq!(refused.code, Code::Conflict);
@@ -216,14 +218,20 @@ async fn aborts() {
     for id in ["waits", "runs", "lost", "silent"] {
         kit.start(id).await;
     }
-    assert!(kit.abort_run(by("waits")).await.unwrap().aborted);
+    assert!(kit.write::<RunsAbort>(by("waits")).await.unwrap().aborted);
     let error = kit.record("waits").await.error.unwrap();
     assert_eq!(error.name, "Aborted");
-    assert!(!kit.abort_run(by("waits")).await.unwrap().aborted, "it has ended");
-    assert_eq!(kit.abort_run(by("none")).await.unwrap_err().code, Code::NotFound);
+    assert!(
+        !kit.write::<RunsAbort>(by("waits")).await.unwrap().aborted,
+        "it has ended"
+    );
+    assert_eq!(
+        kit.write::<RunsAbort>(by("none")).await.unwrap_err().code,
+        Code::NotFound
+    );
 
     let held = kit.claim_run(1).await;
-    assert!(kit.abort_run(by("runs")).await.unwrap().aborted);
+    assert!(kit.write::<RunsAbort>(by("runs")).await.unwrap().aborted);
     assert_eq!(kit.claim_runs(1, 0).await.aborts, vec![held.lease.clone()]);
     // Whatever its holder says of it now, it was aborted.
     let ended = kit.end(&held.lease, json!(1)).await.unwrap();
@@ -231,20 +239,20 @@ async fn aborts() {
         (ended.status, ended.error.unwrap().name.as_str()),
         (RunStatus::Errored, "Aborted")
     );
-    assert_eq!(kit.standing("run_runs").await.state, State::Aborted);
+    assert_eq!(kit.status("run_runs").await.state, State::Aborted);
 
     kit.claim_run(1).await;
     kit.disconnected(1);
     kit.tick().await;
     assert!(
-        kit.abort_run(by("lost")).await.unwrap().aborted,
+        kit.write::<RunsAbort>(by("lost")).await.unwrap().aborted,
         "nobody holds it"
     );
     assert_eq!(kit.record("lost").await.status, RunStatus::Errored);
 
     // A holder that does not do as it is told loses the run, and nobody has to claim it to end it.
     kit.claim_run(2).await;
-    assert!(kit.abort_run(by("silent")).await.unwrap().aborted);
+    assert!(kit.write::<RunsAbort>(by("silent")).await.unwrap().aborted);
     assert_eq!(kit.claim_runs(2, 0).await.aborts.len(), 1);
     kit.turn_clock(LEASE_MS).await;
     assert_eq!(kit.record("silent").await.error.unwrap().name, "Aborted");
@@ -281,17 +289,20 @@ async fn so_many_run_and_so_many_wait() {
         payload: json!({}),
     };
     for number in 0..WAITING_RUNS {
-        kit.admit_run(admit(number)).await.unwrap();
+        kit.write::<RunsAdmit>(admit(number)).await.unwrap();
     }
     assert_eq!(
-        kit.admit_run(admit(WAITING_RUNS)).await.unwrap_err().code,
+        kit.write::<RunsAdmit>(admit(WAITING_RUNS))
+            .await
+            .unwrap_err()
+            .code,
         Code::Busy
     );
     let mut held = kit.claim_runs(1, 20).await.claims;
     held.extend(kit.claim_runs(1, 20).await.claims);
     assert_eq!(held.len() as u64, RUNS);
     assert!(kit.claim_runs(1, 20).await.claims.is_empty());
-    kit.admit_run(admit(WAITING_RUNS)).await.unwrap();
+    kit.write::<RunsAdmit>(admit(WAITING_RUNS)).await.unwrap();
     // The place of one that has ended goes to the one that waits longest, also to a claim that waits already.
     let ask = ClaimSubmissions {
         holder: "t".into(),
@@ -320,12 +331,17 @@ async fn what_is_too_long_for_an_event_is_in_the_record() {
         workflow: "w".into(),
         payload: json!("x".repeat(bytes)),
     };
-    let refused = kit.admit_run(admit("huge", RUN_BYTES)).await.unwrap_err();
+    let refused = kit
+        .write::<RunsAdmit>(admit("huge", RUN_BYTES))
+        .await
+        .unwrap_err();
     assert_eq!(
         (refused.code, refused.at.as_deref()),
         (Code::TooLarge, Some("/payload"))
     );
-    kit.admit_run(admit("long", RUN_BYTES - 2)).await.unwrap();
+    kit.write::<RunsAdmit>(admit("long", RUN_BYTES - 2))
+        .await
+        .unwrap();
     let claim = kit.claim_run(1).await;
     assert_eq!(claim.text.len(), RUN_BYTES);
     let refused = kit
@@ -352,13 +368,13 @@ async fn lists() {
             workflow: if number % 2 == 0 { "even" } else { "odd" }.into(),
             payload: json!({"text": "secret"}),
         };
-        kit.admit_run(args).await.unwrap();
+        kit.write::<RunsAdmit>(args).await.unwrap();
     }
     kit.end(&kit.claim_run(1).await.lease, json!("secret"))
         .await
         .unwrap();
     let list = |status, workflow: Option<&str>, limit, cursor| {
-        kit.list_runs(ListRuns {
+        kit.read::<RunsList>(ListRuns {
             status,
             workflow: workflow.map(str::to_owned),
             limit,
@@ -404,14 +420,14 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
     kit.session("tui-1", "a").await;
     kit.talk("tui-1", "s1", "hello", "hi").await;
     kit.start("a").await;
-    kit.abort_run(by("a")).await.unwrap();
+    kit.write::<RunsAbort>(by("a")).await.unwrap();
     // A change that is refused has not happened.
     kit.prompt("tui-1", "s2").await;
     let owned = OwnedSession {
         scope: Some(scope("a")),
         id: fresh("tui-1").id,
     };
-    kit.archive_session(owned).await.unwrap_err();
+    kit.write::<SessionsArchive>(owned).await.unwrap_err();
     let (_, events) = kit.named("system").await;
     let told: Vec<&str> = events
         .iter()

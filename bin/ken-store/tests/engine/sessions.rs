@@ -35,7 +35,7 @@ fn owned(id: &str, actor: &str) -> OwnedSession {
 async fn name(kit: &Kit, session: &str, name: &str) -> Accepted {
     let action = Action::Name { name: name.into() };
     let accept = kit.accept_of("a", "/rename", Target::Selector(session.into()), action);
-    kit.accept(accept).await.unwrap()
+    kit.write::<ChatAccept>(accept).await.unwrap()
 }
 
 fn ids(page: &SessionPage) -> Vec<&str> {
@@ -57,7 +57,7 @@ async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
         origin: ken_types::id::Origin::Tui,
     };
     assert_eq!(
-        kit.create_session(foreign).await.unwrap_err().code,
+        kit.write::<SessionsCreate>(foreign).await.unwrap_err().code,
         Code::Forbidden
     );
     // Its stream is there, and empty.
@@ -77,7 +77,10 @@ async fn an_absent_thread_is_a_scope_of_its_own() {
         scope: threaded,
         ..resume("a", "tui-1")
     };
-    assert_eq!(kit.resume_session(args).await.unwrap_err().code, Code::Forbidden);
+    assert_eq!(
+        kit.write::<SessionsResume>(args).await.unwrap_err().code,
+        Code::Forbidden
+    );
 }
 
 #[tokio::test]
@@ -88,14 +91,14 @@ async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
     kit.session("tui-3", "b").await;
     let error = |selector| {
         let args = resume("a", selector);
-        async { kit.resume_session(args).await.unwrap_err().code }
+        async { kit.write::<SessionsResume>(args).await.unwrap_err().code }
     };
     assert_eq!(error("tui-3").await, Code::Forbidden);
     assert_eq!(error("tui-9").await, Code::NotFound);
     assert_eq!(error("  ").await, Code::Invalid);
     let named = name(&kit, "tui-1", "  Nightly ").await;
     assert_eq!(named.session.unwrap().title.as_deref(), Some("Nightly"));
-    let found = kit.resume_session(resume("a", "Nightly")).await.unwrap();
+    let found = kit.write::<SessionsResume>(resume("a", "Nightly")).await.unwrap();
     assert_eq!((found.id.as_str(), found.created), ("tui-1", false));
     assert_eq!(error("nightly").await, Code::NotFound);
     name(&kit, "tui-2", "Nightly").await;
@@ -103,7 +106,7 @@ async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
     // An id goes before a name that looks like it.
     name(&kit, "tui-2", "tui-1").await;
     assert_eq!(
-        kit.resume_session(resume("a", "tui-1"))
+        kit.write::<SessionsResume>(resume("a", "tui-1"))
             .await
             .unwrap()
             .id
@@ -112,7 +115,10 @@ async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
     );
     // A name of another scope is no name here.
     assert_eq!(
-        kit.resume_session(resume("b", "Nightly")).await.unwrap_err().code,
+        kit.write::<SessionsResume>(resume("b", "Nightly"))
+            .await
+            .unwrap_err()
+            .code,
         Code::NotFound
     );
 }
@@ -124,9 +130,9 @@ async fn a_resume_that_misses_makes_one_and_its_repeat_says_the_same() {
         fresh: Some(fresh("tui-7")),
         ..resume("a", "gone")
     };
-    let made = kit.resume_session(args.clone()).await.unwrap();
+    let made = kit.write::<SessionsResume>(args.clone()).await.unwrap();
     assert!(made.created);
-    assert_eq!(kit.resume_session(args).await.unwrap(), made);
+    assert_eq!(kit.write::<SessionsResume>(args).await.unwrap(), made);
 }
 
 #[tokio::test]
@@ -136,14 +142,14 @@ async fn bad_names_change_nothing() {
     for bad in ["", "  ", "a\nb", &"x".repeat(121)] {
         let action = Action::Name { name: bad.into() };
         let accept = kit.accept_of("a", "/rename", Target::Selector("tui-1".into()), action);
-        let error = kit.accept(accept).await.unwrap_err();
+        let error = kit.write::<ChatAccept>(accept).await.unwrap_err();
         assert_eq!(
             (error.code, error.at.as_deref()),
             (Code::Invalid, Some("/action/name/name")),
             "{bad:?}"
         );
     }
-    let page = kit.list_sessions(listed("a", 10, None)).await.unwrap();
+    let page = kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap();
     assert_eq!(page.sessions[0].display_name, None);
 }
 
@@ -157,11 +163,11 @@ async fn the_title_is_the_first_visible_prompt() {
     };
     let mut preflight = kit.accept_of("a", "preflight report", Target::Selector("tui-1".into()), action);
     preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
-    kit.accept(preflight).await.unwrap();
+    kit.write::<ChatAccept>(preflight).await.unwrap();
     kit.prompt_with("tui-1", "s1", "Do  the\ntests pass?", Policy::Queue)
         .await;
     kit.prompt_with("tui-1", "s2", "And now?", Policy::Queue).await;
-    let page = kit.list_sessions(listed("a", 10, None)).await.unwrap();
+    let page = kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap();
     assert_eq!(page.sessions[0].title.as_deref(), Some("Do the tests pass?"));
 }
 
@@ -171,7 +177,7 @@ async fn updated_at_moves_on_use_and_not_on_reading() {
     kit.session("tui-1", "a").await;
     kit.turn_clock(10).await;
     kit.session("tui-2", "a").await;
-    let order = || async { ids(&kit.list_sessions(listed("a", 10, None)).await.unwrap()).join(" ") };
+    let order = || async { ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()).join(" ") };
     assert_eq!(order().await, "tui-2 tui-1");
     kit.turn_clock(10).await;
     let transcript = ReadTranscript {
@@ -180,19 +186,19 @@ async fn updated_at_moves_on_use_and_not_on_reading() {
         limit: 5,
         before: None,
     };
-    kit.transcript(transcript).await.unwrap();
+    kit.read::<SessionsTranscript>(transcript).await.unwrap();
     assert_eq!(order().await, "tui-2 tui-1");
     kit.prompt("tui-1", "s1").await;
     assert_eq!(order().await, "tui-1 tui-2");
     kit.turn_clock(10).await;
-    kit.resume_session(resume("a", "tui-2")).await.unwrap();
+    kit.write::<SessionsResume>(resume("a", "tui-2")).await.unwrap();
     assert_eq!(order().await, "tui-2 tui-1");
     kit.turn_clock(10).await;
     name(&kit, "tui-1", "x").await;
     assert_eq!(order().await, "tui-1 tui-2");
     // A clock that goes back moves nothing back.
     kit.clock.advance(-1_000);
-    kit.resume_session(resume("a", "tui-1")).await.unwrap();
+    kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap();
     assert_eq!(order().await, "tui-1 tui-2");
 }
 
@@ -202,27 +208,39 @@ async fn archived_sessions_leave_lists_and_names_and_come_back_by_id() {
     kit.session("tui-1", "a").await;
     name(&kit, "tui-1", "Nightly").await;
     kit.prompt("tui-1", "s1").await;
-    let busy = kit.archive_session(owned("tui-1", "a")).await.unwrap_err();
+    let busy = kit
+        .write::<SessionsArchive>(owned("tui-1", "a"))
+        .await
+        .unwrap_err();
     assert_eq!(busy.code, Code::Conflict);
     let claim = kit.claim_one(1).await;
     assert_eq!(
-        kit.archive_session(owned("tui-1", "a")).await.unwrap_err().code,
+        kit.write::<SessionsArchive>(owned("tui-1", "a"))
+            .await
+            .unwrap_err()
+            .code,
         Code::Conflict
     );
     kit.finish(&claim.lease, 0, "done").await.unwrap();
     for _ in 0..2 {
-        kit.archive_session(owned("tui-1", "a")).await.unwrap();
+        kit.write::<SessionsArchive>(owned("tui-1", "a")).await.unwrap();
     }
     assert_eq!(
-        kit.archive_session(owned("tui-1", "b")).await.unwrap_err().code,
+        kit.write::<SessionsArchive>(owned("tui-1", "b"))
+            .await
+            .unwrap_err()
+            .code,
         Code::Forbidden
     );
     assert_eq!(
-        kit.archive_session(owned("tui-9", "a")).await.unwrap_err().code,
+        kit.write::<SessionsArchive>(owned("tui-9", "a"))
+            .await
+            .unwrap_err()
+            .code,
         Code::NotFound
     );
     assert!(
-        kit.list_sessions(listed("a", 10, None))
+        kit.read::<SessionsList>(listed("a", 10, None))
             .await
             .unwrap()
             .sessions
@@ -232,15 +250,18 @@ async fn archived_sessions_leave_lists_and_names_and_come_back_by_id() {
         archived: true,
         ..listed("a", 10, None)
     };
-    let page = kit.list_sessions(archived).await.unwrap();
+    let page = kit.read::<SessionsList>(archived).await.unwrap();
     assert!(page.sessions[0].archived_at.is_some());
     assert_eq!(
-        kit.resume_session(resume("a", "Nightly")).await.unwrap_err().code,
+        kit.write::<SessionsResume>(resume("a", "Nightly"))
+            .await
+            .unwrap_err()
+            .code,
         Code::NotFound
     );
-    kit.resume_session(resume("a", "tui-1")).await.unwrap();
+    kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap();
     assert_eq!(
-        ids(&kit.list_sessions(listed("a", 10, None)).await.unwrap()),
+        ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()),
         ["tui-1"]
     );
 }
@@ -255,7 +276,7 @@ async fn pages_are_complete_and_disjoint_while_sessions_are_made() {
     }
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = kit.list_sessions(listed("a", 4, after)).await.unwrap();
+        let page = kit.read::<SessionsList>(listed("a", 4, after)).await.unwrap();
         seen.extend(page.sessions.iter().map(|session| session.session_id.0.clone()));
         assert_eq!(page.page.has_more, page.page.after.is_some());
         kit.turn_clock(1).await;
@@ -271,7 +292,7 @@ async fn pages_are_complete_and_disjoint_while_sessions_are_made() {
         scope: None,
         ..listed("a", 100, None)
     };
-    assert!(kit.list_sessions(all).await.unwrap().sessions.len() >= 50);
+    assert!(kit.read::<SessionsList>(all).await.unwrap().sessions.len() >= 50);
 }
 
 #[tokio::test]
@@ -280,7 +301,12 @@ async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
     for number in 0..3 {
         kit.session(&format!("tui-{number}"), "a").await;
     }
-    let cursor = kit.list_sessions(listed("a", 1, None)).await.unwrap().page.after;
+    let cursor = kit
+        .read::<SessionsList>(listed("a", 1, None))
+        .await
+        .unwrap()
+        .page
+        .after;
     for other in [
         listed("b", 1, cursor.clone()),
         ListSessions {
@@ -293,12 +319,12 @@ async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
         },
         listed("a", 1, Some("nonsense".into())),
     ] {
-        let error = kit.list_sessions(other).await.unwrap_err();
+        let error = kit.read::<SessionsList>(other).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?after")));
     }
     for limit in [0, 101] {
         assert_eq!(
-            kit.list_sessions(listed("a", limit, None))
+            kit.read::<SessionsList>(listed("a", limit, None))
                 .await
                 .unwrap_err()
                 .code,
@@ -307,7 +333,7 @@ async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
     }
     kit.restart();
     assert_eq!(
-        kit.list_sessions(listed("a", 1, cursor))
+        kit.read::<SessionsList>(listed("a", 1, cursor))
             .await
             .unwrap()
             .sessions
@@ -326,12 +352,12 @@ async fn refused_events_are_kept_and_repeat_their_refusal() {
     };
     for (selector, code) in [("tui-9", Code::NotFound), ("tui-1", Code::Forbidden)] {
         let accept = kit.accept_of("a", "hello", Target::Selector(selector.into()), action());
-        let first = kit.accept(accept.clone()).await.unwrap();
+        let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
         assert_eq!(first.refused.as_ref().map(|error| error.code), Some(code));
         assert!(first.session.is_none() && first.submission.is_none());
         // Even when it would be accepted by now.
         kit.session("tui-9", "a").await;
-        let again = kit.accept(accept).await.unwrap();
+        let again = kit.write::<ChatAccept>(accept).await.unwrap();
         assert_eq!(again.refused, first.refused);
     }
     assert!(kit.claims(1, 8).await.claims.is_empty());
@@ -345,10 +371,10 @@ async fn an_event_known_answers_as_before_and_does_nothing_twice() {
         policy: Policy::Queue,
     };
     let accept = kit.accept_of("a", "hello", Target::Fresh(fresh("tui-1")), action);
-    let first = kit.accept(accept.clone()).await.unwrap();
+    let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
     assert!(first.session.as_ref().unwrap().created);
     kit.claims(1, 8).await;
-    let again = kit.accept(accept).await.unwrap();
+    let again = kit.write::<ChatAccept>(accept).await.unwrap();
     assert_eq!(
         serde_json::to_value(&again).unwrap(),
         serde_json::to_value(&first).unwrap()
@@ -361,7 +387,7 @@ async fn targets_choose_the_session_that_they_say() {
     let kit = Kit::new();
     let find = |target| {
         let accept = kit.accept_of("a", "/session", target, Action::Find);
-        async { kit.accept(accept).await.unwrap() }
+        async { kit.write::<ChatAccept>(accept).await.unwrap() }
     };
     assert!(find(Target::None).await.session.is_none());
     let named = find(Target::SelectorOrNew(fresh("web-mine")))
@@ -377,7 +403,9 @@ async fn targets_choose_the_session_that_they_say() {
     kit.turn_clock(5).await;
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("web-mine", false));
-    kit.archive_session(owned("web-mine", "a")).await.unwrap();
+    kit.write::<SessionsArchive>(owned("web-mine", "a"))
+        .await
+        .unwrap();
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("connector-1", true));
     // An instance that was prompted before it was a session becomes one and keeps its stream.
@@ -386,9 +414,10 @@ async fn targets_choose_the_session_that_they_say() {
         submission_id: sub("raw"),
         message: "hi".into(),
         images: Vec::new(),
+        blobs: Vec::new(),
         policy: Policy::Queue,
     };
-    kit.admit(admit).await.unwrap();
+    kit.write::<SubmissionsAdmit>(admit).await.unwrap();
     let claim = kit.claim_one(1).await;
     kit.finish(&claim.lease, 0, "hello").await.unwrap();
     assert!(
@@ -413,7 +442,7 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
         q: q.map(str::to_owned),
         ..listed("a", 10, None)
     };
-    let found = async |q: Option<&str>| ids(&kit.list_sessions(prompted(q)).await.unwrap()).join(" ");
+    let found = async |q: Option<&str>| ids(&kit.read::<SessionsList>(prompted(q)).await.unwrap()).join(" ");
     name(&kit, "tui-3", "Named only").await;
     assert_eq!(found(None).await, "");
     kit.prompt_with("tui-1", "s1", "Does the Öl-Pumpe run?", Policy::Queue)
@@ -437,18 +466,26 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
         limit: 1,
         ..prompted(Some("pump"))
     };
-    let page = kit.list_sessions(first.clone()).await.unwrap();
+    let page = kit.read::<SessionsList>(first.clone()).await.unwrap();
     assert_eq!(ids(&page), ["tui-2"]);
     let after = page.page.after;
     let next = ListSessions {
         after: after.clone(),
         ..first
     };
-    assert_eq!(ids(&kit.list_sessions(next).await.unwrap()), ["tui-1"]);
+    assert_eq!(ids(&kit.read::<SessionsList>(next).await.unwrap()), ["tui-1"]);
     let other = ListSessions {
         after,
         ..prompted(None)
     };
-    assert_eq!(kit.list_sessions(other).await.unwrap_err().code, Code::Invalid);
-    assert!(!kit.resume_session(resume("a", "tui-3")).await.unwrap().created);
+    assert_eq!(
+        kit.read::<SessionsList>(other).await.unwrap_err().code,
+        Code::Invalid
+    );
+    assert!(
+        !kit.write::<SessionsResume>(resume("a", "tui-3"))
+            .await
+            .unwrap()
+            .created
+    );
 }

@@ -14,7 +14,7 @@ async fn ready(entries: u64) -> (Kit, Lease) {
     kit.prompt("tui-1", "s1").await;
     let lease = kit.claim_one(1).await.lease;
     if entries > 0 {
-        kit.write(&lease, 0, deltas("s1", 0, entries)).await.unwrap();
+        kit.add_events(&lease, 0, deltas("s1", 0, entries)).await.unwrap();
     }
     (kit, lease)
 }
@@ -88,7 +88,7 @@ async fn a_page_has_at_most_a_mebibyte_and_at_least_one_entry() {
         )
     };
     for index in 0..6 {
-        kit.write(&lease, index, vec![big(index)]).await.unwrap();
+        kit.add_events(&lease, index, vec![big(index)]).await.unwrap();
     }
     let page = kit.page("tui-1", Offset::Start).await.unwrap();
     assert_eq!((page.next, page.end), (4, 6));
@@ -110,7 +110,7 @@ async fn a_reader_at_the_end_gets_what_is_written_next() {
         // Where `now` is depends on when the reader gets to look, so there is always more to come.
         let write = async {
             while !done.get() {
-                kit.write(&lease, written, deltas("s1", written, 2))
+                kit.add_events(&lease, written, deltas("s1", written, 2))
                     .await
                     .unwrap();
                 written += 2;
@@ -164,7 +164,9 @@ async fn gathering_brings_what_follows_closely() {
                 tokio::task::yield_now().await;
             }
             for index in first..first + 3 {
-                kit.write(&lease, index, deltas("s1", index, 1)).await.unwrap();
+                kit.add_events(&lease, index, deltas("s1", index, 1))
+                    .await
+                    .unwrap();
             }
         };
         let (page, ()) = tokio::join!(wait, write);
@@ -201,7 +203,7 @@ async fn followers_miss_nothing_and_repeat_nothing() {
         let mut index = 0;
         while index < ENTRIES {
             let count = (index % 7 + 1).min(ENTRIES - index);
-            kit.write(&lease, index, deltas("s1", index, count))
+            kit.add_events(&lease, index, deltas("s1", index, count))
                 .await
                 .unwrap();
             index += count;
@@ -233,7 +235,7 @@ async fn readers_are_told_nothing_of_a_refused_change() {
             event("s1", 0, "text_delta", json!({"text": "never"})),
             event("s1", 1, "approval_requested", json!({})),
         ];
-        let refused = kit.write(&claim.lease, 0, events).await;
+        let refused = kit.add_events(&claim.lease, 0, events).await;
         assert!(refused.is_err(), "it was written");
     };
     let reader = async || {

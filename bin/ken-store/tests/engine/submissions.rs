@@ -139,7 +139,7 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
     assert_eq!(told.unwrap().aborts, std::slice::from_ref(&first.lease));
     // Told once.
     assert!(kit.claims(1, 0).await.aborts.is_empty());
-    kit.settle(Kit::settle_of(&first.lease, 0, Outcome::Aborted, "half"))
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&first.lease, 0, Outcome::Aborted, "half"))
         .await
         .unwrap();
     let mut order = Vec::new();
@@ -149,7 +149,7 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
         kit.finish(&claim.lease, 0, "done").await.unwrap();
     }
     assert_eq!(order, ["now", "s2", "s3"]);
-    let standing = kit.standing("s1").await;
+    let standing = kit.status("s1").await;
     assert_eq!(
         (standing.state, standing.result.unwrap().text.as_str()),
         (State::Aborted, "half")
@@ -174,7 +174,7 @@ async fn abort_ends_what_waits_by_itself_and_asks_the_holder_for_the_rest() {
     let instance = OfInstance {
         instance: "tui-1".into(),
     };
-    let aborted = kit.abort(instance.clone()).await.unwrap();
+    let aborted = kit.write::<SubmissionsAbort>(instance.clone()).await.unwrap();
     assert_eq!(aborted.submission_ids, [sub("s1"), sub("s2"), sub("s3")]);
     assert_eq!(kit.state("s2").await, State::Aborted);
     assert_eq!(kit.state("s1").await, State::Running);
@@ -194,14 +194,26 @@ async fn abort_ends_what_waits_by_itself_and_asks_the_holder_for_the_rest() {
         );
         assert_eq!(event["instanceId"], "tui-1");
     }
-    kit.settle(Kit::settle_of(&running.lease, 0, Outcome::Aborted, ""))
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, ""))
         .await
         .unwrap();
-    assert!(kit.abort(instance).await.unwrap().submission_ids.is_empty());
+    assert!(
+        kit.write::<SubmissionsAbort>(instance)
+            .await
+            .unwrap()
+            .submission_ids
+            .is_empty()
+    );
     let nobody = OfInstance {
         instance: "none".into(),
     };
-    assert!(kit.abort(nobody).await.unwrap().submission_ids.is_empty());
+    assert!(
+        kit.write::<SubmissionsAbort>(nobody)
+            .await
+            .unwrap()
+            .submission_ids
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -214,7 +226,7 @@ async fn cancel_stops_the_running_or_the_named_one() {
             submission_id: named.map(sub),
         };
         async {
-            kit.cancel_session(args)
+            kit.write::<SessionsCancel>(args)
                 .await
                 .map(|cancelled| cancelled.submission_id)
         }
@@ -234,7 +246,7 @@ async fn cancel_stops_the_running_or_the_named_one() {
         kit.claims(1, 0).await.aborts,
         std::slice::from_ref(&running.lease)
     );
-    kit.settle(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "half"))
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "half"))
         .await
         .unwrap();
     assert_eq!(ids(&kit.claims(1, 8).await), ["s2"]);
@@ -252,29 +264,46 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
             data: "AA==".into(),
             mime_type: "image/png".into(),
         }],
+        blobs: Vec::new(),
         policy,
     };
-    let first = kit.admit(admit("raw/ä", "r1", Policy::Queue)).await.unwrap();
+    let first = kit
+        .write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
+        .await
+        .unwrap();
     assert_eq!(first.offset, Offset::Start);
     assert_eq!(
-        kit.admit(admit("raw/ä", "r1", Policy::Queue)).await.unwrap(),
+        kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
+            .await
+            .unwrap(),
         first
     );
-    let error = kit.admit(admit("raw/ä", "r2", Policy::Reject)).await.unwrap_err();
+    let error = kit
+        .write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, Code::Conflict);
-    kit.admit(admit("tui-1", "r3", Policy::Queue)).await.unwrap();
+    kit.write::<SubmissionsAdmit>(admit("tui-1", "r3", Policy::Queue))
+        .await
+        .unwrap();
     let claims = kit.claims(1, 8).await.claims;
     assert_eq!(claims.len(), 2);
     assert_eq!((&claims[0].scope, claims[0].images.len()), (&None, 1));
     assert_eq!(claims[1].scope, Some(scope("a")));
     for bad in ["", "a\tb", &"x".repeat(1_025)] {
         assert_eq!(
-            kit.admit(admit(bad, "r4", Policy::Queue)).await.unwrap_err().code,
+            kit.write::<SubmissionsAdmit>(admit(bad, "r4", Policy::Queue))
+                .await
+                .unwrap_err()
+                .code,
             Code::Invalid
         );
     }
     // A refused one left no stream behind.
-    let error = kit.admit(admit("x\n", "r5", Policy::Queue)).await.unwrap_err();
+    let error = kit
+        .write::<SubmissionsAdmit>(admit("x\n", "r5", Policy::Queue))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, Code::Invalid);
     assert_eq!(
         kit.page("x\n", Offset::Start).await.unwrap_err().code,
@@ -287,7 +316,7 @@ async fn the_offset_of_an_admission_is_the_end_before_it() {
     let kit = ready().await;
     assert_eq!(kit.prompt("tui-1", "s1").await.offset, Offset::Start);
     let claim = kit.claim_one(1).await;
-    kit.write(&claim.lease, 0, deltas("s1", 0, 3)).await.unwrap();
+    kit.add_events(&claim.lease, 0, deltas("s1", 0, 3)).await.unwrap();
     assert_eq!(kit.prompt("tui-1", "s2").await.offset, Offset::After(3));
     let end = kit.finish(&claim.lease, 3, "done").await.unwrap().offset;
     assert_eq!(end, Offset::After(5));
@@ -305,10 +334,7 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
         wait_ms,
         or_waiting,
     };
-    assert_eq!(
-        kit.wait_submission(wait(10, false)).await.unwrap().state,
-        State::Queued
-    );
+    assert_eq!(kit.wait(wait(10, false)).await.unwrap().state, State::Queued);
     let claim = kit.claim_one(1).await;
     let asked = event(
         "s1",
@@ -317,8 +343,8 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
         serde_json::json!({"requestId": "apr_1"}),
     );
     let (standing, _) = tokio::join!(
-        kit.wait_submission(wait(60_000, true)),
-        kit.write(&claim.lease, 0, vec![asked])
+        kit.wait(wait(60_000, true)),
+        kit.add_events(&claim.lease, 0, vec![asked])
     );
     let standing = standing.unwrap();
     assert_eq!(
@@ -333,25 +359,19 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
         "approval_decided",
         serde_json::json!({"requestId": "apr_1", "status": "approved"}),
     );
-    kit.write(&claim.lease, 1, vec![decided]).await.unwrap();
+    kit.add_events(&claim.lease, 1, vec![decided]).await.unwrap();
     assert_eq!(kit.state("s1").await, State::Running);
-    let (standing, _) = tokio::join!(
-        kit.wait_submission(wait(60_000, false)),
-        kit.finish(&claim.lease, 2, "done")
-    );
+    let (standing, _) = tokio::join!(kit.wait(wait(60_000, false)), kit.finish(&claim.lease, 2, "done"));
     assert_eq!(standing.unwrap().result, Some(result("done")));
     assert_eq!(
-        kit.wait_submission(wait(60_000, false)).await.unwrap().state,
+        kit.wait(wait(60_000, false)).await.unwrap().state,
         State::Completed
     );
     let unknown = WaitSubmission {
         submission_id: sub("none"),
         ..wait(0, false)
     };
-    assert_eq!(
-        kit.wait_submission(unknown).await.unwrap_err().code,
-        Code::NotFound
-    );
+    assert_eq!(kit.wait(unknown).await.unwrap_err().code, Code::NotFound);
 }
 
 #[tokio::test]
@@ -366,7 +386,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     for (id, answer) in [("s1", "one"), ("s2", "two"), ("s3", "three")] {
         kit.talk("tui-1", id, &format!("ask {id}"), answer).await;
     }
-    let found = kit.history(history("next", 2)).await.unwrap();
+    let found = kit.read::<SubmissionsHistory>(history("next", 2)).await.unwrap();
     let pairs: Vec<_> = found
         .exchanges
         .iter()
@@ -374,28 +394,35 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
         .collect();
     assert_eq!(pairs, [("ask s2", "two"), ("ask s3", "three")]);
     assert_eq!((found.turns, found.compactions, found.summary), (3, 0, None));
-    assert_eq!(kit.history(history("s2", 50)).await.unwrap().exchanges.len(), 1);
+    assert_eq!(
+        kit.read::<SubmissionsHistory>(history("s2", 50))
+            .await
+            .unwrap()
+            .exchanges
+            .len(),
+        1
+    );
     let action = Action::Compact {
         submission_id: sub("c1"),
     };
     let accept = kit.accept_of("a", "/compact", Target::Selector("tui-1".into()), action);
-    kit.accept(accept).await.unwrap();
+    kit.write::<ChatAccept>(accept).await.unwrap();
     let claim = kit.claim_one(1).await;
     assert_eq!(claim.kind, SubmissionKind::Compact);
     let settle = SettleSubmission {
         summary: Some("one, two and three".into()),
         ..Kit::settle_of(&claim.lease, 0, Outcome::Completed, "compacted")
     };
-    kit.settle(settle).await.unwrap();
+    kit.write::<SubmissionsSettle>(settle).await.unwrap();
     kit.talk("tui-1", "s4", "ask s4", "four").await;
-    let found = kit.history(history("next", 50)).await.unwrap();
+    let found = kit.read::<SubmissionsHistory>(history("next", 50)).await.unwrap();
     assert_eq!(found.summary.as_deref(), Some("one, two and three"));
     assert_eq!((found.exchanges.len(), found.turns, found.compactions), (1, 4, 1));
     let nobody = ReadHistory {
         instance: "none".into(),
         ..history("x", 5)
     };
-    assert_eq!(kit.history(nobody).await.unwrap().turns, 0);
+    assert_eq!(kit.read::<SubmissionsHistory>(nobody).await.unwrap().turns, 0);
 }
 
 #[tokio::test]
@@ -412,7 +439,7 @@ async fn the_time_of_overlapping_approvals_is_left_out_once() {
     for (index, (what, request)) in (0..).zip(steps) {
         let kind = format!("approval_{what}");
         let asked = event("s1", index, &kind, serde_json::json!({"requestId": request}));
-        kit.write(&claim.lease, index, vec![asked]).await.unwrap();
+        kit.add_events(&claim.lease, index, vec![asked]).await.unwrap();
         let waits = kit.state("s1").await == State::Waiting;
         assert_eq!(waits, index < 3, "{index}");
         kit.clock.advance(1_000_000);
@@ -431,6 +458,9 @@ async fn a_submission_id_cannot_be_used_for_another_event() {
         policy: Policy::Queue,
     };
     let other = kit.accept_of("a", "other", Target::Selector("tui-1".into()), action);
-    assert_eq!(kit.accept(other).await.unwrap_err().code, Code::Conflict);
+    assert_eq!(
+        kit.write::<ChatAccept>(other).await.unwrap_err().code,
+        Code::Conflict
+    );
     assert_eq!(kit.claims(1, 8).await.claims.len(), 1);
 }

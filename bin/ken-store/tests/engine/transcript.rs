@@ -24,7 +24,7 @@ fn asked(actor: &str, limit: u32, before: Option<&str>) -> ReadTranscript {
 }
 
 async fn page(kit: &Kit, limit: u32, before: Option<&str>) -> Result<Value, Error> {
-    let raw = kit.transcript(asked("a", limit, before)).await?;
+    let raw = kit.read::<SessionsTranscript>(asked("a", limit, before)).await?;
     Ok(serde_json::from_str(raw.get()).unwrap())
 }
 
@@ -126,7 +126,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
         said("s1", 14, "Here."),
         said("s1", 15, " "),
     ];
-    kit.write(&lease, 0, events).await.unwrap();
+    kit.add_events(&lease, 0, events).await.unwrap();
     let running = page(&kit, 50, None).await.unwrap();
     let exchange = &running["exchanges"][0];
     assert_eq!(exchange["status"], "running");
@@ -178,7 +178,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
         )],
         ..Kit::settle_of(&lease, 16, Outcome::Aborted, "Here.")
     };
-    kit.settle(settle).await.unwrap();
+    kit.write::<SubmissionsSettle>(settle).await.unwrap();
     let settled = page(&kit, 50, None).await.unwrap();
     assert_eq!(settled["exchanges"][0]["status"], "cancelled");
     assert_eq!(list(&settled["exchanges"][0])[3], "s1:task:t1 researcher failed");
@@ -193,17 +193,17 @@ async fn queued_failed_and_internal_prompts_and_commands() {
     };
     let mut preflight = kit.accept_of("a", "planted", Target::Selector("tui-1".into()), action);
     preflight.event.context = Some(json!({"workflow": "tui.startup-preflight"}));
-    kit.accept(preflight).await.unwrap();
+    kit.write::<ChatAccept>(preflight).await.unwrap();
     kit.prompt("tui-1", "s2").await;
     let accept = kit.accept_of("a", "/session", Target::Selector("tui-1".into()), Action::Find);
-    kit.accept(accept).await.unwrap();
+    kit.write::<ChatAccept>(accept).await.unwrap();
     let action = Action::Compact {
         submission_id: sub("c1"),
     };
     let accept = kit.accept_of("a", "/compact", Target::Selector("tui-1".into()), action);
-    kit.accept(accept).await.unwrap();
+    kit.write::<ChatAccept>(accept).await.unwrap();
     let lease = kit.claim_one(1).await.lease;
-    kit.settle(Kit::settle_of(&lease, 0, Outcome::Failed, ""))
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 0, Outcome::Failed, ""))
         .await
         .unwrap();
     let found = page(&kit, 50, None).await.unwrap();
@@ -267,7 +267,7 @@ async fn whose_it_is_and_which_cursor_is_checked() {
         id: SessionId("tui-2".into()),
         ..asked("a", 1, Some(&cursor))
     };
-    let error = kit.transcript(other).await.unwrap_err();
+    let error = kit.read::<SessionsTranscript>(other).await.unwrap_err();
     assert_eq!(
         (error.code, error.at.as_deref()),
         (Code::Invalid, Some("?before"))
@@ -275,14 +275,20 @@ async fn whose_it_is_and_which_cursor_is_checked() {
     assert_eq!(page(&kit, 1, Some("Q2x")).await.unwrap_err().code, Code::Invalid);
     assert_eq!(page(&kit, 0, None).await.unwrap_err().code, Code::Invalid);
     assert_eq!(
-        kit.transcript(asked("b", 1, None)).await.unwrap_err().code,
+        kit.read::<SessionsTranscript>(asked("b", 1, None))
+            .await
+            .unwrap_err()
+            .code,
         Code::Forbidden
     );
     let unknown = ReadTranscript {
         id: SessionId("tui-9".into()),
         ..asked("a", 1, None)
     };
-    assert_eq!(kit.transcript(unknown).await.unwrap_err().code, Code::NotFound);
+    assert_eq!(
+        kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code,
+        Code::NotFound
+    );
 }
 
 /// A reader of a page goes on at the end of the stream, or at the beginning of a turn in flight.
@@ -305,12 +311,14 @@ async fn the_place_to_go_on_from_is_the_end_or_the_beginning_of_a_turn() {
     assert_eq!(place().await, (end.clone(), true));
     let lease = kit.claim_one(1).await.lease;
     for index in 0..5 {
-        kit.write(&lease, index, deltas("s1", index, 1)).await.unwrap();
+        kit.add_events(&lease, index, deltas("s1", index, 1))
+            .await
+            .unwrap();
         assert_eq!(place().await, (end.clone(), false));
         let turn = kit.page("tui-1", end.parse().unwrap()).await.unwrap();
         assert_eq!(turn.entries.len() as u64, index + 1);
     }
-    kit.settle(Kit::settle_of(&lease, 5, Outcome::Completed, "hi"))
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 5, Outcome::Completed, "hi"))
         .await
         .unwrap();
     assert!(place().await.1);

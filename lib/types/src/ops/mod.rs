@@ -7,6 +7,7 @@
 //! Every operation here may be repeated after a lost connection: reads by nature, writes because the caller mints the
 //! ids (or the content does) and the store answers an id that it knows as it did the first time.
 
+pub mod blobs;
 pub mod call;
 pub mod cognitive;
 pub mod kend;

@@ -32,7 +32,7 @@ crate::operations! {
     /// A prompt straight to an instance, session or not. `conflict` under policy `reject`, `busy` when full.
     SubmissionsAdmit, "submissions.admit": Admit => Admission;
     /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; then says where it stands.
-    SubmissionsWait, "submissions.wait": WaitSubmission => Standing;
+    SubmissionsWait, "submissions.wait": WaitSubmission => SubmissionStatus;
     /// Work for a holder. Leases belong to the connection that this is called on: when it ends, so do they, unless
     /// `submissions.renew` on another connection has taken them along. Waits until there is something to say.
     SubmissionsClaim, "submissions.claim": ClaimSubmissions => Claims;
@@ -336,6 +336,9 @@ pub struct Admit {
     pub message: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
+    /// Digests of blobs that this prompt names: they are kept as long as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<String>,
     #[serde(default)]
     pub policy: Policy,
 }
@@ -382,7 +385,7 @@ impl State {
 
 /// Where a submission stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Standing {
+pub struct SubmissionStatus {
     pub submission_id: SubmissionId,
     pub state: State,
     /// The result, also the partial one of an aborted turn.

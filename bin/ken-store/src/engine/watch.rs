@@ -1,0 +1,216 @@
+//! Who waits for what. A waiter subscribes, reads, and when there is nothing yet waits for news; the writer spreads
+//! news after each commit. News carry what was written, so that a reader at the end of a stream need not read the tables
+//! again. A waiter that misses news is told only that, and reads again: the tables are the truth.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ken_types::Error;
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::SubmissionStatus;
+use tokio::sync::{Notify, watch};
+
+use crate::engine::change::NewEntries;
+
+/// The most waiters: the wire allows 256 connections of 64 calls each.
+const WAITERS: usize = 16_384;
+const RETRY_MS: u64 = 1_000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    Stream(String),
+    Submission(SubmissionId),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum News {
+    Entries(Arc<NewEntries>),
+    Status(Arc<SubmissionStatus>),
+    /// More happened than one piece of news can tell.
+    Missed,
+}
+
+/// Whether the store does its work.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Condition {
+    #[default]
+    Working,
+    /// Nothing can be written at the moment, for this reason.
+    Failing(Error),
+    /// Whoever waits is sent away.
+    Stopping,
+}
+
+#[derive(Default)]
+pub(crate) struct Watch {
+    waiting: Mutex<Waiting>,
+    condition: watch::Sender<Condition>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    topics: HashMap<Topic, Vec<Arc<Waiter>>>,
+    count: usize,
+}
+
+/// One waiter, and what it has not seen yet.
+#[derive(Default)]
+struct Waiter {
+    news: Mutex<Option<News>>,
+    told: Notify,
+}
+
+/// What a call hears that a stopping store does not finish.
+pub(crate) fn stopping() -> Error {
+    Error::unavailable("the store is stopping")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watch {
+    /// Everything that is spread from here on reaches the subscription, until it is dropped.
+    pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
+        let waiter = Arc::new(Waiter::default());
+        let mut waiting = lock(&self.waiting);
+        if waiting.count >= WAITERS {
+            let message = format!("{WAITERS} calls wait for something in the store");
+            return Err(Error::busy(message, RETRY_MS));
+        }
+        waiting.count += 1;
+        waiting
+            .topics
+            .entry(topic.clone())
+            .or_default()
+            .push(waiter.clone());
+        Ok(Subscription {
+            watch: self.clone(),
+            topic,
+            waiter,
+        })
+    }
+
+    pub(crate) fn spread(&self, topic: &Topic, news: &News) {
+        let waiting = lock(&self.waiting);
+        for waiter in waiting.topics.get(topic).into_iter().flatten() {
+            let mut unseen = lock(&waiter.news);
+            let next = if unseen.is_none() {
+                news.clone()
+            } else {
+                News::Missed
+            };
+            *unseen = Some(next);
+            drop(unseen);
+            waiter.told.notify_one();
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.waiting).count
+    }
+
+    /// Tells those who watch the condition. A store that stops stays so.
+    pub(crate) fn set_condition(&self, condition: Condition) {
+        let is_news = |now: &mut Condition| match (&*now, &condition) {
+            (Condition::Stopping, _) | (Condition::Working, Condition::Working) => false,
+            (Condition::Failing(_), Condition::Failing(_)) => false,
+            _ => {
+                *now = condition.clone();
+                true
+            }
+        };
+        self.condition.send_if_modified(is_news);
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        self.condition.borrow().clone()
+    }
+
+    /// Resolves with what is so once it is.
+    pub(crate) async fn until<T>(&self, so: impl Fn(&Condition) -> Option<T>) -> T {
+        let mut conditions = self.condition.subscribe();
+        loop {
+            let found = so(&conditions.borrow_and_update());
+            if let Some(found) = found {
+                return found;
+            }
+            // The sender lives as long as `self`.
+            _ = conditions.changed().await;
+        }
+    }
+
+    /// Resolves with the error of whoever waits when the store stops.
+    pub(crate) async fn stopped(&self) -> Error {
+        self.until(|condition| matches!(condition, Condition::Stopping).then(stopping))
+            .await
+    }
+
+    fn remove(&self, topic: &Topic, waiter: &Arc<Waiter>) {
+        let mut waiting = lock(&self.waiting);
+        let Some(waiters) = waiting.topics.get_mut(topic) else {
+            return;
+        };
+        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+        if waiters.is_empty() {
+            waiting.topics.remove(topic);
+        }
+        waiting.count -= 1;
+    }
+}
+
+/// A waiter's subscription to one topic.
+pub(crate) struct Subscription {
+    watch: Arc<Watch>,
+    topic: Topic,
+    waiter: Arc<Waiter>,
+}
+
+impl Subscription {
+    /// The news since the last call; waits for some.
+    pub(crate) async fn news(&self) -> News {
+        loop {
+            if let Some(news) = lock(&self.waiter.news).take() {
+                return news;
+            }
+            self.waiter.told.notified().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.watch.remove(&self.topic, &self.waiter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::ops::streams::Payload;
+
+    fn entries(first: u64) -> News {
+        News::Entries(Arc::new(NewEntries {
+            stream: "s".into(),
+            first,
+            payload: Payload::Messages(Vec::new()),
+        }))
+    }
+
+    #[tokio::test]
+    async fn one_piece_is_told_whole_and_two_as_missed() {
+        let watch = Arc::new(Watch::default());
+        let topic = Topic::Stream("s".into());
+        let subscription = watch.subscribe(topic.clone()).unwrap();
+        watch.spread(&topic, &entries(1));
+        assert!(matches!(subscription.news().await, News::Entries(new) if new.first == 1));
+        watch.spread(&topic, &entries(2));
+        watch.spread(&topic, &entries(3));
+        watch.spread(&Topic::Stream("other".into()), &entries(4));
+        assert!(matches!(subscription.news().await, News::Missed));
+        assert_eq!(watch.len(), 1);
+        drop(subscription);
+        assert_eq!(watch.len(), 0);
+        assert!(lock(&watch.waiting).topics.is_empty());
+    }
+}

@@ -1,0 +1,751 @@
+//! The writer. Whatever waits, up to a limit, goes into one transaction, is committed, and only then answered. A batch costs
+//! one sync of the disk, however many callers share it.
+//!
+//! A thread does that. Only a caller that is alone, on a quick disk, writes by itself: handing its change over and back
+//! would take a third of the time of the sync, and nobody else is kept waiting.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ken_types::ops::store::{Claims, Lease, Work};
+use ken_types::{Code, Error, Timestamp};
+use ken_wire::Gate;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use crate::ConnectionId;
+use crate::engine::change::{Change, Effect, Left};
+use crate::engine::clock::Clock;
+use crate::engine::leases::{Due, Leases};
+use crate::engine::queue::{Pushed, Queue};
+use crate::engine::thread;
+use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
+use crate::ops::{background, leases, system};
+use crate::tables::{self, Backend, Tables};
+
+/// Requests that may wait.
+const QUEUE: usize = 1_024;
+/// Requests that share a transaction.
+const BATCH: usize = 256;
+/// How long to wait after a failure before leases and background work are tried again.
+const RETRY_MS: i64 = 1_000;
+/// The pause between two slices of background work, so that it takes a part of the time only.
+const SLICE_PAUSE_MS: i64 = 5;
+/// A batch that takes longer is left to the thread: others are answered meanwhile.
+const QUICK: Duration = Duration::from_millis(1);
+/// After how long without a write the database tidies up.
+const IDLE_MS: i64 = 1_000;
+/// How often to look for background work that nobody has announced (keys that expire).
+const ROUND_MS: i64 = 600_000;
+
+/// A request to the writer.
+pub(crate) enum Order {
+    Write(Box<dyn Job>),
+    Claim(PendingClaim),
+    /// Claims and aborts that never reached their holder.
+    Undelivered(Claims),
+    Disconnected(ConnectionId),
+    /// Something is due earlier than it was.
+    Earlier,
+    /// Look at the clock: a test has moved it.
+    Tick(oneshot::Sender<()>),
+}
+
+/// A holder that waits for work.
+pub(crate) struct PendingClaim {
+    pub(crate) connection: ConnectionId,
+    pub(crate) work: Work,
+    pub(crate) most: u32,
+    /// Whether it waits for work, or is answered at once when there is none.
+    pub(crate) waits: bool,
+    pub(crate) reply: oneshot::Sender<Delivery>,
+}
+
+/// Claims on their way to their holder. They are released when this is dropped before they are taken.
+pub(crate) struct Delivery {
+    claims: Option<Claims>,
+    queue: Arc<Queue<Order>>,
+}
+
+impl Delivery {
+    pub(crate) fn take(mut self) -> Claims {
+        self.claims.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(claims) = self.claims.take() {
+            self.queue.push_always(Order::Undelivered(claims));
+        }
+    }
+}
+
+/// One change and who waits for it.
+pub(crate) trait Job: Send {
+    /// Whether its caller still wants the change. Whoever gives up later does not know what came of it.
+    fn begin(&self) -> bool;
+    /// Makes the change; false when it was refused.
+    fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
+    /// Replaces the answer.
+    fn fail(&mut self, error: &Error);
+    fn answer(self: Box<Self>);
+}
+
+struct WriteJob<T, F> {
+    gate: Gate,
+    work: F,
+    result: Option<Result<T, Error>>,
+    reply: oneshot::Sender<Result<T, Error>>,
+}
+
+impl<T, F> Job for WriteJob<T, F>
+where
+    T: Send,
+    F: Fn(&dyn Tables, &mut Change) -> Result<T, Error> + Send,
+{
+    fn begin(&self) -> bool {
+        self.gate.begin()
+    }
+
+    fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool {
+        self.result = Some((self.work)(tables, change));
+        matches!(self.result, Some(Ok(_)))
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.result = Some(Err(error.clone()));
+    }
+
+    fn answer(self: Box<Self>) {
+        // Whoever has gone has hung up on an answer, not on the change.
+        let WriteJob { result, reply, .. } = *self;
+        if let Some(result) = result {
+            _ = reply.send(result);
+        }
+    }
+}
+
+/// What the writer has done, for `service.stats`.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) writes: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    /// Not begun, because the deadline had passed or the caller had gone.
+    pub(crate) given_up: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) failed_batches: AtomicU64,
+    pub(crate) claims: AtomicU64,
+    pub(crate) leases_lost: AtomicU64,
+    pub(crate) held: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+/// The callers' side.
+pub(crate) struct Writer {
+    queue: Arc<Queue<Order>>,
+    counters: Arc<Counters>,
+    batches: Arc<Mutex<BatchWriter>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        mut backend: Box<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        watch: Arc<Watch>,
+    ) -> Result<Writer, Error> {
+        let queue = Arc::new(Queue::new("write", QUEUE));
+        let counters = Arc::new(Counters::default());
+        let mut leases = Leases::default();
+        let database = backend.writer()?;
+        for old in database.tables().old_leases()? {
+            leases.restore(old, clock.elapsed_ms());
+        }
+        let batches = BatchWriter {
+            database,
+            _backend: backend,
+            queue: queue.clone(),
+            counters: counters.clone(),
+            watch,
+            leases,
+            pending: VecDeque::new(),
+            maybe_open: Openings::all(),
+            background_at: clock.elapsed_ms(),
+            idle_at: clock.elapsed_ms() + IDLE_MS,
+            retry_at: 0,
+            last_took: Duration::MAX,
+            clock,
+        };
+        let batches = Arc::new(Mutex::new(batches));
+        let (orders, at) = (queue.clone(), batches.clone());
+        Ok(Writer {
+            queue,
+            counters,
+            batches,
+            thread: Some(thread::spawn("writer", move || run(&orders, &at))?),
+        })
+    }
+
+    /// Makes a change durable, then answers. A change whose deadline has passed, or whose caller has gone, before it is
+    /// begun is not made.
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Fn(&dyn Tables, &mut Change) -> Result<T, Error> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let gate = Gate::current();
+        let job = WriteJob {
+            gate: gate.clone(),
+            work,
+            result: None,
+            reply,
+        };
+        let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
+        if self.is_at_hand() {
+            // Whoever calls at the same time is let in first, to share the batch.
+            yield_now().await;
+            self.write_alone(&pushed);
+        }
+        drop(pushed);
+        answer.await.unwrap_or_else(|_| {
+            Err(match gate.give_up() {
+                true => Error::deadline("the deadline passed before the change was begun"),
+                false => stopping().outcome_unknown(),
+            })
+        })
+    }
+
+    /// Whether the thread is idle and the disk quick.
+    fn is_at_hand(&self) -> bool {
+        let batches = self.batches.try_lock();
+        batches.is_ok_and(|batches| batches.last_took <= QUICK)
+    }
+
+    /// Does the only order in the queue, unless the thread has begun to work.
+    fn write_alone(&self, pushed: &Pushed<'_, Order>) {
+        let Ok(mut batches) = self.batches.try_lock() else {
+            return;
+        };
+        if let Some(order) = pushed.take_if_alone() {
+            let due = batches.due();
+            batches.run_orders(vec![order]);
+            if batches.due() < due {
+                self.queue.push_always(Order::Earlier);
+            }
+        }
+    }
+
+    /// A receiver that resolves when there is work, or an abort, for the connection.
+    pub(crate) fn claim(
+        &self,
+        connection: ConnectionId,
+        work: Work,
+        most: u32,
+        waits: bool,
+    ) -> Result<oneshot::Receiver<Delivery>, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(Order::Claim(PendingClaim {
+            connection,
+            work,
+            most,
+            waits,
+            reply,
+        }))?;
+        Ok(answer)
+    }
+
+    pub(crate) fn disconnected(&self, connection: ConnectionId) {
+        self.queue.push_always(Order::Disconnected(connection));
+    }
+
+    pub(crate) async fn tick(&self) {
+        let (reply, done) = oneshot::channel();
+        self.queue.push_always(Order::Tick(reply));
+        _ = done.await;
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// The thread.
+fn run(queue: &Queue<Order>, batches: &Mutex<BatchWriter>) {
+    loop {
+        let patience = lock(batches).patience();
+        let Some(orders) = queue.pop_many(BATCH, Some(patience)) else {
+            return;
+        };
+        let mut batches = lock(batches);
+        batches.run_orders(orders);
+        batches.probe();
+        batches.run_background();
+        batches.run_idle();
+    }
+}
+
+fn lock(batches: &Mutex<BatchWriter>) -> MutexGuard<'_, BatchWriter> {
+    batches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes the batches. Whoever has the lock writes.
+struct BatchWriter {
+    database: Box<dyn tables::Writer>,
+    /// Holds the lock on the database.
+    _backend: Box<dyn Backend>,
+    queue: Arc<Queue<Order>>,
+    counters: Arc<Counters>,
+    watch: Arc<Watch>,
+    clock: Arc<dyn Clock>,
+    leases: Leases,
+    /// Holders that wait for work, the first one first.
+    pending: VecDeque<PendingClaim>,
+    maybe_open: Openings,
+    background_at: i64,
+    /// When the database may tidy up, if nothing is written until then.
+    idle_at: i64,
+    /// After a failure: when the thread tries again by itself.
+    retry_at: i64,
+    /// How long the last batch took.
+    last_took: Duration,
+}
+
+/// Which work may be open.
+#[derive(Debug, Clone, Copy)]
+struct Openings {
+    turns: bool,
+    runs: bool,
+}
+
+impl Openings {
+    fn all() -> Openings {
+        Openings {
+            turns: true,
+            runs: true,
+        }
+    }
+
+    fn of(&mut self, work: Work) -> &mut bool {
+        match work {
+            Work::Turns => &mut self.turns,
+            Work::Runs => &mut self.runs,
+        }
+    }
+
+    /// Whether there may be work for this holder.
+    fn fits(mut self, claim: &PendingClaim) -> bool {
+        claim.most > 0 && *self.of(claim.work)
+    }
+}
+
+/// One transaction.
+struct Batch {
+    jobs: Vec<Box<dyn Job>>,
+    ticks: Vec<oneshot::Sender<()>>,
+    change: Change,
+    /// Claims made in it, each with its holder.
+    claims: Vec<(PendingClaim, Claims)>,
+    /// Connections that have ended.
+    gone: Vec<ConnectionId>,
+    /// Leases whose submission has time left, and how much.
+    time_left: Vec<(Lease, i64)>,
+}
+
+impl BatchWriter {
+    fn run_orders(&mut self, orders: Vec<Order>) {
+        let (batch, releases) = self.sort(orders);
+        self.run_batch(batch, releases);
+    }
+
+    /// When there is something to do without a request.
+    fn due(&self) -> i64 {
+        let due = self.leases.next_due().unwrap_or(i64::MAX);
+        let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
+        if self.is_failing() {
+            due.min(self.retry_at)
+        } else {
+            due
+        }
+    }
+
+    /// How long to sleep without a request.
+    fn patience(&self) -> Duration {
+        let wait = self.due() - self.clock.elapsed_ms();
+        Duration::from_millis(u64::try_from(wait).unwrap_or_default())
+    }
+
+    /// Sorts orders: returns the batch to write, and the leases to release first.
+    fn sort(&mut self, orders: Vec<Order>) -> (Batch, Vec<Lease>) {
+        let mut releases = Vec::new();
+        let mut batch = Batch {
+            jobs: Vec::with_capacity(orders.len()),
+            ticks: Vec::new(),
+            change: Change::at(self.clock.now()),
+            claims: Vec::new(),
+            gone: Vec::new(),
+            time_left: Vec::new(),
+        };
+        for order in orders {
+            match order {
+                Order::Write(job) if job.begin() => batch.jobs.push(job),
+                Order::Write(_) => count(&self.counters.given_up, 1),
+                Order::Claim(claim) => self.pending.push_back(claim),
+                Order::Undelivered(claims) => {
+                    self.leases.untell(&claims.aborts);
+                    releases.extend(claims.claims.into_iter().map(|claim| claim.lease));
+                }
+                Order::Disconnected(connection) => {
+                    self.pending.retain(|claim| claim.connection != connection);
+                    releases.extend(self.leases.of(connection));
+                    batch.gone.push(connection);
+                }
+                Order::Earlier => {}
+                Order::Tick(reply) => batch.ticks.push(reply),
+            }
+        }
+        self.pending.retain(|claim| !claim.reply.is_closed());
+        (batch, releases)
+    }
+
+    fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
+        let now = self.clock.elapsed_ms();
+        let due = if now >= self.retry_at {
+            self.leases.due(now)
+        } else {
+            Vec::new()
+        };
+        let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
+        let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
+        if !idle || claiming {
+            let begun = Instant::now();
+            match self.transact(&mut batch, &releases, &due) {
+                Ok(()) => self.apply(&mut batch),
+                Err(error) => self.give_up(&mut batch, &error, releases),
+            }
+            self.last_took = begun.elapsed();
+        }
+        self.tell_holders();
+        self.counters
+            .held
+            .store(self.leases.len() as u64, Ordering::Relaxed);
+        for job in batch.jobs {
+            job.answer();
+        }
+        for reply in batch.ticks {
+            _ = reply.send(());
+        }
+    }
+
+    fn transact(&mut self, batch: &mut Batch, releases: &[Lease], due: &[(Lease, Due)]) -> Result<(), Error> {
+        self.database.begin()?;
+        for lease in releases {
+            leases::release(self.database.tables(), lease, &mut batch.change)?;
+        }
+        for (lease, why) in due {
+            self.look_at(lease, *why, batch)?;
+        }
+        let alone = batch.jobs.len() == 1 && releases.is_empty() && due.is_empty();
+        let run = if alone { alone_in_transaction } else { in_savepoint };
+        let mut refused = 0;
+        for job in &mut batch.jobs {
+            refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?);
+        }
+        self.serve_claims(batch)?;
+        system::record(self.database.tables(), &mut batch.change)?;
+        self.database.commit()?;
+        self.has_written();
+        count(&self.counters.writes, batch.jobs.len());
+        count(&self.counters.refused, refused);
+        count(&self.counters.batches, 1);
+        Ok(())
+    }
+
+    /// Releases a lease whose time is over.
+    fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
+        let left = match why {
+            Due::Lost => None,
+            Due::TimeUp => {
+                leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0)
+            }
+        };
+        match left {
+            Some(left) => batch.time_left.push((lease.clone(), left)),
+            None => {
+                tracing::warn!(submission = %lease.submission_id, lease = lease.number, "a lease was lost: its holder is silent or did not end in time");
+                count(&self.counters.leases_lost, 1);
+                leases::release(self.database.tables(), lease, &mut batch.change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out work in the transaction that made it.
+    fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let mut maybe_open = self.maybe_open;
+        for effect in &batch.change.effects {
+            if let Effect::Opened(work) = effect {
+                *maybe_open.of(*work) = true;
+            }
+        }
+        let mut left = VecDeque::new();
+        while let Some(pending) = self.pending.pop_front() {
+            if !maybe_open.fits(&pending) {
+                left.push_back(pending);
+                continue;
+            }
+            let claims = leases::claim(
+                self.database.tables(),
+                pending.work,
+                pending.most,
+                &mut batch.change,
+            );
+            // Whatever fails here fails the batch; the holder goes on waiting.
+            let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
+            match claims {
+                Ok(claims) if claims.is_empty() => {
+                    *maybe_open.of(pending.work) = false;
+                    left.push_back(pending);
+                }
+                Ok(claims) => batch.claims.push((
+                    pending,
+                    Claims {
+                        claims,
+                        aborts: Vec::new(),
+                    },
+                )),
+                Err(error) => {
+                    self.pending.push_front(pending);
+                    left.extend(self.pending.drain(..));
+                    self.pending = left;
+                    return Err(error);
+                }
+            }
+        }
+        self.pending = left;
+        self.maybe_open = maybe_open;
+        Ok(())
+    }
+
+    /// The batch is durable: tells everyone.
+    fn apply(&mut self, batch: &mut Batch) {
+        self.retry_at = 0;
+        let now = self.clock.elapsed_ms();
+        for (lease, left) in batch.time_left.drain(..) {
+            self.leases.set_time_left(&lease, left, now);
+        }
+        self.spread(std::mem::take(&mut batch.change.effects), batch.change.now);
+        // Renewed on a connection that has ended since: to be let go at the next look.
+        for connection in batch.gone.drain(..) {
+            self.leases.let_go_of(connection);
+        }
+        for (pending, mut claims) in batch.claims.drain(..) {
+            for claim in &claims.claims {
+                self.leases.claimed(claim, pending.connection, now);
+            }
+            count(&self.counters.claims, claims.claims.len());
+            claims.aborts = self.leases.tell_aborts(pending.connection, now);
+            self.deliver(pending, claims);
+        }
+    }
+
+    /// Tells waiters and the table of leases the effects of changes made at this time.
+    fn spread(&mut self, effects: Vec<Effect>, at: Timestamp) {
+        let now = self.clock.elapsed_ms();
+        for effect in effects {
+            match effect {
+                Effect::Appended(new) => {
+                    let topic = Topic::Stream(new.stream.clone());
+                    self.watch.spread(&topic, &News::Entries(new));
+                }
+                Effect::Status(status) => {
+                    let topic = Topic::Submission(status.submission_id.clone());
+                    self.watch.spread(&topic, &News::Status(status));
+                }
+                Effect::Opened(_) | Effect::Happened(..) => {}
+                Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
+                Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),
+                Effect::LeaseOver(lease) => self.leases.over(&lease),
+                Effect::Background => self.background_at = now,
+                Effect::Expires(then) => {
+                    let wait = then.millis().saturating_sub(at.millis());
+                    self.background_at = self.background_at.min(now.saturating_add(wait));
+                }
+                Effect::Changed(stream) => self.watch.spread(&Topic::Stream(stream), &News::Missed),
+            }
+        }
+    }
+
+    fn deliver(&self, pending: PendingClaim, claims: Claims) {
+        // A delivery that finds nobody comes back in the error, is dropped, and lets go of its claims.
+        _ = pending.reply.send(Delivery {
+            claims: Some(claims),
+            queue: self.queue.clone(),
+        });
+    }
+
+    /// Answers the holders that have to be told of an abort, and those that do not wait.
+    fn tell_holders(&mut self) {
+        let now = self.clock.elapsed_ms();
+        for _ in 0..self.pending.len() {
+            let Some(pending) = self.pending.pop_front() else {
+                return;
+            };
+            let aborts = self.leases.tell_aborts(pending.connection, now);
+            if aborts.is_empty() && pending.waits {
+                self.pending.push_back(pending);
+            } else {
+                let claims = Vec::new();
+                self.deliver(pending, Claims { claims, aborts });
+            }
+        }
+    }
+
+    /// A transaction has been committed.
+    fn has_written(&mut self) {
+        self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
+        self.watch.set_condition(Condition::Working);
+    }
+
+    /// A transaction has failed.
+    fn has_failed(&mut self, error: &Error) {
+        self.database.rollback();
+        if error.code == Code::Unavailable {
+            self.watch.set_condition(Condition::Failing(error.clone()));
+        }
+        self.retry_at = self.clock.elapsed_ms() + RETRY_MS;
+    }
+
+    fn is_failing(&self) -> bool {
+        matches!(self.watch.condition(), Condition::Failing(_))
+    }
+
+    /// Looks whether a failing disk is back. Callers are refused then, so there may be no other write that would tell.
+    fn probe(&mut self) {
+        if self.is_failing() && self.clock.elapsed_ms() >= self.retry_at {
+            match self.database.probe() {
+                Ok(()) => self.has_written(),
+                Err(error) => self.has_failed(&error),
+            }
+        }
+    }
+
+    fn run_idle(&mut self) {
+        let now = self.clock.elapsed_ms();
+        if now >= self.idle_at.max(self.retry_at) {
+            self.idle_at = if self.database.rest() {
+                i64::MAX
+            } else {
+                now + IDLE_MS
+            };
+        }
+    }
+
+    /// Answers a batch that was rolled back.
+    fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
+        self.has_failed(error);
+        count(&self.counters.failed_batches, 1);
+        tracing::error!(code = %error.code, requests = batch.jobs.len(), "a batch was rolled back: {}", error.message);
+        for job in &mut batch.jobs {
+            job.fail(error);
+        }
+        for (pending, _) in batch.claims.drain(..).rev() {
+            self.pending.push_front(pending);
+        }
+        self.maybe_open = Openings::all();
+        for lease in releases {
+            // Whoever held it is gone; the next look at the leases finds it silent.
+            self.leases.let_go(&lease);
+        }
+    }
+
+    fn run_background(&mut self) {
+        let now = self.clock.elapsed_ms();
+        if now < self.background_at.max(self.retry_at) {
+            return;
+        }
+        let mut change = Change::at(self.clock.now());
+        let pause = match self.do_slice(&mut change) {
+            Ok(Left::More) => SLICE_PAUSE_MS,
+            Ok(Left::At(then)) => then
+                .millis()
+                .saturating_sub(change.now.millis())
+                .clamp(1, ROUND_MS),
+            Ok(Left::Nothing) => ROUND_MS,
+            Err(error) => {
+                self.has_failed(&error);
+                tracing::error!(code = %error.code, "background work was rolled back: {}", error.message);
+                change.effects.clear();
+                ROUND_MS
+            }
+        };
+        self.spread(change.effects, change.now);
+        self.background_at = self.clock.elapsed_ms() + pause;
+    }
+
+    fn do_slice(&mut self, change: &mut Change) -> Result<Left, Error> {
+        self.database.begin()?;
+        let left = background::slice(self.database.tables(), change)?;
+        system::record(self.database.tables(), change)?;
+        self.database.commit()?;
+        self.has_written();
+        Ok(left)
+    }
+}
+
+/// Runs one change so that a refusal undoes only its own writes. An error when the whole transaction has ended.
+fn in_savepoint(
+    database: &mut dyn tables::Writer,
+    change: &mut Change,
+    job: &mut dyn Job,
+) -> Result<bool, Error> {
+    let told = change.effects.len();
+    database.mark()?;
+    if job.run(database.tables(), change) {
+        database.keep()?;
+        return Ok(true);
+    }
+    change.effects.truncate(told);
+    if !database.is_open() {
+        return Err(
+            Error::unavailable("the database has given up the transaction").hint("see the store's log")
+        );
+    }
+    database.undo()?;
+    Ok(false)
+}
+
+/// Runs the first change of a transaction, which needs no savepoint: its refusal undoes all that there is.
+fn alone_in_transaction(
+    database: &mut dyn tables::Writer,
+    change: &mut Change,
+    job: &mut dyn Job,
+) -> Result<bool, Error> {
+    if job.run(database.tables(), change) {
+        return Ok(true);
+    }
+    change.effects.clear();
+    database.rollback();
+    database.begin()?;
+    Ok(false)
+}

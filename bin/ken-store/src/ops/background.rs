@@ -1,0 +1,25 @@
+//! Work that can wait: a piece of the index, keys and system events that are too old, streams whose time is over and what
+//! deleted ones have left, blobs that nothing names.
+
+use ken_types::Error;
+
+use crate::engine::change::{Change, Left};
+use crate::ops::{blobs, calls, keys, public, reindex, system};
+use crate::tables::Tables;
+
+/// Does one slice.
+pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
+    let slices = [
+        reindex::slice(tables, change)?,
+        keys::prune(tables, change.now)?,
+        system::prune(tables, change.now)?,
+        public::sweep(tables, change)?,
+        public::clean(tables)?,
+        blobs::prune(tables, change.now)?,
+    ];
+    if slices.contains(&true) {
+        return Ok(Left::More);
+    }
+    calls::prune(tables, change.now)?;
+    Ok(tables.next_expiry()?.map_or(Left::Nothing, Left::At))
+}

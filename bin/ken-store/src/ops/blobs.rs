@@ -1,0 +1,164 @@
+//! Blobs: bytes by their SHA-256, in pieces that fit into a line of the wire. What no record names is deleted after a day.
+
+use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
+use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, PutBlob};
+use ken_types::{Error, Octets, Timestamp};
+use ken_wire::Daemon;
+use sha2::{Digest, Sha256};
+
+use crate::engine::change::Change;
+use crate::ops::{Operations, Read, Write};
+use crate::store::Store;
+use crate::tables::{BlobRow, Tables};
+
+/// Blobs that one slice of background work deletes.
+const SLICE: usize = 4;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations.write::<BlobsPut>().read::<BlobsGet>()
+}
+
+/// Adds the next piece. Nothing is kept when all of them turn out to have another digest.
+impl Write for BlobsPut {
+    fn check(args: &PutBlob) -> Result<(), Error> {
+        check_digest(&args.digest, "/digest")?;
+        let bytes = args.bytes.0.len();
+        if args.length == 0 {
+            return Err(Error::invalid("/length", "a blob has at least one byte"));
+        }
+        if args.length > BLOB_BYTES || bytes > PIECE_BYTES {
+            let message = format!("a blob has at most {BLOB_BYTES} bytes, a piece {PIECE_BYTES}");
+            return Err(Error::too_large(message).at(if bytes > PIECE_BYTES { "/bytes" } else { "/length" }));
+        }
+        if args.offset + bytes as u64 > args.length {
+            return Err(Error::invalid(
+                "/bytes",
+                "the piece ends beyond the length of the blob",
+            ));
+        }
+        match bytes == 0 {
+            true => Err(Error::invalid("/bytes", "the piece is empty")),
+            false => Ok(()),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &PutBlob, change: &mut Change) -> Result<BlobState, Error> {
+        let blob = match tables.blob(&args.digest)? {
+            Some(blob) => blob,
+            None => insert(tables, args, change)?,
+        };
+        tables.touch_blob(blob.key, change.now)?;
+        if blob.length != args.length {
+            let message = format!("the blob was begun with {} bytes", blob.length);
+            return Err(Error::conflict(message).at("/length"));
+        }
+        if args.offset > blob.stored {
+            let message = format!("the next piece begins at byte {}", blob.stored);
+            return Err(Error::conflict(message).at("/offset"));
+        }
+        let end = args.offset + args.bytes.0.len() as u64;
+        if end <= blob.stored {
+            // A repeat, or somebody else was faster.
+            return Ok(state(&blob));
+        }
+        if args.offset < blob.stored {
+            let message = format!("the next piece begins at byte {}", blob.stored);
+            return Err(Error::conflict(message).at("/offset"));
+        }
+        if end == blob.length && digest_with(tables, &blob, &args.bytes.0)? != args.digest {
+            tables.clear_blob(blob.key)?;
+            return Ok(state(&BlobRow { stored: 0, ..blob }));
+        }
+        tables.insert_piece(blob.key, args.offset, &args.bytes.0, change.now)?;
+        Ok(state(&BlobRow { stored: end, ..blob }))
+    }
+}
+
+fn state(blob: &BlobRow) -> BlobState {
+    BlobState {
+        length: blob.length,
+        stored: blob.stored,
+    }
+}
+
+fn insert(tables: &dyn Tables, args: &PutBlob, change: &Change) -> Result<BlobRow, Error> {
+    if tables.blob_bytes()? + args.length > BLOBS_BYTES {
+        let message = format!("all blobs together have at most {BLOBS_BYTES} bytes");
+        return Err(Error::too_large(message).hint("what no record names is deleted after a day"));
+    }
+    tables.insert_blob(&args.digest, args.length, change.now)
+}
+
+/// The digest of what is stored, followed by more.
+fn digest_with(tables: &dyn Tables, blob: &BlobRow, more: &[u8]) -> Result<String, Error> {
+    let mut hash = Sha256::new();
+    tables.pieces(blob.key, 0, &mut |_, bytes| {
+        hash.update(bytes);
+        true
+    })?;
+    hash.update(more);
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn check_digest(digest: &str, at: &str) -> Result<(), Error> {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    match digest.len() == 64 && digest.bytes().all(is_hex) {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            at,
+            "a digest is 64 hexadecimal digits in lower case",
+        )),
+    }
+}
+
+fn unknown(digest: &str, at: &str) -> Error {
+    Error::not_found(format!("there is no blob {digest}")).at(at)
+}
+
+/// Only whole blobs are read.
+fn whole(tables: &dyn Tables, digest: &str, at: &str) -> Result<BlobRow, Error> {
+    let blob = tables.blob(digest)?.filter(|blob| blob.stored == blob.length);
+    blob.ok_or_else(|| unknown(digest, at))
+}
+
+impl Read for BlobsGet {
+    fn check(args: &GetBlob) -> Result<(), Error> {
+        check_digest(&args.digest, "/digest")
+    }
+
+    fn run(tables: &dyn Tables, args: &GetBlob) -> Result<BlobPiece, Error> {
+        let blob = whole(tables, &args.digest, "/digest")?;
+        let limit = (args.limit as usize).min(PIECE_BYTES);
+        let mut found = Vec::new();
+        tables.pieces(blob.key, args.offset, &mut |start, bytes| {
+            let skip = usize::try_from(args.offset.saturating_sub(start)).unwrap_or(usize::MAX);
+            let rest = bytes.get(skip..).unwrap_or_default();
+            found.extend(rest.iter().take(limit - found.len()));
+            found.len() < limit
+        })?;
+        Ok(BlobPiece {
+            length: blob.length,
+            bytes: Octets(found),
+        })
+    }
+}
+
+/// Notes that an event names blobs, which are then kept.
+pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Result<(), Error> {
+    for (number, digest) in digests.iter().enumerate() {
+        let at = format!("/blobs/{number}");
+        check_digest(digest, &at)?;
+        whole(tables, digest, &at)?;
+        tables.refer_to_blob(digest, event)?;
+    }
+    Ok(())
+}
+
+/// Deletes some of the blobs that no record names. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    let unused = tables.unused_blobs(now.plus_millis(-KEY_MS), SLICE)?;
+    for blob in &unused {
+        tables.delete_blob(*blob)?;
+    }
+    Ok(unused.len() == SLICE)
+}

@@ -1,0 +1,46 @@
+//! Calls that are done once although they may come twice. A caller has at most one call open in each of its slots, so
+//! the last answer of a slot is all that anyone can ask for again.
+
+use ken_types::limits::KEY_MS;
+use ken_types::ops::streams::CallMark;
+use ken_types::{Error, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::rules::record;
+use crate::tables::Tables;
+
+/// The answer of a call that was done before.
+pub(super) fn known<T: DeserializeOwned>(
+    tables: &dyn Tables,
+    call: Option<&CallMark>,
+) -> Result<Option<T>, Error> {
+    let Some(call) = call else { return Ok(None) };
+    match tables.call(&call.slot)? {
+        Some((number, answer)) if number == call.number => record::read(&answer).map(Some),
+        // Its caller has given it up and gone on.
+        Some((number, _)) if number > call.number => {
+            let message = format!("a later call of the slot {} was done", call.slot);
+            Err(Error::conflict(message))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Keeps the answer of a call that changed something.
+pub(super) fn keep(
+    tables: &dyn Tables,
+    call: Option<&CallMark>,
+    answer: &impl Serialize,
+    now: Timestamp,
+) -> Result<(), Error> {
+    match call {
+        Some(call) => tables.put_call(&call.slot, call.number, &record::write(answer)?, now),
+        None => Ok(()),
+    }
+}
+
+/// Deletes the slots of callers that have been silent for a day.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<(), Error> {
+    tables.prune_calls(now.plus_millis(-KEY_MS))
+}

@@ -1,0 +1,240 @@
+//! What comes in: a message or command of a chat, or a prompt straight to an instance. Each is one change: its event,
+//! its session and its submission.
+
+use ken_types::ops::store::*;
+use ken_types::{Code, Error};
+use ken_wire::Daemon;
+use serde_json::Value;
+
+use crate::engine::change::Change;
+use crate::ops::queue::{self, Entry};
+use crate::ops::{Operations, Write, blobs, logs, sessions};
+use crate::rules::queue::Queue;
+use crate::rules::title::title;
+use crate::rules::{check, record};
+use crate::store::Store;
+use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
+
+/// The workflow of internal prompts.
+const PREFLIGHT: &str = "tui.startup-preflight";
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
+}
+
+/// What is done with an event, decided before anything is written.
+struct Plan {
+    session: Where,
+    /// The queue that a prompt or a compaction enters.
+    queue: Queue,
+}
+
+enum Where {
+    Nowhere,
+    Known(SessionRow),
+    New(FreshSession),
+}
+
+impl Write for ChatAccept {
+    fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
+        if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
+            return record::read(&answer);
+        }
+        let name = name_of(&args.action)?;
+        let scope = sessions::scope_key(tables, &args.event.scope)?;
+        let Plan { session, queue } = match plan(tables, scope, args) {
+            Ok(plan) => plan,
+            Err(error) if is_kept(error.code) => return refuse(tables, scope, &args.event, error),
+            Err(error) => return Err(error),
+        };
+        let (mut session, created) = open_session(tables, scope, session, change)?;
+        if let (Some(found), Some(name)) = (&mut session, name) {
+            sessions::set_name(tables, found, &name, change)?;
+        }
+        let log = session
+            .as_ref()
+            .map(|found| tables.log_by_key(found.stream))
+            .transpose()?;
+        let queued = log.as_ref().zip(entry_of(args));
+        let accepted = Accepted {
+            event_id: args.event.id.clone(),
+            received_at: args.event.received_at,
+            refused: None,
+            session: session.as_ref().map(|found| found.opened(created)),
+            offset: log.as_ref().map(LogRow::end),
+            submission: queued.as_ref().map(|(log, entry)| Admission {
+                submission_id: entry.id.clone(),
+                offset: log.end(),
+            }),
+        };
+        let event = insert_event(tables, scope, &args.event, &accepted)?;
+        if let (Some((log, entry)), Some(found)) = (queued, &session) {
+            queue::enter(tables, log, event, &entry, &queue, change)?;
+            if found.title.is_none() && entry.kind == SubmissionKind::Prompt && !entry.hidden {
+                tables.set_session_title(found.stream, &title(&args.event.text))?;
+            }
+        }
+        Ok(accepted)
+    }
+}
+
+/// Whether the event's record keeps a refusal. A wrong argument is the caller's mistake, and any other failure is of the
+/// whole change.
+fn is_kept(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy
+    )
+}
+
+/// The session that was decided on, and whether it is new.
+fn open_session(
+    tables: &dyn Tables,
+    scope: i64,
+    session: Where,
+    change: &mut Change,
+) -> Result<(Option<SessionRow>, bool), Error> {
+    Ok(match session {
+        Where::Nowhere => (None, false),
+        Where::Known(found) => {
+            sessions::touch(tables, &found, change)?;
+            (Some(found), false)
+        }
+        Where::New(fresh) => (Some(sessions::insert(tables, scope, &fresh, change)?), true),
+    })
+}
+
+fn name_of(action: &Action) -> Result<Option<String>, Error> {
+    match action {
+        Action::Name { name } => check::name(name, "/action/name/name").map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The submission that an accepted message makes.
+fn entry_of(args: &Accept) -> Option<Entry> {
+    let (id, kind, policy) = match &args.action {
+        Action::Prompt {
+            submission_id,
+            policy,
+        } => (submission_id, SubmissionKind::Prompt, *policy),
+        Action::Compact { submission_id } => (submission_id, SubmissionKind::Compact, Policy::Queue),
+        Action::Find | Action::Name { .. } => return None,
+    };
+    let context = args.event.context.as_ref();
+    let workflow = context.and_then(|context| context.get("workflow"));
+    Some(Entry {
+        id: id.clone(),
+        kind,
+        policy,
+        hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
+    })
+}
+
+fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
+    let session = find(tables, scope, &args.target)?;
+    let queue = match (&session, &entry_of(args)) {
+        (Where::Known(found), Some(entry)) => queue::with_room(tables, found.stream, entry.policy)?,
+        (Where::Nowhere, Some(_)) => return Err(Error::invalid("/target", "a prompt needs a session")),
+        (Where::New(_), _) | (_, None) => Queue::default(),
+    };
+    Ok(Plan { session, queue })
+}
+
+fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error> {
+    let known = |found: Option<SessionRow>| found.map(Where::Known);
+    Ok(match target {
+        Target::None => Where::Nowhere,
+        Target::Fresh(fresh) => Where::New(fresh.clone()),
+        Target::Selector(selector) => {
+            let found = sessions::select(tables, Some(scope), selector)?;
+            known(found).ok_or_else(|| sessions::unknown(selector))?
+        }
+        Target::SelectorOrNew(fresh) => {
+            let found = sessions::select(tables, Some(scope), fresh.id.as_str())?;
+            known(found).unwrap_or_else(|| Where::New(fresh.clone()))
+        }
+        Target::Active(fresh) => {
+            known(tables.newest_session(scope)?).unwrap_or_else(|| Where::New(fresh.clone()))
+        }
+    })
+}
+
+/// Keeps the event and why nothing was done.
+fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -> Result<Accepted, Error> {
+    let accepted = Accepted {
+        event_id: event.id.clone(),
+        received_at: event.received_at,
+        refused: Some(error),
+        session: None,
+        offset: None,
+        submission: None,
+    };
+    insert_event(tables, scope, event, &accepted)?;
+    Ok(accepted)
+}
+
+fn insert_event(
+    tables: &dyn Tables,
+    scope: i64,
+    event: &InboundEvent,
+    answer: &Accepted,
+) -> Result<i64, Error> {
+    tables.insert_event(&NewEvent {
+        id: event.id.as_str(),
+        scope: Some(scope),
+        kind: &event.kind,
+        text: &event.text,
+        received_at: event.received_at,
+        context: event.context.as_ref(),
+        raw: event.raw.as_deref(),
+        images: &[],
+        answer: &record::write(answer)?,
+    })
+}
+
+/// A prompt to an instance. Its event has the submission's id.
+impl Write for SubmissionsAdmit {
+    fn check(args: &Admit) -> Result<(), Error> {
+        check::instance(&args.instance)
+    }
+
+    fn run(tables: &dyn Tables, args: &Admit, change: &mut Change) -> Result<Admission, Error> {
+        if let Some(answer) = tables.event_answer(args.submission_id.as_str())? {
+            return record::read(&answer);
+        }
+        let session = tables.session(&args.instance)?;
+        let log = logs::of_instance(tables, &args.instance, change.now)?;
+        let queue = queue::with_room(tables, log.key, args.policy)?;
+        let entry = Entry {
+            id: args.submission_id.clone(),
+            kind: SubmissionKind::Prompt,
+            policy: args.policy,
+            hidden: false,
+        };
+        let admission = Admission {
+            submission_id: entry.id.clone(),
+            offset: log.end(),
+        };
+        let event = tables.insert_event(&NewEvent {
+            id: args.submission_id.as_str(),
+            scope: session.as_ref().map(|found| found.scope),
+            kind: "agent.prompt",
+            text: &args.message,
+            received_at: change.now,
+            context: None,
+            raw: None,
+            images: &args.images,
+            answer: &record::write(&admission)?,
+        })?;
+        blobs::refer(tables, &args.blobs, event)?;
+        queue::enter(tables, &log, event, &entry, &queue, change)?;
+        if let Some(found) = session {
+            sessions::touch(tables, &found, change)?;
+            if found.title.is_none() {
+                tables.set_session_title(found.stream, &title(&args.message))?;
+            }
+        }
+        Ok(admission)
+    }
+}

@@ -1,0 +1,63 @@
+//! Idempotency keys: the first answer, kept for a day.
+
+use ken_types::limits::KEY_MS;
+use ken_types::ops::Nothing;
+use ken_types::ops::store::{BeginKey, FinishKey, KeyEnd, KeyState, KeysBegin, KeysFinish};
+use ken_types::{Error, Timestamp};
+use ken_wire::Daemon;
+
+use crate::engine::change::Change;
+use crate::ops::{Operations, Write};
+use crate::store::Store;
+use crate::tables::Tables;
+
+/// Keys that one slice of background work deletes.
+const SLICE: usize = 200;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations.write::<KeysBegin>().write::<KeysFinish>()
+}
+
+impl Write for KeysBegin {
+    fn run(tables: &dyn Tables, args: &BeginKey, change: &mut Change) -> Result<KeyState, Error> {
+        match tables.key(&args.key, oldest(change.now))? {
+            Some(known) if known.body == args.body => {
+                if known.is_free {
+                    tables.set_key_free(&args.key, false)?;
+                }
+                return Ok(known.state);
+            }
+            Some(known) if !known.is_free => {
+                return Err(Error::conflict("the idempotency key stands for another request"));
+            }
+            _ => {}
+        }
+        tables.put_key(args)?;
+        Ok(KeyState {
+            seed: args.seed.clone(),
+            at: args.at,
+            answer: None,
+        })
+    }
+}
+
+/// The first answer stays.
+impl Write for KeysFinish {
+    fn run(tables: &dyn Tables, args: &FinishKey, _: &mut Change) -> Result<Nothing, Error> {
+        match &args.end {
+            KeyEnd::Answered(answer) => tables.answer_key(&args.key, answer)?,
+            KeyEnd::Refused => tables.forget_key(&args.key)?,
+            KeyEnd::NotReached => tables.set_key_free(&args.key, true)?,
+        }
+        Ok(Nothing {})
+    }
+}
+
+fn oldest(now: Timestamp) -> Timestamp {
+    now.plus_millis(-KEY_MS)
+}
+
+/// Deletes some of the keys that are too old. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.prune_keys(oldest(now), SLICE)? == SLICE)
+}

@@ -1,0 +1,205 @@
+//! Knowledge entries. Their ids come from what they say, so the same entry posted twice is one.
+
+use ken_types::Error;
+use ken_types::ops::Nothing;
+use ken_types::ops::store::*;
+use ken_wire::Daemon;
+use serde_json::json;
+
+use crate::engine::change::Change;
+use crate::ops::search::candidates;
+use crate::ops::{Operations, Read, Write};
+use crate::rules::cursor::List;
+use crate::rules::terms::{Query, Weights};
+use crate::rules::{check, digest, scope_words};
+use crate::store::Store;
+use crate::tables::{Index, KnowledgeFilter, Tables};
+
+/// How many entries that hold some of the words are looked at, when few hold them all: the index ranks short entries
+/// higher, the score those that hold most of the rare words.
+const LOOKED_AT: u32 = 24;
+/// How many of the best a list with a query looks through.
+const RANKED: u32 = 1_000;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations
+        .write::<KnowledgePut>()
+        .read::<KnowledgeGet>()
+        .write::<KnowledgeDelete>()
+        .read::<KnowledgeList>()
+        .read::<KnowledgeSearch>()
+        .write::<KnowledgeReindex>()
+        .read::<KnowledgeJob>()
+        .read::<MemorySearch>()
+}
+
+fn id(args: &PutKnowledge) -> String {
+    let parts = [
+        args.actor_id.as_deref(),
+        args.conversation_id.as_deref(),
+        Some(args.title.as_str()),
+        Some(args.content.as_str()),
+    ];
+    format!("kb-{}", digest::of(&parts, 16))
+}
+
+fn by_id(tables: &dyn Tables, id: &str) -> Result<KnowledgeRecord, Error> {
+    tables.knowledge(id)?.ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: &str) -> Error {
+    Error::not_found(format!("there is no knowledge entry {id}"))
+}
+
+impl Read for KnowledgeGet {
+    fn run(tables: &dyn Tables, args: &ById) -> Result<KnowledgeRecord, Error> {
+        by_id(tables, &args.id)
+    }
+}
+
+impl Write for KnowledgePut {
+    fn check(args: &PutKnowledge) -> Result<(), Error> {
+        check::knowledge(args)
+    }
+
+    fn run(tables: &dyn Tables, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error> {
+        let id = id(args);
+        let key = tables.put_knowledge(&id, args, change.now)?;
+        index(tables, key)?;
+        change.tell("knowledge.added", json!({"id": id, "status": "ok"}));
+        by_id(tables, &id)
+    }
+}
+
+/// Puts an entry into the index, in place of what was there for it.
+pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
+    if let Some(texts) = tables.knowledge_texts(key)? {
+        let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
+        tables.index_knowledge(key, &scope_word, &texts)?;
+    }
+    Ok(())
+}
+
+impl Write for KnowledgeDelete {
+    fn run(tables: &dyn Tables, args: &ById, change: &mut Change) -> Result<Nothing, Error> {
+        let key = tables
+            .delete_knowledge(&args.id)?
+            .ok_or_else(|| unknown(&args.id))?;
+        tables.unindex_knowledge(key - 1, key)?;
+        change.tell("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
+        Ok(Nothing {})
+    }
+}
+
+impl Read for KnowledgeSearch {
+    fn check(args: &Search) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
+        search(tables, args)
+    }
+}
+
+pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<KnowledgeRecord>, Error> {
+    let query = Query::of(&args.query);
+    let scope_words = scope_words::known_to(args.scope.as_ref());
+    let most = (args.limit, LOOKED_AT.max(args.limit));
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), most)?;
+    let mut found = Vec::with_capacity(hits.len());
+    for hit in hits {
+        if let Some(entry) = tables.knowledge_by_key(hit)? {
+            let score = score(&query, &weights, &entry);
+            found.push(Match { score, entry });
+        }
+    }
+    // Stable: of equal ones the index's first stays first.
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    found.truncate(args.limit as usize);
+    Ok(Found { found })
+}
+
+fn score(query: &Query, weights: &Weights, entry: &KnowledgeRecord) -> f64 {
+    let tags = entry.tags.join(" ");
+    weights.score(&query.held_by([entry.title.as_str(), tags.as_str(), entry.content.as_str()]))
+}
+
+impl Read for KnowledgeList {
+    fn check(args: &ListKnowledge) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, Error> {
+        match &args.q {
+            Some(q) => list_found(tables, args, q),
+            None => list_all(tables, args),
+        }
+    }
+}
+
+fn list_name(args: &ListKnowledge) -> List {
+    let parts = [
+        args.q.as_deref(),
+        args.actor_id.as_deref(),
+        args.conversation_id.as_deref(),
+    ];
+    List::named("knowledge", &parts)
+}
+
+fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, Error> {
+    let name = list_name(args);
+    let [before] = match &args.after {
+        Some(cursor) => name.position(cursor, "?after")?,
+        None => [i64::MAX],
+    };
+    let list = KnowledgeFilter {
+        actor: args.actor_id.as_deref(),
+        conversation: args.conversation_id.as_deref(),
+        before,
+        limit: args.limit + 1,
+    };
+    let found = tables.list_knowledge(&list)?;
+    Ok(page(found, args.limit, |key| name.cursor([key])))
+}
+
+/// A page of what a query finds. Its position counts from the best; entries newer than the first page stay out of it.
+fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<KnowledgePage, Error> {
+    let name = list_name(args);
+    let [newest, skip] = match &args.after {
+        Some(cursor) => name.position(cursor, "?after")?,
+        None => [tables.index_size(Index::Knowledge)?.cast_signed(), 0],
+    };
+    let fits = |record: &KnowledgeRecord| {
+        let same =
+            |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
+        same(&args.actor_id, &record.actor_id) && same(&args.conversation_id, &record.conversation_id)
+    };
+    let query = Query::of_list(q);
+    let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, (RANKED, RANKED))?;
+    let mut found = Vec::new();
+    for (number, hit) in (0..).zip(hits) {
+        if number < skip || hit > newest || found.len() > args.limit as usize {
+            continue;
+        }
+        if let Some(mut entry) = tables.knowledge_by_key(hit)?.filter(fits) {
+            entry.score = Some(score(&query, &weights, &entry));
+            found.push((number + 1, entry));
+        }
+    }
+    Ok(page(found, args.limit, |number| name.cursor([newest, number])))
+}
+
+fn page(mut found: Vec<(i64, KnowledgeRecord)>, limit: u32, cursor: impl Fn(i64) -> String) -> KnowledgePage {
+    let has_more = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let last = found.last().filter(|_| has_more);
+    let after = last.map(|(position, _)| cursor(*position));
+    KnowledgePage {
+        records: found.into_iter().map(|(_, record)| record).collect(),
+        page: Page {
+            limit,
+            has_more,
+            after,
+        },
+    }
+}

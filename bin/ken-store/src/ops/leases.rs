@@ -1,0 +1,134 @@
+//! Leases: what may be claimed, and what becomes of it when its holder is gone.
+
+use ken_types::ops::store::*;
+use ken_types::{Error, Offset, Timestamp};
+
+use crate::ConnectionId;
+use crate::engine::change::{Change, Effect};
+use crate::ops::{kinds, logs, turns};
+use crate::rules::queue::{Ending, time_left as left, verdict};
+use crate::tables::{OpenRow, SubmissionRow, Tables};
+
+/// Closing claims of one submission that may be lost; then the store closes it itself.
+const CLOSINGS: u32 = 2;
+
+/// Hands out work, oldest first. The leases count from the commit on.
+pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
+    let asked = kinds::room(tables, work)?.min(most as usize);
+    let mut claims = Vec::new();
+    loop {
+        let most = asked - claims.len();
+        let open = tables.open_submissions(work, most)?;
+        let all_there_is = open.len() < most;
+        for open in open {
+            claims.extend(hand_out(tables, open, change)?);
+        }
+        // What was closed instead of handed out has made room, and may have opened another.
+        if all_there_is || claims.len() == asked {
+            return Ok(claims);
+        }
+    }
+}
+
+fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<Option<Claim>, Error> {
+    let found = &open.submission;
+    let kind = kinds::of(found.kind)?;
+    let mut log = tables.log_by_key(found.stream)?;
+    let verdict = verdict(found, change.now);
+    if let Some(verdict) = verdict.filter(|_| found.closings >= CLOSINGS || kind.closed_by_store) {
+        tracing::warn!(submission = %found.id, ?verdict, "the store ends a submission that no holder could end");
+        (kind.close)(tables, found, log, &Ending::by(verdict), change)?;
+        return Ok(None);
+    }
+    let (workflow, next_event_index) = (kind.hand_out)(tables, found, &mut log, change)?;
+    let mut taken = found.clone();
+    if found.state == State::Queued {
+        // One that waits for a decision keeps waiting, whoever holds it.
+        taken.state = State::Running;
+        if kind.recorded_from_claim {
+            taken.recorded_from = log.entries;
+            turns::moved(tables, &taken, change)?;
+        }
+    }
+    tables.take_submission(&taken, verdict.is_some(), change.now)?;
+    Ok(Some(Claim {
+        lease: Lease {
+            submission_id: found.id.clone(),
+            number: found.lease + 1,
+        },
+        attempt: found.attempt + 1,
+        kind: found.kind,
+        instance: log.instance().to_owned(),
+        workflow,
+        images: open.images,
+        context: open.context,
+        text: open.text,
+        scope: open.scope,
+        next_event_index,
+        recorded_from: Offset::end(taken.recorded_from),
+        last_timestamp: logs::last_timestamp(tables, &log)?,
+        time_left_ms: left(found, change.now),
+        verdict,
+        stream: log.name,
+    }))
+}
+
+/// The submission of a lease while it is held or could be taken up again.
+fn of_lease(tables: &dyn Tables, lease: &Lease) -> Result<Option<SubmissionRow>, Error> {
+    let found = tables.submission(lease.submission_id.as_str())?;
+    Ok(found.filter(|found| {
+        found.lease == lease.number && !found.state.is_settled() && found.state != State::Queued
+    }))
+}
+
+/// Which of these leases are still the newest; those are held again if they had been let go.
+pub(crate) fn renew(
+    tables: &dyn Tables,
+    leases: &[Lease],
+    holder: ConnectionId,
+    change: &mut Change,
+) -> Result<LostLeases, Error> {
+    let mut lost = Vec::new();
+    for lease in leases {
+        let Some(found) = of_lease(tables, lease)? else {
+            lost.push(lease.clone());
+            continue;
+        };
+        if found.open {
+            tables.set_open(found.key, false)?;
+        }
+        change.push(Effect::Renewed {
+            lease: lease.clone(),
+            connection: holder,
+        });
+        if found.abort {
+            change.push(Effect::AbortWanted(found.id));
+        }
+    }
+    Ok(LostLeases { lost })
+}
+
+/// Lets go of a lease: its submission may be claimed anew. An older lease is no error.
+pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -> Result<(), Error> {
+    if let Some(found) = of_lease(tables, lease)?
+        && !found.open
+    {
+        let kind = kinds::of(found.kind)?;
+        let verdict = verdict(&found, change.now).filter(|_| kind.closed_by_store);
+        if let Some(verdict) = verdict {
+            let log = tables.log_by_key(found.stream)?;
+            (kind.close)(tables, &found, log, &Ending::by(verdict), change)?;
+        } else {
+            tables.set_open(found.key, true)?;
+            change.push(Effect::Opened(kind.work));
+        }
+    }
+    change.push(Effect::LeaseOver(lease.clone()));
+    Ok(())
+}
+
+/// How long the submission of a lease may still run, in milliseconds; `None` when it is not held under this lease any more.
+pub(crate) fn time_left(tables: &dyn Tables, lease: &Lease, now: Timestamp) -> Result<Option<i64>, Error> {
+    let found = of_lease(tables, lease)?.filter(|found| !found.open);
+    Ok(found.map(|found| left(&found, now)))
+}

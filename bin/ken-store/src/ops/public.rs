@@ -1,0 +1,273 @@
+//! The streams below `streams/`: how they are made, written and removed.
+//!
+//! A fork refers to its source and is counted there; below its `base` its entries are the source's. What is deleted while
+//! forks live is `gone`: it keeps its name and its entries until the last of them has left. What is deleted for good
+//! loses its name at once, and its entries later, a slice at a time.
+
+use std::sync::Arc;
+
+use ken_types::ops::Nothing;
+use ken_types::ops::streams::*;
+use ken_types::{Error, Octets, Timestamp};
+use ken_wire::{Context, Daemon};
+
+use crate::engine::change::{Change, Effect, NewEntries};
+use crate::ops::{Operations, Write, calls, entries};
+use crate::rules::public::{self, Life};
+use crate::rules::stream_names::MOST_ENTRIES;
+use crate::rules::{check, forks, producers};
+use crate::store::Store;
+use crate::tables::{PublicRow, Tables};
+
+/// Streams whose time is over that one change, or one slice of background work, removes.
+const SWEEP: usize = 64;
+/// Entries, bytes and producers that one slice deletes.
+const SLICE: usize = 500;
+const SLICE_BYTES: u64 = 1024 * 1024;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    let Operations(table) = operations
+        .write::<StreamsCreate>()
+        .write::<StreamsAppend>()
+        .write::<StreamsDelete>();
+    // Reading may wait for entries.
+    Operations(table.op::<ken_types::ops::store::StreamsRead, _, _>(
+        |part: Arc<S>, _: Context<_>, args| async move { (*part).as_ref().read_stream(args).await },
+    ))
+}
+
+impl Write for StreamsCreate {
+    fn check(args: &CreateStream) -> Result<(), Error> {
+        check::stream(&args.stream)?;
+        args.fork
+            .as_ref()
+            .map_or(Ok(()), |fork| check::stream(&fork.from))
+    }
+
+    fn run(tables: &dyn Tables, args: &CreateStream, change: &mut Change) -> Result<Creation, Error> {
+        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+            return Ok(answer);
+        }
+        // First, so that a name and a source are free from the moment on that their time is over.
+        sweep(tables, change)?;
+        if let Some(there) = tables.public(&args.stream)? {
+            match there.life(change.now) {
+                Life::Live => return Ok(public::compare(&there, args)),
+                Life::Gone => return Ok(Creation::Exists(public::kept_for_forks(&args.stream))),
+                Life::Over => remove(tables, &there, change)?,
+            }
+        }
+        let made = match &args.fork {
+            None => insert(tables, public::plain(args, change.now), args, None)?,
+            Some(fork) => match make_fork(tables, fork, args, change.now)? {
+                Ok(stream) => stream,
+                Err(differs) => return Ok(Creation::Exists(differs)),
+            },
+        };
+        let answer = Creation::Made(made.made());
+        expect_end(&made, change);
+        calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
+        Ok(answer)
+    }
+}
+
+/// A fork, or why there cannot be one.
+fn make_fork(
+    tables: &dyn Tables,
+    fork: &Fork,
+    args: &CreateStream,
+    now: Timestamp,
+) -> Result<Result<PublicRow, String>, Error> {
+    let source = match tables
+        .public(&fork.from)?
+        .map(|source| (source.life(now), source))
+    {
+        Some((Life::Live, source)) => source,
+        Some((Life::Gone, _)) => return Ok(Err(public::kept_for_forks(&fork.from))),
+        _ => return Err(public::unknown(&fork.from, "/fork/from")),
+    };
+    if !public::has_type_of(&source, args) {
+        return Ok(Err(format!("{} has another content type", source.name)));
+    }
+    let place = forks::place(&source, fork)?;
+    let begin = if fork.sub_offset == 0 || source.is_json() {
+        forks::beyond(&source, place, fork)?
+    } else {
+        let next = entries::one(tables, &source, place)?;
+        forks::within(&source, place, next.as_deref(), fork)?
+    };
+    tables.count_fork(source.key, 1)?;
+    let stream = public::forked(&source, begin.base, args, now);
+    insert(tables, stream, args, begin.part).map(Ok)
+}
+
+/// Stores a new stream and its first appends.
+fn insert(
+    tables: &dyn Tables,
+    mut stream: PublicRow,
+    args: &CreateStream,
+    part: Option<Vec<u8>>,
+) -> Result<PublicRow, Error> {
+    stream.key = tables.insert_public(&stream)?;
+    if let Some(part) = part {
+        insert_entries(tables, &mut stream, &Payload::Bytes(Octets(part)))?;
+    }
+    if let Some(body) = args.body.as_ref().filter(|body| !body.0.is_empty()) {
+        let payload = match stream.is_json() {
+            true => Payload::Messages(messages(&body.0)?),
+            false => Payload::Bytes(body.clone()),
+        };
+        insert_entries(tables, &mut stream, &payload)?;
+    }
+    tables.update_public(&stream)?;
+    Ok(stream)
+}
+
+/// Writes entries at the end; the row of the stream is the caller's to update.
+fn insert_entries(tables: &dyn Tables, stream: &mut PublicRow, payload: &Payload) -> Result<(), Error> {
+    let mut write = |body: &[u8]| -> Result<(), Error> {
+        if stream.entries >= MOST_ENTRIES {
+            return Err(Error::too_large(format!("the stream {} is full", stream.name)));
+        }
+        tables.insert_append(stream.key, stream.entries, body)?;
+        stream.entries += 1;
+        Ok(())
+    };
+    match payload {
+        Payload::Messages(messages) => messages
+            .iter()
+            .try_for_each(|message| write(message.get().as_bytes())),
+        Payload::Bytes(bytes) => write(&bytes.0),
+    }
+}
+
+impl Write for StreamsAppend {
+    fn check(args: &AppendStream) -> Result<(), Error> {
+        check::append(args)
+    }
+
+    fn run(tables: &dyn Tables, args: &AppendStream, change: &mut Change) -> Result<Appending, Error> {
+        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+            return Ok(answer);
+        }
+        let found = tables.public(&args.stream)?;
+        let mut stream = public::live(found, &args.stream, change.now)?;
+        let known = match &args.producer {
+            Some(producer) => tables.producer(stream.key, &producer.id)?,
+            None => None,
+        };
+        if let Some(refused) = producers::refusal(&stream, known.as_ref(), args) {
+            return Ok(refused);
+        }
+        if let Some(producer) = &args.producer {
+            tables.put_producer(stream.key, producer)?;
+        }
+        let first = stream.entries;
+        if let Some(payload) = &args.payload {
+            insert_entries(tables, &mut stream, payload)?;
+        }
+        stream.closed |= args.close;
+        stream.last_seq = args.seq.clone().or(stream.last_seq);
+        stream.expires_at = stream.next_expiry(change.now);
+        tables.update_public(&stream)?;
+        let answer = Appending::Done {
+            end: stream.entries,
+            closed: stream.closed,
+        };
+        calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
+        expect_end(&stream, change);
+        if let Some(payload) = &args.payload {
+            change.push(Effect::Appended(Arc::new(NewEntries {
+                stream: stream.name.clone(),
+                first,
+                payload: payload.clone(),
+            })));
+        }
+        if args.close {
+            change.push(Effect::Changed(stream.name));
+        }
+        Ok(answer)
+    }
+}
+
+impl Write for StreamsDelete {
+    fn run(tables: &dyn Tables, args: &DeleteStream, change: &mut Change) -> Result<Nothing, Error> {
+        if let Some(answer) = calls::known(tables, args.call.as_ref())? {
+            return Ok(answer);
+        }
+        sweep(tables, change)?;
+        let stream = public::live(tables.public(&args.stream)?, &args.stream, change.now)?;
+        remove(tables, &stream, change)?;
+        calls::keep(tables, args.call.as_ref(), &Nothing {}, change.now)?;
+        Ok(Nothing {})
+    }
+}
+
+/// Tells the writer when there will be something to remove.
+fn expect_end(stream: &PublicRow, change: &mut Change) {
+    if let Some(at) = stream.expires_at {
+        change.push(Effect::Expires(at));
+    }
+}
+
+/// Its time to live starts again, unless it is over.
+pub(crate) fn touch(tables: &dyn Tables, key: i64, change: &mut Change) -> Result<(), Error> {
+    let mut stream = tables.public_by_key(key)?;
+    if stream.life(change.now) == Life::Live && stream.ttl.is_some() {
+        stream.expires_at = stream.next_expiry(change.now);
+        tables.update_public(&stream)?;
+        expect_end(&stream, change);
+    }
+    Ok(())
+}
+
+fn remove(tables: &dyn Tables, stream: &PublicRow, change: &mut Change) -> Result<(), Error> {
+    change.push(Effect::Changed(stream.name.clone()));
+    if stream.forks > 0 {
+        return tables.set_public_gone(stream.key);
+    }
+    change.push(Effect::Background);
+    let mut leaving = Some(stream.key);
+    // A source that was kept for this fork alone goes with it, and so on.
+    while let Some(key) = leaving.take() {
+        let Some(source) = tables.unname_public(key)? else {
+            break;
+        };
+        tables.count_fork(source, -1)?;
+        let source = tables.public_by_key(source)?;
+        leaving = (source.gone && source.forks == 0).then_some(source.key);
+    }
+    Ok(())
+}
+
+/// Removes streams whose time is over. True when there may be more.
+pub(super) fn sweep(tables: &dyn Tables, change: &mut Change) -> Result<bool, Error> {
+    let over = tables.expired(change.now, SWEEP)?;
+    for key in &over {
+        // As it is now: the one before may have been its last fork.
+        remove(tables, &tables.public_by_key(*key)?, change)?;
+    }
+    Ok(over.len() == SWEEP)
+}
+
+/// Deletes a slice of what streams have left behind. True when there may be more.
+pub(super) fn clean(tables: &dyn Tables) -> Result<bool, Error> {
+    let Some(key) = tables.nameless()? else {
+        return Ok(false);
+    };
+    let mut bytes = 0;
+    let mut last = None;
+    for (number, size) in tables.append_sizes(key, SLICE)? {
+        if bytes >= SLICE_BYTES {
+            break;
+        }
+        bytes += size;
+        last = Some(number);
+    }
+    if let Some(last) = last {
+        tables.delete_appends(key, last)?;
+    } else if tables.delete_producers(key, SLICE)? < SLICE {
+        tables.delete_public(key)?;
+    }
+    Ok(true)
+}

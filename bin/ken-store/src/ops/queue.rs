@@ -1,0 +1,115 @@
+//! Submissions on their way through an instance: entering the queue, who is next, and stopping.
+
+use ken_types::Error;
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::*;
+use serde_json::json;
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::turns;
+use crate::rules::queue::{Ending, Queue};
+use crate::tables::{LogRow, NewSubmission, SubmissionRow, Tables};
+
+/// What is to be queued.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: SubmissionId,
+    pub(super) kind: SubmissionKind,
+    pub(super) policy: Policy,
+    /// An internal prompt, which transcripts and titles leave out.
+    pub(super) hidden: bool,
+}
+
+/// The queue of an instance that one more may enter. `conflict` under policy `reject`, `busy` when the queue is full.
+pub(super) fn with_room(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
+    let queue = Queue::of(&tables.queue(stream)?);
+    queue.check(policy)?;
+    Ok(queue)
+}
+
+/// Queues a submission.
+pub(super) fn enter(
+    tables: &dyn Tables,
+    log: &LogRow,
+    event: i64,
+    entry: &Entry,
+    queue: &Queue,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let entrance = queue.entrance(entry.policy);
+    if entrance.first && queue.running {
+        abort_running(tables, log.key, change)?;
+    } else if entrance.first {
+        tables.close_queued(log.key)?;
+    }
+    tables.insert_submission(&NewSubmission {
+        id: &entry.id,
+        stream: log.key,
+        event,
+        kind: entry.kind,
+        hidden: entry.hidden,
+        open: entrance.open,
+        place: entrance.place,
+        recorded_from: log.entries,
+        next_index: 0,
+    })?;
+    if entrance.open {
+        change.push(Effect::Opened(Work::Turns));
+    }
+    let fields = json!({"sessionId": log.instance(), "submissionId": entry.id});
+    change.tell("submission.queued", fields);
+    Ok(())
+}
+
+/// Asks the holder of the running submission, or its next one, to end it.
+fn abort_running(
+    tables: &dyn Tables,
+    stream: i64,
+    change: &mut Change,
+) -> Result<Option<SubmissionId>, Error> {
+    let Some(found) = tables.running(stream)? else {
+        return Ok(None);
+    };
+    tables.set_abort(found.key)?;
+    change.push(Effect::AbortWanted(found.id.clone()));
+    Ok(Some(found.id))
+}
+
+/// Ends one that waits for its turn.
+fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
+    let log = tables.log_by_key(queued.stream)?;
+    turns::close(tables, queued, log, &Ending::aborted(), change)
+}
+
+/// Stops the named submission of an instance, or else the one whose turn it is.
+pub(super) fn stop(
+    tables: &dyn Tables,
+    stream: i64,
+    named: Option<&SubmissionId>,
+    change: &mut Change,
+) -> Result<Option<SubmissionId>, Error> {
+    let fits = |id: &SubmissionId| named.is_none_or(|named| named == id);
+    if tables.running(stream)?.is_some_and(|found| fits(&found.id)) {
+        return abort_running(tables, stream, change);
+    }
+    let waiting = tables.queued(stream)?;
+    let Some(found) = waiting.iter().find(|waiting| fits(&waiting.id)) else {
+        return Ok(None);
+    };
+    abort_queued(tables, found, change)?;
+    Ok(Some(found.id.clone()))
+}
+
+/// Ends everything that runs or waits in an instance.
+pub(super) fn stop_all(
+    tables: &dyn Tables,
+    stream: i64,
+    change: &mut Change,
+) -> Result<Vec<SubmissionId>, Error> {
+    let mut stopped = Vec::from_iter(abort_running(tables, stream, change)?);
+    for waiting in tables.queued(stream)? {
+        abort_queued(tables, &waiting, change)?;
+        stopped.push(waiting.id);
+    }
+    Ok(stopped)
+}

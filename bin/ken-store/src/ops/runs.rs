@@ -1,0 +1,305 @@
+//! Runs of workflows. Each is a submission in a stream of its own (`runs/<id>`) with one turn: the run. The stream is
+//! closed by the change that makes the record final, so who sees it closed sees the final record.
+
+use ken_types::Error;
+use ken_types::event::{Body, Failure, Outcome, RunEvent};
+use ken_types::id::{RunId, SubmissionId};
+use ken_types::limits::{EVENT_BYTES, PAGE_RUNS, RUN_BYTES, RUNS, WAITING_RUNS};
+use ken_types::ops::Nothing;
+use ken_types::ops::runs::*;
+use ken_types::ops::store::*;
+use ken_wire::Daemon;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::{Operations, Read, Write, logs, turns};
+use crate::rules::cursor::List;
+use crate::rules::queue::{Ending, elapsed};
+use crate::rules::{check, record};
+use crate::store::Store;
+use crate::tables::{LogRow, NewEvent, NewSubmission, RunList, SubmissionRow, Tables};
+
+const BUSY_RETRY_MS: u64 = 1_000;
+/// What an event has beside its payload or result, at most.
+const ENVELOPE_BYTES: usize = 4 * 1024;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations
+        .write::<RunsAdmit>()
+        .write::<RunsEnd>()
+        .write::<RunsAbort>()
+        .read::<RunsGet>()
+        .read::<RunsList>()
+}
+
+fn unknown(id: &RunId) -> Error {
+    Error::not_found(format!("there is no run {id}")).at("/run_id")
+}
+
+fn run_id(found: &SubmissionRow) -> RunId {
+    RunId(found.id.as_str().to_owned())
+}
+
+/// Takes a run in: event, stream, submission and record.
+impl Write for RunsAdmit {
+    fn check(args: &AdmitRun) -> Result<(), Error> {
+        check_size("/payload", &args.payload)
+    }
+
+    fn run(tables: &dyn Tables, args: &AdmitRun, change: &mut Change) -> Result<Nothing, Error> {
+        let id = SubmissionId(args.run_id.as_str().to_owned());
+        if tables.event_answer(id.as_str())?.is_some() {
+            return Ok(Nothing {});
+        }
+        if tables.waiting_runs()? >= WAITING_RUNS {
+            let message = format!("{WAITING_RUNS} runs wait for their turn");
+            return Err(Error::busy(message, BUSY_RETRY_MS));
+        }
+        let mut log = logs::of_run(tables, &args.run_id, change.now)?;
+        let event = tables.insert_event(&NewEvent {
+            id: args.run_id.as_str(),
+            scope: None,
+            kind: "workflow.start",
+            text: &args.payload.to_string(),
+            received_at: change.now,
+            context: None,
+            raw: None,
+            images: &[],
+            answer: "{}",
+        })?;
+        let start = Body::RunStart {
+            workflow_name: args.workflow.clone(),
+            started_at: change.now,
+            payload: fitting(args.payload.clone()),
+        };
+        add_event(tables, &mut log, &id, 0, start, change)?;
+        let submission = tables.insert_submission(&NewSubmission {
+            id: &id,
+            stream: log.key,
+            event,
+            kind: SubmissionKind::Workflow,
+            hidden: false,
+            open: true,
+            place: 1,
+            recorded_from: log.entries,
+            next_index: log.entries,
+        })?;
+        tables.insert_run(submission, &args.workflow, change.now)?;
+        change.push(Effect::Opened(Work::Runs));
+        change.tell(
+            "run.started",
+            json!({"runId": args.run_id, "workflowName": args.workflow}),
+        );
+        Ok(Nothing {})
+    }
+}
+
+fn check_size(at: &str, value: &Value) -> Result<(), Error> {
+    let bytes = value.to_string().len();
+    if bytes <= RUN_BYTES {
+        return Ok(());
+    }
+    Err(Error::too_large(format!("{bytes} bytes, at most {RUN_BYTES} are kept")).at(at))
+}
+
+/// How many more may be held.
+pub(super) fn room(tables: &dyn Tables) -> Result<usize, Error> {
+    let room = RUNS.saturating_sub(tables.held_runs()?);
+    Ok(usize::try_from(room).unwrap_or_default())
+}
+
+/// A value as an event can carry it.
+fn fitting(value: Value) -> Value {
+    let bytes = value.to_string().len();
+    if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
+        return value;
+    }
+    json!({"truncated": true, "bytes": bytes, "note": "too long for an event; the run's record has it"})
+}
+
+/// Adds an event of the store's own to a run's stream.
+fn add_event(
+    tables: &dyn Tables,
+    log: &mut LogRow,
+    id: &SubmissionId,
+    index: u64,
+    body: Body,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let timestamp = logs::next_timestamp(tables, log, change.now)?;
+    let event = RunEvent::new(body, index, timestamp, RunId(id.as_str().to_owned()));
+    let event = to_raw_value(&event).map_err(record::defect)?;
+    logs::append(tables, log, &[event], change)
+}
+
+/// A holder after the first continues a run: its stream says so. The workflow, and the next event's index.
+pub(super) fn hand_out(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: &mut LogRow,
+    change: &mut Change,
+) -> Result<(Option<String>, u64), Error> {
+    let run = tables.run(found.key)?;
+    if found.attempt == 0 {
+        return Ok((Some(run.workflow), found.next_index));
+    }
+    let resume = Body::RunResume {
+        workflow_name: run.workflow.clone(),
+        started_at: run.started_at,
+        payload: fitting(record::read(&run.payload)?),
+    };
+    add_event(tables, log, &found.id, found.next_index, resume, change)?;
+    let next = found.next_index + 1;
+    tables.set_next_index(found.key, next)?;
+    Ok((Some(run.workflow), next))
+}
+
+/// Its holder ends a run.
+impl Write for RunsEnd {
+    fn run(tables: &dyn Tables, args: &EndRun, change: &mut Change) -> Result<RunRecord, Error> {
+        let found = turns::held(tables, &args.lease)?;
+        if found.kind != SubmissionKind::Workflow {
+            return Err(unknown(&run_id(&found)));
+        }
+        if !found.state.is_settled() {
+            check_size("/result", &args.result)?;
+            let log = tables.log_by_key(found.stream)?;
+            let ended = match &args.error {
+                _ if found.abort => Ended::Failed(Outcome::Aborted, aborted()),
+                Some(error) => Ended::Failed(Outcome::Failed, error.clone()),
+                None => Ended::Completed(args.result.clone()),
+            };
+            finish(tables, &found, log, ended, change)?;
+        }
+        let id = run_id(&found);
+        tables.run_record(&id)?.ok_or_else(|| unknown(&id))
+    }
+}
+
+/// How a run ends.
+enum Ended {
+    Completed(Value),
+    Failed(Outcome, Failure),
+}
+
+fn aborted() -> Failure {
+    failure("Aborted", "The run was aborted.")
+}
+
+fn failure(name: &str, message: &str) -> Failure {
+    Failure {
+        name: name.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// Ends a run that nobody holds: one that waits for its turn, or one whose holders were all lost.
+pub(super) fn close(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: LogRow,
+    ending: &Ending<'_>,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let outcome = ending.outcome();
+    let error = match (outcome, ending.error.as_ref().map(|error| error.name.as_str())) {
+        (Outcome::Aborted, _) => aborted(),
+        (_, Some("timeout")) => failure("Timeout", "The run took too long."),
+        _ => failure("RetryExhausted", "The run was begun too often without an end."),
+    };
+    finish(tables, found, log, Ended::Failed(outcome, error), change)
+}
+
+/// The last event, the closing and the record.
+fn finish(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    mut log: LogRow,
+    ended: Ended,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let run = tables.run(found.key)?;
+    let (status, outcome, result, error) = match ended {
+        Ended::Completed(result) => (RunStatus::Completed, Outcome::Completed, Some(result), None),
+        Ended::Failed(outcome, error) => (RunStatus::Errored, outcome, None, Some(error)),
+    };
+    let last = Body::RunEnd {
+        result: fitting(result.clone().unwrap_or_default()),
+        is_error: error.is_some(),
+        error: error.clone(),
+        duration_ms: elapsed(run.started_at, change.now),
+    };
+    add_event(tables, &mut log, &found.id, found.next_index, last, change)?;
+    tables.close_log(log.key)?;
+    tables.end_run(found.key, status, change.now, result.as_ref(), error.as_ref())?;
+    let ending = Ending {
+        error,
+        ..Ending::of(outcome)
+    };
+    tables.set_next_index(found.key, found.next_index + 1)?;
+    tables.settle_submission(found.key, ending.state())?;
+    // Its place is free for one that waits.
+    change.push(Effect::Opened(Work::Runs));
+    let told = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
+    change.tell("run.ended", told);
+    turns::tell(found, &ending, change);
+    Ok(())
+}
+
+/// One that is held is ended by its holder, which is told; any other at once.
+impl Write for RunsAbort {
+    fn run(tables: &dyn Tables, args: &ByRun, change: &mut Change) -> Result<AbortedRun, Error> {
+        let found = tables.submission(args.run_id.as_str())?;
+        let found = found.filter(|found| found.kind == SubmissionKind::Workflow);
+        let found = found.ok_or_else(|| unknown(&args.run_id))?;
+        if found.state.is_settled() {
+            return Ok(AbortedRun { aborted: false });
+        }
+        if found.state == State::Running && !found.open {
+            tables.set_abort(found.key)?;
+            change.push(Effect::AbortWanted(found.id));
+        } else {
+            let log = tables.log_by_key(found.stream)?;
+            close(tables, &found, log, &Ending::aborted(), change)?;
+        }
+        Ok(AbortedRun { aborted: true })
+    }
+}
+
+impl Read for RunsGet {
+    fn run(tables: &dyn Tables, args: &ByRun) -> Result<RunRecord, Error> {
+        tables
+            .run_record(&args.run_id)?
+            .ok_or_else(|| unknown(&args.run_id))
+    }
+}
+
+impl Read for RunsList {
+    fn check(args: &ListRuns) -> Result<(), Error> {
+        check::limit(args.limit, PAGE_RUNS)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListRuns) -> Result<RunPage, Error> {
+        let status = args.status.map(RunStatus::name);
+        let name = List::named("runs", &[status, args.workflow.as_deref()]);
+        let [before] = match &args.cursor {
+            Some(cursor) => name.position(cursor, "?cursor")?,
+            None => [i64::MAX],
+        };
+        let list = RunList {
+            status: args.status,
+            workflow: args.workflow.as_deref(),
+            before,
+            limit: args.limit + 1,
+        };
+        let mut found = tables.list_runs(&list)?;
+        let has_more = found.len() > args.limit as usize;
+        found.truncate(args.limit as usize);
+        let last = found.last().filter(|_| has_more);
+        Ok(RunPage {
+            next_cursor: last.map(|(key, _)| name.cursor([*key])),
+            runs: found.into_iter().map(|(_, record)| record).collect(),
+        })
+    }
+}

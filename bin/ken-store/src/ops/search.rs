@@ -1,0 +1,35 @@
+//! Finding by words: the index says which rows match, and the share of the question's words that each holds, weighted by how
+//! rare they are, says how good that is.
+
+use ken_types::Error;
+
+use crate::rules::search::wanted;
+use crate::rules::terms::{Query, Weights};
+use crate::tables::{Index, Tables};
+
+/// Rows to choose from: up to `full` that hold every word of the query, and if there are fewer, up to `part` that hold
+/// some. Each time the first ones in the order of the index.
+pub(super) fn candidates(
+    tables: &dyn Tables,
+    index: Index,
+    query: &Query,
+    scope_words: Option<&[String]>,
+    (full, part): (u32, u32),
+) -> Result<(Vec<i64>, Weights), Error> {
+    let weights = weigh(tables, index, query)?;
+    let words = wanted(query, &weights);
+    let mut hits = tables.matching(index, &words, true, scope_words, full)?;
+    if words.len() > 1 && hits.len() < full as usize {
+        let more = tables.matching(index, &words, false, scope_words, part)?;
+        let more: Vec<i64> = more.into_iter().filter(|hit| !hits.contains(hit)).collect();
+        hits.extend(more);
+    }
+    Ok((hits, weights))
+}
+
+fn weigh(tables: &dyn Tables, index: Index, query: &Query) -> Result<Weights, Error> {
+    let size = tables.index_size(index)?;
+    let terms = query.terms().iter();
+    let holders = terms.map(|term| Ok(tables.holders(index, &term.forms, size)?.min(size)));
+    Ok(Weights::new(size, holders.collect::<Result<_, Error>>()?))
+}

@@ -1,0 +1,289 @@
+//! Sessions: scopes, names, lists.
+
+use ken_types::Error;
+use ken_types::id::SessionId;
+use ken_types::ops::Nothing;
+use ken_types::ops::store::*;
+use ken_wire::Daemon;
+use serde_json::json;
+
+use crate::engine::change::Change;
+use crate::ops::{Operations, Read, Write, logs, queue};
+use crate::rules::check;
+use crate::rules::cursor::List;
+use crate::rules::search::SessionWords;
+use crate::store::Store;
+use crate::tables::{SessionList, SessionRow, Tables};
+
+/// Sessions of one name that an error lists.
+const NAMESAKES: usize = 10;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    operations
+        .write::<SessionsCreate>()
+        .write::<SessionsResume>()
+        .read::<SessionsList>()
+        .read::<SessionsTranscript>()
+        .write::<SessionsCancel>()
+        .write::<SessionsArchive>()
+}
+
+impl SessionRow {
+    pub(super) fn opened(&self, created: bool) -> OpenSession {
+        OpenSession {
+            id: self.id.clone(),
+            surface: self.origin,
+            created,
+            title: self.name.clone(),
+        }
+    }
+
+    fn owned_by(self, scope: Option<i64>) -> Result<SessionRow, Error> {
+        if Some(self.scope) == scope {
+            return Ok(self);
+        }
+        Err(Error::forbidden(format!(
+            "the session {} belongs to another scope",
+            self.id
+        )))
+    }
+}
+
+impl Write for SessionsCreate {
+    fn run(tables: &dyn Tables, args: &CreateSession, change: &mut Change) -> Result<OpenSession, Error> {
+        let scope = scope_key(tables, &args.scope)?;
+        if let Some(found) = tables.session(args.id.as_str())? {
+            return Ok(found.owned_by(Some(scope))?.opened(true));
+        }
+        let fresh = FreshSession {
+            id: args.id.clone(),
+            origin: args.origin,
+        };
+        Ok(insert(tables, scope, &fresh, change)?.opened(true))
+    }
+}
+
+impl Write for SessionsResume {
+    fn check(args: &ResumeSession) -> Result<(), Error> {
+        match args.selector.trim() {
+            "" => Err(Error::invalid("/selector", "the selector is blank")),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &ResumeSession, change: &mut Change) -> Result<OpenSession, Error> {
+        let scope = tables.scope_key(&args.scope)?;
+        if let Some(found) = select(tables, scope, &args.selector)? {
+            touch(tables, &found, change)?;
+            return Ok(found.opened(false));
+        }
+        let Some(fresh) = &args.fresh else {
+            return Err(unknown(&args.selector));
+        };
+        let scope = scope_key(tables, &args.scope)?;
+        // The first try of the same call may have made it.
+        let made = match tables.session(fresh.id.as_str())? {
+            Some(found) => found.owned_by(Some(scope))?,
+            None => insert(tables, scope, fresh, change)?,
+        };
+        Ok(made.opened(true))
+    }
+}
+
+/// Each list (all sessions or those of a scope, archived or not) has its index.
+impl Read for SessionsList {
+    fn check(args: &ListSessions) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListSessions) -> Result<SessionPage, Error> {
+        let name = list_name(args);
+        let [at, stream] = match &args.after {
+            Some(cursor) => name.position(cursor, "?after")?,
+            None => [i64::MAX, i64::MAX],
+        };
+        let scope = args
+            .scope
+            .as_ref()
+            .map(|scope| tables.scope_key(scope))
+            .transpose()?;
+        let mut found = Vec::new();
+        // A scope that was never seen has no sessions.
+        if scope != Some(None) {
+            let list = SessionList {
+                scope: scope.flatten(),
+                archived: args.archived,
+                untitled: args.empty,
+                after: (at, stream),
+            };
+            let words = SessionWords::of(args.q.as_deref());
+            tables.list_sessions(&list, &mut |stream, session| {
+                if words.are_in(&session) {
+                    found.push((stream, session));
+                }
+                found.len() <= args.limit as usize
+            })?;
+        }
+        Ok(page(found, args.limit, &name))
+    }
+}
+
+fn list_name(args: &ListSessions) -> List {
+    let archived = if args.archived { "archived" } else { "open" };
+    let empty = args.empty.then_some("empty");
+    let scope = args.scope.as_ref();
+    let part = |pick: fn(&Scope) -> &str| scope.map(pick);
+    List::named(
+        "sessions",
+        &[
+            Some(archived),
+            empty,
+            args.q.as_deref(),
+            part(|scope| &scope.connector),
+            part(|scope| &scope.actor_id),
+            part(|scope| &scope.conversation_id),
+            scope.and_then(|scope| scope.thread_id.as_deref()),
+        ],
+    )
+}
+
+fn page(mut found: Vec<(i64, Session)>, limit: u32, name: &List) -> SessionPage {
+    let has_more = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let last = found.last().filter(|_| has_more);
+    let after = last.map(|(stream, session)| name.cursor([session.updated_at.millis(), *stream]));
+    SessionPage {
+        sessions: found.into_iter().map(|(_, session)| session).collect(),
+        page: Page {
+            limit,
+            has_more,
+            after,
+        },
+    }
+}
+
+impl Write for SessionsCancel {
+    fn run(tables: &dyn Tables, args: &CancelSession, change: &mut Change) -> Result<Cancelled, Error> {
+        let found = owned(tables, &args.id, &args.scope)?;
+        let stopped = queue::stop(tables, found.stream, args.submission_id.as_ref(), change)?;
+        Ok(Cancelled {
+            submission_id: stopped,
+        })
+    }
+}
+
+impl Write for SessionsArchive {
+    fn run(tables: &dyn Tables, args: &OwnedSession, change: &mut Change) -> Result<Nothing, Error> {
+        let found = match &args.scope {
+            Some(scope) => owned(tables, &args.id, scope)?,
+            None => tables
+                .session(args.id.as_str())?
+                .ok_or_else(|| missing(&args.id))?,
+        };
+        if !tables.queue(found.stream)?.is_empty() {
+            let error = Error::conflict(format!("a turn runs or waits in the session {}", args.id));
+            return Err(error.hint("cancel it, or wait for it"));
+        }
+        if tables.archive_session(found.stream, change.now)? {
+            tell(tables, "session.archived", &found, change)?;
+        }
+        Ok(Nothing {})
+    }
+}
+
+/// The key of a scope, which is stored if it is new.
+pub(super) fn scope_key(tables: &dyn Tables, scope: &Scope) -> Result<i64, Error> {
+    match tables.scope_key(scope)? {
+        Some(found) => Ok(found),
+        None => tables.insert_scope(scope),
+    }
+}
+
+/// A session by its id, on behalf of a scope.
+pub(super) fn owned(tables: &dyn Tables, id: &SessionId, scope: &Scope) -> Result<SessionRow, Error> {
+    let found = tables.session(id.as_str())?;
+    found
+        .ok_or_else(|| missing(id))?
+        .owned_by(tables.scope_key(scope)?)
+}
+
+/// An owned id, then an exact owned name. `None` when nothing matches.
+pub(super) fn select(
+    tables: &dyn Tables,
+    scope: Option<i64>,
+    selector: &str,
+) -> Result<Option<SessionRow>, Error> {
+    if let Some(found) = tables.session(selector)? {
+        return Ok(Some(found.owned_by(scope)?));
+    }
+    let mut named = tables.sessions_named(scope, selector, NAMESAKES)?;
+    if named.len() > 1 {
+        let ids: Vec<&str> = named.iter().map(|found| found.id.as_str()).collect();
+        let message = format!("more than one session is named {selector:?}: {}", ids.join(", "));
+        return Err(Error::conflict(message).hint("use an id"));
+    }
+    Ok(named.pop())
+}
+
+/// A new session and its stream, which may exist already as that of an instance without an actor.
+pub(super) fn insert(
+    tables: &dyn Tables,
+    scope: i64,
+    fresh: &FreshSession,
+    change: &mut Change,
+) -> Result<SessionRow, Error> {
+    let log = logs::of_instance(tables, fresh.id.as_str(), change.now)?;
+    let session = SessionRow {
+        stream: log.key,
+        id: fresh.id.clone(),
+        scope,
+        origin: fresh.origin,
+        title: None,
+        name: None,
+        archived: false,
+    };
+    tables.insert_session(&session, change.now)?;
+    tell(tables, "session.created", &session, change)?;
+    Ok(session)
+}
+
+/// Tells consoles what became of a session.
+fn tell(
+    tables: &dyn Tables,
+    kind: &'static str,
+    session: &SessionRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let scope = tables.scope(session.scope)?;
+    let connector = scope.map(|scope| scope.connector);
+    change.tell(kind, json!({"sessionId": session.id, "connector": connector}));
+    Ok(())
+}
+
+/// A session was used: it is the newest now, and back if it was archived.
+pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
+    tables.touch_session(session.stream, change.now)?;
+    if session.archived {
+        tell(tables, "session.restored", session, change)?;
+    }
+    Ok(())
+}
+
+pub(super) fn set_name(
+    tables: &dyn Tables,
+    session: &mut SessionRow,
+    name: &str,
+    change: &mut Change,
+) -> Result<(), Error> {
+    tables.set_session_name(session.stream, name)?;
+    session.name = Some(name.to_owned());
+    tell(tables, "session.renamed", session, change)
+}
+
+fn missing(id: &SessionId) -> Error {
+    Error::not_found(format!("there is no session {id}"))
+}
+
+pub(super) fn unknown(selector: &str) -> Error {
+    Error::not_found(format!("there is no session with the id or name {selector:?}"))
+}

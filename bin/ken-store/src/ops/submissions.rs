@@ -1,0 +1,138 @@
+//! Submissions: what their holders record, what becomes of them, and the history that a new one begins with.
+
+use std::sync::Arc;
+
+use ken_types::Error;
+use ken_types::ops::store::*;
+use ken_wire::{Context, Daemon};
+
+use crate::engine::change::Change;
+use crate::ops::{Operations, Read, Write, knowledge, memory, queue, turns};
+use crate::rules::queue::Ending;
+use crate::rules::{check, stream_names};
+use crate::store::Store;
+use crate::tables::Tables;
+
+/// The most exchanges of a history.
+const HISTORY: u32 = 1_000;
+
+pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+    let Operations(table) = operations
+        .write::<SubmissionsAppend>()
+        .write::<SubmissionsSettle>()
+        .write::<SubmissionsAbort>()
+        .read::<SubmissionsHistory>();
+    // Leases belong to the connection that these are called on.
+    let table = table
+        .op::<SubmissionsClaim, _, _>(|part: Arc<S>, call: Context<_>, args| async move {
+            (*part).as_ref().claim(call.connection, args).await
+        })
+        .op::<SubmissionsRenew, _, _>(|part: Arc<S>, call: Context<_>, args| async move {
+            (*part).as_ref().renew(call.connection, args).await
+        })
+        .op::<SubmissionsWait, _, _>(
+            |part: Arc<S>, _, args| async move { (*part).as_ref().wait(args).await },
+        );
+    Operations(table)
+}
+
+impl Write for SubmissionsAppend {
+    fn check(args: &AppendEvents) -> Result<(), Error> {
+        check::events(&args.events)
+    }
+
+    fn run(tables: &dyn Tables, args: &AppendEvents, change: &mut Change) -> Result<Appended, Error> {
+        let found = turns::held(tables, &args.lease)?;
+        if found.state.is_settled() {
+            return Err(Error::conflict(format!("submission {} is settled", found.id)).at("/lease"));
+        }
+        let mut log = tables.log_by_key(found.stream)?;
+        turns::add_events(tables, &found, &mut log, args.first_index, &args.events, change)?;
+        let offset = log.end();
+        Ok(Appended { offset })
+    }
+}
+
+impl Write for SubmissionsSettle {
+    fn check(args: &SettleSubmission) -> Result<(), Error> {
+        check::events(&args.events)
+    }
+
+    fn run(tables: &dyn Tables, args: &SettleSubmission, change: &mut Change) -> Result<Appended, Error> {
+        let found = turns::held(tables, &args.lease)?;
+        if found.kind == SubmissionKind::Workflow {
+            return Err(Error::invalid("/lease", "a run is ended with runs.end"));
+        }
+        if found.state.is_settled() {
+            let offset = turns::end_of(tables, &found)?;
+            return Ok(Appended { offset });
+        }
+        let mut log = tables.log_by_key(found.stream)?;
+        turns::add_events(tables, &found, &mut log, args.first_index, &args.events, change)?;
+        let ending = Ending {
+            result: args.result.as_ref(),
+            error: args.error.clone(),
+            context_usage: args.context_usage.as_ref(),
+            summary: args.summary.as_deref(),
+            ..Ending::of(args.outcome)
+        };
+        turns::finish(tables, &found, &log, &ending, change)?;
+        let offset = log.end();
+        Ok(Appended { offset })
+    }
+}
+
+impl Write for SubmissionsAbort {
+    fn run(tables: &dyn Tables, args: &OfInstance, change: &mut Change) -> Result<AbortedSubmissions, Error> {
+        let submission_ids = match tables.log(&stream_names::of_instance(&args.instance))? {
+            Some(log) => queue::stop_all(tables, log.key, change)?,
+            None => Vec::new(),
+        };
+        Ok(AbortedSubmissions { submission_ids })
+    }
+}
+
+/// What an instance has been through, for the model, and what is found about the search: all of one state.
+impl Read for SubmissionsHistory {
+    fn check(args: &ReadHistory) -> Result<(), Error> {
+        check::limit(args.limit, HISTORY)?;
+        args.search
+            .as_ref()
+            .map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))
+    }
+
+    fn run(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
+        let mut history = history(tables, args)?;
+        if let Some(search) = &args.search {
+            history.known = knowledge::search(tables, search)?.found;
+            history.remembered = memory::search(tables, search)?.found;
+        }
+        Ok(history)
+    }
+}
+
+/// One submission of an instance runs at a time, so "before it" is all that is settled while it is not.
+fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
+    let Some(log) = tables.log(&stream_names::of_instance(&args.instance))? else {
+        return Ok(History::default());
+    };
+    let Some(instance) = tables.instance(log.key)? else {
+        return Ok(History::default());
+    };
+    let before = tables.exchange_turn(&args.before)?.unwrap_or(i64::MAX);
+    let mut exchanges = tables.past_exchanges(log.key, instance.summary_after, before, args.limit)?;
+    exchanges.reverse();
+    Ok(History {
+        summary: instance.summary,
+        exchanges,
+        turns: instance.turns,
+        compactions: instance.compactions,
+        ..History::default()
+    })
+}
+
+/// Where a submission stands.
+pub(crate) fn status(tables: &dyn Tables, args: &WaitSubmission) -> Result<SubmissionStatus, Error> {
+    let found = tables.submission_status(&args.submission_id)?;
+    found.ok_or_else(|| turns::unknown(&args.submission_id))
+}

@@ -1,0 +1,101 @@
+//! The system's own stream: what has changed, for consoles. Ids and states only, never a text. What happened in a batch
+//! is written at its end, in the same transaction.
+
+use std::sync::Arc;
+
+use ken_types::event::VERSION;
+use ken_types::limits::SYSTEM_EVENTS_MS;
+use ken_types::ops::store::{ReadStream, StreamPage};
+use ken_types::ops::streams::Payload;
+use ken_types::{Error, Offset, Timestamp};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::engine::change::{Change, Effect, NewEntries};
+use crate::rules::page::Filling;
+use crate::rules::record;
+use crate::rules::stream_names::SYSTEM;
+use crate::tables::Tables;
+
+/// Events that one slice of background work deletes.
+const SLICE: usize = 1_000;
+
+/// Writes what has happened, in order.
+pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
+    let is_told = |effect: &mut Effect| matches!(effect, Effect::Happened(..));
+    let told: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    let extent = tables.system_extent()?;
+    let at = extent.newest.max(change.now);
+    let mut entries = Vec::with_capacity(told.len());
+    for (number, effect) in (extent.entries..).zip(told) {
+        if let Effect::Happened(kind, fields) = effect {
+            let event = event(kind, fields, number, at)?;
+            tables.insert_system_event(number, at, &event)?;
+            entries.push(event);
+        }
+    }
+    change.push(Effect::Appended(Arc::new(NewEntries {
+        stream: SYSTEM.to_owned(),
+        first: extent.entries,
+        payload: Payload::Messages(entries),
+    })));
+    Ok(())
+}
+
+fn event(kind: &str, fields: Value, index: u64, at: Timestamp) -> Result<Box<RawValue>, Error> {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Event<'a> {
+        v: u8,
+        r#type: &'a str,
+        #[serde(flatten)]
+        fields: Map<String, Value>,
+        event_index: u64,
+        timestamp: Timestamp,
+    }
+    let fields = match fields {
+        Value::Object(fields) => fields,
+        other => Map::from_iter([("detail".to_owned(), other)]),
+    };
+    let event = Event {
+        v: VERSION,
+        r#type: kind,
+        fields,
+        event_index: index,
+        timestamp: at,
+    };
+    serde_json::value::to_raw_value(&event).map_err(record::defect)
+}
+
+/// A page. An offset older than what is kept is `not_found` at `/offset`.
+pub(crate) fn read(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage, Error> {
+    let extent = tables.system_extent()?;
+    let mut start = args.offset.before(extent.entries);
+    if args.offset == Offset::Start {
+        let tail = extent.entries.saturating_sub(args.tail.unwrap_or(u64::MAX));
+        start = tail.max(extent.first);
+    }
+    if start < extent.first {
+        let oldest = Offset::After(extent.first);
+        return Err(Error::not_found(format!("nothing is kept from before {oldest}")).at("/offset"));
+    }
+    let mut page = Filling::new(args, false);
+    tables.system_events(start, &mut |event| page.take(event.as_bytes()))?;
+    let next = start + page.count;
+    Ok(StreamPage {
+        start,
+        next,
+        end: extent.entries,
+        entries: page.end()?.0,
+        ..StreamPage::default()
+    })
+}
+
+/// Deletes some of the events that are too old. True when there may be more.
+pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    let oldest = now.plus_millis(-SYSTEM_EVENTS_MS);
+    Ok(tables.prune_system_events(oldest, SLICE)? == SLICE)
+}

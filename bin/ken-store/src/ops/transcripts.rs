@@ -1,0 +1,73 @@
+//! Transcript pages. A settled exchange is stored as it is shown; only one that runs is folded while reading.
+
+use ken_types::ops::store::{ReadTranscript, SessionsTranscript};
+use ken_types::{Error, Offset};
+use serde_json::value::RawValue;
+
+use crate::ops::{Read, sessions};
+use crate::rules::cursor::List;
+use crate::rules::exchange::{Exchange, Fold, Prompt};
+use crate::rules::{check, record, transcript};
+use crate::tables::{LogRow, SubmissionRow, Tables};
+
+impl Read for SessionsTranscript {
+    fn check(args: &ReadTranscript) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ReadTranscript) -> Result<Box<RawValue>, Error> {
+        let session = sessions::owned(tables, &args.id, &args.scope)?;
+        let log = tables.log_by_key(session.stream)?;
+        let list = List::named("transcript", &[Some(args.id.as_str())]);
+        let [before] = match &args.before {
+            Some(cursor) => list.position(cursor, "?before")?,
+            None => [i64::MAX],
+        };
+        let mut found = Vec::new();
+        for (key, body) in tables.exchanges(log.key, before, args.limit + 1)? {
+            let body = match body {
+                Some(body) => body,
+                None => {
+                    // Activities that still run are left out: a reader learns of them from the stream.
+                    let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log)?;
+                    exchange.drop_running();
+                    record::write(&exchange)?
+                }
+            };
+            found.push((key, body));
+        }
+        let has_older = found.len() > args.limit as usize;
+        found.truncate(args.limit as usize);
+        let oldest = found.last().filter(|_| has_older);
+        let cursor = oldest.map(|(oldest, _)| list.cursor([*oldest]));
+        let bodies: Vec<String> = found.into_iter().rev().map(|(_, body)| body).collect();
+        // A turn in flight is read from the stream from its first event on.
+        let in_flight = tables.first_in_flight(log.key)?;
+        let page = transcript::Page {
+            id: &session.id,
+            name: session.name.as_deref(),
+            next: in_flight.map_or_else(|| log.end(), Offset::end),
+            end: log.end(),
+            exchanges: &bodies,
+            limit: args.limit,
+            cursor: cursor.as_deref(),
+        };
+        let text = page.render()?;
+        RawValue::from_string(text).map_err(record::defect)
+    }
+}
+
+/// The exchange of a submission as its events tell it.
+pub(super) fn fold(tables: &dyn Tables, found: &SubmissionRow, log: &LogRow) -> Result<Exchange, Error> {
+    let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
+    let mut fold = Fold::of(found.id.clone());
+    // What was never claimed has no events but its end.
+    if found.lease > 0 {
+        tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
+            fold.see(event);
+            true
+        })?;
+    }
+    let prompt = prompt.map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
+    Ok(fold.exchange(found.state, prompt))
+}

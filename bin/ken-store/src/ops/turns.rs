@@ -1,0 +1,257 @@
+//! Prompts and compactions: what a holder adds to them, and their end.
+
+use std::sync::Arc;
+
+use ken_types::event::{Body, Event, Outcome, Place, VERSION};
+use ken_types::ops::store::*;
+use ken_types::{Error, Offset};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::{logs, memory, transcripts};
+use crate::rules::queue::{Ending, with_approvals};
+use crate::rules::{check, record};
+use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
+
+/// The submission of a lease that is the newest; else `conflict`.
+pub(super) fn held(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
+    let found = tables.submission(lease.submission_id.as_str())?;
+    let found = found.ok_or_else(|| unknown(&lease.submission_id))?;
+    if found.lease == lease.number && found.lease > 0 {
+        return Ok(found);
+    }
+    let message = format!(
+        "lease {} of submission {} is not the newest",
+        lease.number, lease.submission_id
+    );
+    let error = Error::conflict(message).at("/lease");
+    Err(error.hint("stop: another holder has it"))
+}
+
+pub(super) fn unknown(id: &ken_types::id::SubmissionId) -> Error {
+    Error::not_found(format!("there is no submission {id}")).at("/submission_id")
+}
+
+/// Adds those events that are not there yet. The submission's next index is stored, and not changed in `found`.
+pub(super) fn add_events(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: &mut LogRow,
+    first_index: u64,
+    events: &[Box<RawValue>],
+    change: &mut Change,
+) -> Result<(), Error> {
+    let Some(known) = found.next_index.checked_sub(first_index) else {
+        let message = format!(
+            "the next event of submission {} has index {}",
+            found.id, found.next_index
+        );
+        return Err(Error::invalid("/first_index", message));
+    };
+    let fresh = usize::try_from(known).ok().and_then(|known| events.get(known..));
+    let fresh = fresh.unwrap_or_default();
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    logs::append(tables, log, fresh, change)?;
+    tables.set_next_index(found.key, first_index + events.len() as u64)?;
+    follow_approvals(tables, found, fresh, change)
+}
+
+/// A submission waits while one of its approvals is asked for and not decided.
+fn follow_approvals(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    fresh: &[Box<RawValue>],
+    change: &mut Change,
+) -> Result<(), Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Approval {
+        request_id: String,
+    }
+    let mut open = found.approvals.clone();
+    for event in fresh {
+        let kind = check::event_kind(event.get());
+        if kind.starts_with("approval_requested\"") {
+            open.push(record::read::<Approval>(event.get())?.request_id);
+        } else if kind.starts_with("approval_decided\"") {
+            let decided = record::read::<Approval>(event.get())?.request_id;
+            open.retain(|request| *request != decided);
+        }
+    }
+    if open == found.approvals {
+        return Ok(());
+    }
+    let next = with_approvals(found, open, change.now);
+    tables.set_waiting(&next)?;
+    if next.state != found.state {
+        moved(tables, &next, change)?;
+    }
+    change.push(Effect::Status(Arc::new(SubmissionStatus {
+        submission_id: next.id,
+        state: next.state,
+        result: None,
+        error: None,
+        context_usage: None,
+        approvals: next.approvals,
+        stalled: None,
+    })));
+    Ok(())
+}
+
+/// Tells consoles that a submission runs, or waits for a decision.
+pub(super) fn moved(tables: &dyn Tables, found: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
+    let log = tables.log_by_key(found.stream)?;
+    let kind = match found.state {
+        State::Waiting => "submission.waiting",
+        _ => "submission.running",
+    };
+    change.tell(
+        kind,
+        json!({"sessionId": log.instance(), "submissionId": found.id}),
+    );
+    Ok(())
+}
+
+/// Where the stream ended with a submission that is settled.
+pub(super) fn end_of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Offset, Error> {
+    let end = tables.exchange_end(found.key)?;
+    Ok(Offset::end(end.unwrap_or_default()))
+}
+
+/// Ends a submission that has no holder: one that waits for its turn, or one whose holders were all lost.
+pub(super) fn close(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    mut log: LogRow,
+    ending: &Ending<'_>,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let error = ending
+        .error
+        .as_ref()
+        .filter(|_| ending.outcome() == Outcome::Failed);
+    let event = Event {
+        v: VERSION,
+        body: Body::SubmissionSettled {
+            outcome: ending.outcome(),
+            error: error.map(|error| error.message.clone()),
+        },
+        place: Place {
+            event_index: found.next_index,
+            timestamp: logs::next_timestamp(tables, &log, change.now)?,
+            instance_id: log.instance().to_owned(),
+            submission_id: found.id.clone(),
+            dispatch_id: is_dispatched(tables, found)?.then(|| found.id.clone()),
+            session: "default".into(),
+            harness: "default".into(),
+            operation_id: None,
+            turn_id: None,
+            task_id: None,
+            parent_session: None,
+        },
+    };
+    let event = to_raw_value(&event).map_err(record::defect)?;
+    logs::append(tables, &mut log, &[event], change)?;
+    finish(tables, found, &log, ending, change)
+}
+
+/// Whether its events carry a `dispatchId`: those of messenger turns do.
+fn is_dispatched(tables: &dyn Tables, found: &SubmissionRow) -> Result<bool, Error> {
+    let scope = tables.event(found.event)?.and_then(|event| event.scope);
+    Ok(scope.is_some_and(|scope| scope.connector == "messenger"))
+}
+
+/// The end of a submission whose events are all there: state, exchange, history, memory, and who is next.
+pub(super) fn finish(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: &LogRow,
+    ending: &Ending<'_>,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let state = ending.state();
+    tables.settle_submission(found.key, state)?;
+    let text = ending.result.map(|result| result.text.clone());
+    let (body, answer) = match found.kind {
+        SubmissionKind::Prompt => {
+            let mut exchange = transcripts::fold(tables, found, log)?;
+            exchange.status = state;
+            exchange.close();
+            let body = record::write(&exchange)?;
+            let said = exchange.assistant.map(|assistant| assistant.text);
+            (Some(body), text.or(said).unwrap_or_default())
+        }
+        _ => (None, text.unwrap_or_default()),
+    };
+    let turn = count(tables, found, ending)?;
+    tables.insert_exchange(&NewExchange {
+        submission: found.key,
+        stream: found.stream,
+        turn,
+        body: body.as_deref(),
+        answer: &answer,
+        result: ending.result,
+        error: ending.error.as_ref(),
+        context_usage: ending.context_usage,
+        ended_at: log.entries,
+        settled_at: change.now,
+    })?;
+    if found.kind == SubmissionKind::Prompt && !found.hidden && !answer.is_empty() {
+        memory::remember(tables, found, &answer)?;
+    }
+    open_next(tables, found.stream, change)?;
+    let fields = json!({"sessionId": log.instance(), "submissionId": found.id, "outcome": ending.outcome()});
+    change.tell("submission.settled", fields);
+    tell(found, ending, change);
+    Ok(())
+}
+
+/// Counts the submission in its instance's history; its number among the prompts.
+fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Result<Option<i64>, Error> {
+    let turn = match (found.kind, ending.outcome()) {
+        (SubmissionKind::Prompt, _) => Some(tables.count_turn(found.stream)?),
+        (SubmissionKind::Compact, Outcome::Completed) => {
+            tables.count_compaction(found.stream)?;
+            None
+        }
+        _ => return Ok(None),
+    };
+    if let Some(summary) = ending.summary {
+        tables.set_summary(found.stream, summary)?;
+    }
+    Ok(turn)
+}
+
+/// Lets the next one of an instance be claimed, unless one runs.
+fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<(), Error> {
+    if tables.running(stream)?.is_some() {
+        return Ok(());
+    }
+    if let Some(next) = tables.next_queued(stream)? {
+        tables.set_open(next, true)?;
+        change.push(Effect::Opened(Work::Turns));
+    }
+    Ok(())
+}
+
+/// Tells whoever held it and whoever waits for it.
+pub(super) fn tell(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
+    if found.lease > 0 {
+        change.push(Effect::LeaseOver(Lease {
+            submission_id: found.id.clone(),
+            number: found.lease,
+        }));
+    }
+    change.push(Effect::Status(Arc::new(SubmissionStatus {
+        submission_id: found.id.clone(),
+        state: ending.state(),
+        result: ending.result.cloned(),
+        error: ending.error.clone(),
+        context_usage: ending.context_usage.cloned(),
+        approvals: Vec::new(),
+        stalled: None,
+    })));
+}

@@ -1,0 +1,383 @@
+//! An exchange as a transcript shows it, folded from the events of its submission. One function serves those that are
+//! settled, which are stored so, and those that run.
+
+use std::borrow::Cow;
+
+use ken_types::Timestamp;
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::State;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::rules::check::event_kind;
+use crate::rules::title::shorten;
+
+const NAME_CHARACTERS: usize = 120;
+const PREVIEW_CHARACTERS: usize = 500;
+
+/// A prompt, what was done for it, and the answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exchange {
+    id: SubmissionId,
+    submission_id: SubmissionId,
+    #[serde(serialize_with = "status")]
+    pub status: State,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<Prompt>,
+    activities: Vec<Activity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assistant: Option<Assistant>,
+}
+
+fn status<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match state {
+        State::Queued | State::Running | State::Waiting => "running",
+        State::Completed => "completed",
+        State::Failed => "failed",
+        State::Aborted => "cancelled",
+    })
+}
+
+/// What was asked.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prompt {
+    id: String,
+    text: String,
+    received_at: Timestamp,
+    visibility: &'static str,
+}
+
+impl Prompt {
+    pub fn visible(id: String, text: String, received_at: Timestamp) -> Prompt {
+        Prompt {
+            id,
+            text,
+            received_at,
+            visibility: "user",
+        }
+    }
+}
+
+/// The last message of the root that says something.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assistant {
+    id: String,
+    pub text: String,
+    completed_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Operation,
+    Thinking,
+    Tool,
+    Task,
+    Log,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Operation => "operation",
+            Kind::Thinking => "thinking",
+            Kind::Tool => "tool",
+            Kind::Task => "task",
+            Kind::Log => "log",
+        }
+    }
+
+    /// What is said of one that failed: nothing of what it was about.
+    fn failure(self) -> &'static str {
+        match self {
+            Kind::Operation => "The operation failed.",
+            Kind::Thinking => "The thinking was cut short.",
+            Kind::Tool => "The tool failed.",
+            Kind::Task => "The task failed.",
+            Kind::Log => "An error was logged.",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Progress {
+    Running,
+    Completed,
+    Failed,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Activity {
+    id: String,
+    kind: Kind,
+    name: String,
+    status: Progress,
+    started_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completed_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preview: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'static str>,
+}
+
+impl Activity {
+    fn end(&mut self, at: Timestamp, duration: Option<u64>, failed: bool) {
+        let since = u64::try_from(at.millis() - self.started_at.millis()).unwrap_or_default();
+        self.completed_at = Some(at);
+        self.duration_ms = Some(duration.unwrap_or(since));
+        self.status = if failed {
+            Progress::Failed
+        } else {
+            Progress::Completed
+        };
+        self.error = failed.then(|| self.kind.failure());
+    }
+}
+
+impl Exchange {
+    /// Leaves out what still runs: a reader learns of it from the stream.
+    pub fn drop_running(&mut self) {
+        self.activities
+            .retain(|activity| activity.status != Progress::Running);
+    }
+
+    /// What still runs when its submission has ended was cut off.
+    pub fn close(&mut self) {
+        for activity in &mut self.activities {
+            if activity.status == Progress::Running {
+                activity.status = Progress::Failed;
+                activity.error = Some(activity.kind.failure());
+            }
+        }
+    }
+}
+
+/// Exchanges in the making.
+#[derive(Debug)]
+pub struct Fold {
+    id: SubmissionId,
+    activities: Vec<Activity>,
+    assistant: Option<Assistant>,
+}
+
+/// What the fold needs of an event.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Seen<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    event_index: u64,
+    timestamp: Timestamp,
+    #[serde(borrow)]
+    submission_id: Cow<'a, str>,
+    #[serde(borrow)]
+    parent_session: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    operation_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    operation_kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    tool_call_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    tool_name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    task_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    agent: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    level: Option<Cow<'a, str>>,
+    #[serde(default)]
+    message: Said<'a>,
+    is_error: Option<bool>,
+    duration_ms: Option<u64>,
+}
+
+/// The `message` of an event: an object in most, a text in logs.
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum Said<'a> {
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Message(#[serde(borrow)] Message<'a>),
+    #[default]
+    Nothing,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    role: Cow<'a, str>,
+    #[serde(borrow, default)]
+    content: Vec<Block<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+}
+
+/// The tool that hands work to a worker; its task says more than the call.
+const DELEGATION: &str = "task";
+
+/// Whether the fold looks at events of this kind; the many others are passed over by their first bytes.
+fn is_shown(event: &str) -> bool {
+    let kind = event_kind(event).split('"').next().unwrap_or_default();
+    matches!(
+        kind,
+        "operation_start"
+            | "operation"
+            | "thinking_start"
+            | "thinking_end"
+            | "tool_start"
+            | "tool"
+            | "task_start"
+            | "task"
+            | "log"
+            | "message_end"
+    )
+}
+
+impl Fold {
+    pub fn of(id: SubmissionId) -> Fold {
+        Fold {
+            id,
+            activities: Vec::new(),
+            assistant: None,
+        }
+    }
+
+    /// One event of the stream, in order. Those of other submissions and of workers are passed over.
+    pub fn see(&mut self, event: &str) {
+        if !is_shown(event) {
+            return;
+        }
+        // An event that does not read is not shown, and does not hide the others.
+        let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
+            return;
+        };
+        if seen.submission_id == self.id.0 && seen.parent_session.is_none() {
+            self.take(seen);
+        }
+    }
+
+    fn take(&mut self, seen: Seen<'_>) {
+        let delegation = seen.tool_name.as_deref() == Some(DELEGATION);
+        match seen.kind.as_ref() {
+            "operation_start" | "operation" if seen.operation_kind.as_deref() == Some("prompt") => {}
+            "operation_start" => {
+                self.start(
+                    Kind::Operation,
+                    seen.operation_id.as_deref(),
+                    seen.operation_kind.as_deref(),
+                    &seen,
+                );
+            }
+            "operation" => self.end(Kind::Operation, seen.operation_id.as_deref(), &seen),
+            "tool_start" | "tool" if delegation => {}
+            "tool_start" => self.start(
+                Kind::Tool,
+                seen.tool_call_id.as_deref(),
+                seen.tool_name.as_deref(),
+                &seen,
+            ),
+            "tool" => self.end(Kind::Tool, seen.tool_call_id.as_deref(), &seen),
+            "task_start" => self.start(Kind::Task, seen.task_id.as_deref(), seen.agent.as_deref(), &seen),
+            "task" => self.end(Kind::Task, seen.task_id.as_deref(), &seen),
+            "thinking_start" => self.start(
+                Kind::Thinking,
+                Some(&seen.event_index.to_string()),
+                Some("thinking"),
+                &seen,
+            ),
+            "thinking_end" => self.end_thinking(&seen),
+            "log" => self.log(&seen),
+            _ => self.answer(seen),
+        }
+    }
+
+    fn key(&self, kind: Kind, part: &str) -> String {
+        format!("{}:{}:{part}", self.id, kind.name())
+    }
+
+    fn start(&mut self, kind: Kind, part: Option<&str>, name: Option<&str>, seen: &Seen<'_>) {
+        self.activities.push(Activity {
+            id: self.key(kind, part.unwrap_or_default()),
+            kind,
+            name: shorten(name.unwrap_or_default(), NAME_CHARACTERS),
+            status: Progress::Running,
+            started_at: seen.timestamp,
+            completed_at: None,
+            duration_ms: None,
+            preview: None,
+            error: None,
+        });
+    }
+
+    fn end(&mut self, kind: Kind, part: Option<&str>, seen: &Seen<'_>) {
+        let id = self.key(kind, part.unwrap_or_default());
+        if let Some(activity) = self.activities.iter_mut().rfind(|activity| activity.id == id) {
+            activity.end(seen.timestamp, seen.duration_ms, seen.is_error.unwrap_or(false));
+        }
+    }
+
+    fn end_thinking(&mut self, seen: &Seen<'_>) {
+        let open = |activity: &&mut Activity| {
+            activity.kind == Kind::Thinking && activity.status == Progress::Running
+        };
+        if let Some(activity) = self.activities.iter_mut().rfind(open) {
+            activity.end(seen.timestamp, seen.duration_ms, false);
+            let content = seen.content.as_deref().unwrap_or_default();
+            activity.preview = Some(shorten(content, PREVIEW_CHARACTERS));
+        }
+    }
+
+    fn log(&mut self, seen: &Seen<'_>) {
+        let level = seen.level.as_deref();
+        self.start(Kind::Log, Some(&seen.event_index.to_string()), level, seen);
+        let Some(activity) = self.activities.last_mut() else {
+            return;
+        };
+        activity.end(seen.timestamp, Some(0), level == Some("error"));
+        if let Said::Text(text) = &seen.message {
+            activity.preview = Some(shorten(text, PREVIEW_CHARACTERS));
+        }
+    }
+
+    /// The last message that is not empty is the answer so far.
+    fn answer(&mut self, seen: Seen<'_>) {
+        let Said::Message(message) = seen.message else {
+            return;
+        };
+        let texts = message.content.iter().filter(|block| block.kind == "text");
+        let text: String = texts.map(|block| block.text.as_ref()).collect();
+        if message.role == "assistant" && !text.trim().is_empty() {
+            self.assistant = Some(Assistant {
+                id: format!("{}:message:{}", self.id, seen.event_index),
+                text,
+                completed_at: seen.timestamp,
+            });
+        }
+    }
+
+    pub fn exchange(self, status: State, prompt: Option<Prompt>) -> Exchange {
+        Exchange {
+            id: self.id.clone(),
+            submission_id: self.id,
+            status,
+            prompt,
+            activities: self.activities,
+            assistant: self.assistant,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Where a fork begins in its source.
+
+use ken_types::ops::streams::Fork;
+use ken_types::{Error, Offset};
+
+use crate::tables::PublicRow;
+
+/// What a fork has of its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Begin {
+    /// Entries that are the source's.
+    pub(crate) base: u64,
+    /// The beginning of the source's next append, to be the fork's own.
+    pub(crate) part: Option<Vec<u8>>,
+}
+
+/// The entry at which a fork begins, before its sub-offset.
+pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
+    match fork.offset {
+        None | Some(Offset::Now) => Ok(source.entries),
+        Some(Offset::Start) => Ok(0),
+        Some(Offset::After(entries)) if entries <= source.entries => Ok(entries),
+        Some(Offset::After(_)) => {
+            let message = format!("the offset is beyond the end of {}", source.name);
+            Err(Error::invalid("/fork/offset", message))
+        }
+    }
+}
+
+/// Whole entries beyond the place; for a stream of JSON, where a sub-offset counts messages.
+pub(crate) fn beyond(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
+    let base = place
+        .checked_add(fork.sub_offset)
+        .filter(|base| *base <= source.entries);
+    Ok(Begin {
+        base: base.ok_or_else(|| too_far(source))?,
+        part: None,
+    })
+}
+
+/// A part of the next append; for a stream of bytes, where a sub-offset counts bytes.
+pub(crate) fn within(
+    source: &PublicRow,
+    place: u64,
+    next: Option<&[u8]>,
+    fork: &Fork,
+) -> Result<Begin, Error> {
+    let length = usize::try_from(fork.sub_offset).unwrap_or(usize::MAX);
+    let next = next.unwrap_or_default();
+    match next.get(..length).ok_or_else(|| too_far(source))? {
+        whole if whole.len() == next.len() => Ok(Begin {
+            base: place + 1,
+            part: None,
+        }),
+        part => Ok(Begin {
+            base: place,
+            part: Some(part.to_vec()),
+        }),
+    }
+}
+
+fn too_far(source: &PublicRow) -> Error {
+    let message = format!("there is less than that after the offset in {}", source.name);
+    Error::invalid("/fork/sub_offset", message)
+}

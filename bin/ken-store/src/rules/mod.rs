@@ -1,0 +1,18 @@
+//! The domain without tables and without I/O: each function decides from what it is given.
+
+pub(crate) mod check;
+pub(crate) mod cursor;
+pub(crate) mod digest;
+pub mod exchange;
+pub(crate) mod forks;
+pub(crate) mod page;
+pub(crate) mod producers;
+pub(crate) mod public;
+pub(crate) mod queue;
+pub(crate) mod record;
+pub(crate) mod scope_words;
+pub(crate) mod search;
+pub(crate) mod stream_names;
+pub(crate) mod terms;
+pub(crate) mod title;
+pub(crate) mod transcript;

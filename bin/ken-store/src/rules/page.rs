@@ -1,0 +1,123 @@
+//! Pages of streams: where one begins, and how much fits.
+
+use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
+use ken_types::ops::store::{ReadStream, StreamPage};
+use ken_types::ops::streams::{Payload, PublicPage};
+use ken_types::{Error, Octets, Offset};
+use serde_json::value::RawValue;
+
+use crate::engine::change::NewEntries;
+use crate::rules::record;
+
+pub(crate) fn check(args: &ReadStream) -> Result<(), Error> {
+    if args.limit == 0 {
+        return Err(Error::invalid("/limit", "limit is at least 1"));
+    }
+    match args.tail {
+        Some(0) => Err(Error::invalid("/tail", "tail is at least 1")),
+        Some(_) if args.offset != Offset::Start => {
+            Err(Error::invalid("/tail", "tail goes only with offset -1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where a page begins in a stream of so many entries.
+pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
+    match (args.tail, args.offset) {
+        (Some(tail), Offset::Start) => entries.saturating_sub(tail),
+        _ => args.offset.before(entries),
+    }
+}
+
+/// A page as it fills: entries, or their bytes joined.
+pub(crate) struct Filling {
+    limit: u64,
+    max_bytes: usize,
+    pub(crate) count: u64,
+    bytes: usize,
+    entries: Vec<Box<RawValue>>,
+    joined: Option<Vec<u8>>,
+    failed: Option<Error>,
+}
+
+impl Filling {
+    /// An empty page; `joined` when its entries are bytes and not JSON.
+    pub(crate) fn new(args: &ReadStream, joined: bool) -> Filling {
+        Filling {
+            limit: args.limit.min(PAGE_EVENTS).into(),
+            max_bytes: PAGE_BYTES.min(args.max_bytes as usize),
+            count: 0,
+            bytes: 0,
+            entries: Vec::new(),
+            joined: joined.then(Vec::new),
+            failed: None,
+        }
+    }
+
+    /// Adds an entry if it fits. False when no other one does.
+    pub(crate) fn take(&mut self, body: &[u8]) -> bool {
+        self.bytes += body.len();
+        if self.count > 0 && self.bytes > self.max_bytes {
+            return false;
+        }
+        match &mut self.joined {
+            Some(joined) => joined.extend_from_slice(body),
+            None => match serde_json::from_slice(body) {
+                Ok(entry) => self.entries.push(entry),
+                Err(error) => {
+                    self.failed = Some(record::defect(error));
+                    return false;
+                }
+            },
+        }
+        self.count += 1;
+        self.count < self.limit
+    }
+
+    /// The entries, and the bytes where they are joined.
+    pub(crate) fn end(self) -> Result<(Vec<Box<RawValue>>, Option<Octets>), Error> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok((self.entries, self.joined.map(Octets))),
+        }
+    }
+}
+
+/// A page of what was just written, for a reader that stood at the end with the empty page `last`.
+pub(crate) fn of_new(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
+    let mut page = StreamPage {
+        start: new.first,
+        ..last
+    };
+    match &new.payload {
+        Payload::Bytes(bytes) => {
+            page.end = new.first + 1;
+            page.next = page.end;
+            page.public = page.public.map(|public| PublicPage {
+                bytes: Some(bytes.clone()),
+                ..public
+            });
+        }
+        Payload::Messages(messages) => {
+            page.end = new.first + messages.len() as u64;
+            page.entries = first_page(messages, limit);
+            page.next = new.first + page.entries.len() as u64;
+        }
+    }
+    page
+}
+
+/// As many as fit into a page, and at least one.
+fn first_page(messages: &[Box<RawValue>], limit: usize) -> Vec<Box<RawValue>> {
+    let mut page: Vec<Box<RawValue>> = Vec::new();
+    let mut bytes = 0;
+    for message in messages.iter().take(limit) {
+        bytes += message.get().len();
+        if !page.is_empty() && bytes > PAGE_BYTES {
+            break;
+        }
+        page.push(message.clone());
+    }
+    page
+}

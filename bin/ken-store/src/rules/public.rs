@@ -1,0 +1,155 @@
+//! Streams below `streams/`: whether one lives, how long, and whether it is what somebody asks for.
+
+use ken_types::ops::streams::{CreateStream, Creation, Fork, Lifetime, Made, is_json, media_type};
+use ken_types::{Error, Timestamp};
+
+use crate::tables::PublicRow;
+
+const BYTES: &str = "application/octet-stream";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    Live,
+    /// Deleted or expired, and kept for its forks.
+    Gone,
+    /// Expired; nobody has removed it yet.
+    Over,
+}
+
+impl PublicRow {
+    pub(crate) fn is_json(&self) -> bool {
+        is_json(&self.content_type)
+    }
+
+    pub(crate) fn lifetime(&self) -> Option<Lifetime> {
+        match (self.ttl, self.expires_at) {
+            (Some(seconds), _) => Some(Lifetime::Ttl(seconds.cast_unsigned())),
+            (None, at) => at.map(Lifetime::ExpiresAt),
+        }
+    }
+
+    /// When it ends if it is used now.
+    pub(crate) fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.ttl {
+            Some(seconds) => {
+                let end = now.millis().saturating_add(seconds.saturating_mul(1_000));
+                Some(Timestamp::from_millis(end))
+            }
+            None => self.expires_at,
+        }
+    }
+
+    pub(crate) fn life(&self, now: Timestamp) -> Life {
+        let over = self.expires_at.is_some_and(|at| at <= now);
+        match (self.gone, over) {
+            (true, _) => Life::Gone,
+            (false, true) if self.forks > 0 => Life::Gone,
+            (false, true) => Life::Over,
+            (false, false) => Life::Live,
+        }
+    }
+
+    pub(crate) fn made(&self) -> Made {
+        Made {
+            content_type: self.content_type.clone(),
+            end: self.entries,
+            closed: self.closed,
+        }
+    }
+
+    fn live_for(&mut self, lifetime: Option<Lifetime>, now: Timestamp) {
+        match lifetime {
+            Some(Lifetime::Ttl(seconds)) => self.ttl = Some(i64::try_from(seconds).unwrap_or(i64::MAX)),
+            Some(Lifetime::ExpiresAt(at)) => self.expires_at = Some(at),
+            None => {}
+        }
+        self.expires_at = self.next_expiry(now);
+    }
+}
+
+pub(crate) fn unknown(name: &str, at: &str) -> Error {
+    Error::not_found(format!("there is no stream {name}")).at(at)
+}
+
+pub(crate) fn kept_for_forks(name: &str) -> String {
+    format!("{name} was deleted and is kept for its forks")
+}
+
+/// The stream, if it may be used.
+pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Result<PublicRow, Error> {
+    match found.map(|stream| (stream.life(now), stream)) {
+        Some((Life::Live, stream)) => Ok(stream),
+        Some((Life::Gone, _)) => Err(Error::conflict(kept_for_forks(name)).at("/stream")),
+        _ => Err(unknown(name, "/stream")),
+    }
+}
+
+/// Whether what is there is what is asked for.
+pub(crate) fn compare(there: &PublicRow, args: &CreateStream) -> Creation {
+    let given = args.content_type.as_deref();
+    // A fork that names no type or lifetime takes its source's, whatever those are.
+    let type_differs = match (&args.fork, given) {
+        (Some(_), None) => false,
+        _ => media_type(given.unwrap_or(BYTES)) != media_type(&there.content_type),
+    };
+    let lifetime_differs = match (&args.fork, args.lifetime) {
+        (Some(_), None) => false,
+        (_, lifetime) => lifetime != there.lifetime(),
+    };
+    let differs = [
+        (type_differs, "content type"),
+        (lifetime_differs, "lifetime"),
+        (args.closed != there.closed, "closure"),
+        (asked(args.fork.as_ref()) != there.asked, "fork source"),
+    ];
+    match differs.iter().find(|(differs, _)| *differs) {
+        Some((_, what)) => Creation::Exists(format!("{} already exists with another {what}", there.name)),
+        None => Creation::Known(there.made()),
+    }
+}
+
+fn asked(fork: Option<&Fork>) -> Option<String> {
+    fork.and_then(|fork| serde_json::to_string(fork).ok())
+}
+
+/// A stream that is not stored yet.
+pub(crate) fn plain(args: &CreateStream, now: Timestamp) -> PublicRow {
+    let mut stream = PublicRow {
+        key: 0,
+        name: args.stream.clone(),
+        content_type: args.content_type.clone().unwrap_or_else(|| BYTES.to_owned()),
+        entries: 0,
+        closed: args.closed,
+        ttl: None,
+        expires_at: None,
+        last_seq: None,
+        source: None,
+        base: 0,
+        asked: asked(args.fork.as_ref()),
+        forks: 0,
+        gone: false,
+    };
+    stream.live_for(args.lifetime, now);
+    stream
+}
+
+/// A fork with so many entries of its source; why there cannot be one.
+pub(crate) fn forked(source: &PublicRow, base: u64, args: &CreateStream, now: Timestamp) -> PublicRow {
+    let content_type = args.content_type.as_ref().unwrap_or(&source.content_type);
+    let mut stream = PublicRow {
+        content_type: content_type.clone(),
+        entries: base,
+        base,
+        source: Some(source.key),
+        ttl: None,
+        expires_at: None,
+        ..plain(args, now)
+    };
+    stream.live_for(args.lifetime.or_else(|| source.lifetime()), now);
+    stream
+}
+
+pub(crate) fn has_type_of(source: &PublicRow, args: &CreateStream) -> bool {
+    let content_type = args.content_type.as_deref().unwrap_or(&source.content_type);
+    media_type(content_type) == media_type(&source.content_type)
+}

@@ -1,0 +1,19 @@
+//! Records as JSON text in the tables.
+
+use ken_types::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A stored record. One that cannot be read is a defect, and the log has the details.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(defect)
+}
+
+pub(crate) fn write(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(defect)
+}
+
+pub(crate) fn defect(error: serde_json::Error) -> Error {
+    tracing::error!(%error, "a record cannot be read or written");
+    Error::internal("the store could not do this: a record cannot be read or written (see the store's log)")
+}

@@ -1,0 +1,55 @@
+//! Scopes as single words of a full-text index, so that a search only visits what its caller may find.
+//!
+//! Each word begins with `zq` and a letter for its kind, then 16 hex digits of a digest.
+
+use ken_types::ops::store::Scope;
+use sha2::{Digest, Sha256};
+
+/// Marks entries for everyone.
+const GLOBAL: &str = "zqglobal";
+
+fn word(kind: char, parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let digest: String = hash
+        .finalize()
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("zq{kind}{digest}")
+}
+
+/// The word of a knowledge entry.
+pub(crate) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> String {
+    match (actor, conversation) {
+        (None, None) => GLOBAL.to_owned(),
+        (Some(actor), None) => word('a', &[actor]),
+        (None, Some(conversation)) => word('c', &[conversation]),
+        (Some(actor), Some(conversation)) => word('b', &[actor, conversation]),
+    }
+}
+
+/// The words of all knowledge entries that a scope may find.
+pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
+    let mut words = vec![GLOBAL.to_owned()];
+    if let Some(Scope {
+        actor_id,
+        conversation_id,
+        ..
+    }) = scope
+    {
+        words.push(of_entry(Some(actor_id), None));
+        words.push(of_entry(None, Some(conversation_id)));
+        words.push(of_entry(Some(actor_id), Some(conversation_id)));
+    }
+    words
+}
+
+/// The word of past exchanges: connector, actor and conversation. Threads of one conversation share their memory.
+pub(crate) fn of_memory(scope: &Scope) -> String {
+    word('m', &[&scope.connector, &scope.actor_id, &scope.conversation_id])
+}

@@ -1,0 +1,47 @@
+//! Which words of a question are searched for, and which sessions a list search finds.
+
+use ken_types::ops::store::Session;
+
+use crate::rules::terms::{MOST_TERMS, Query, Weights};
+
+/// A word that so many entries hold is searched for only when there is no rarer one: ranking takes all of them.
+const COMMON: u64 = 5_000;
+
+/// The forms of the rarest words that are there at all.
+pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
+    let mut words: Vec<(u64, &[String])> = weights
+        .holders()
+        .iter()
+        .zip(query.terms())
+        .filter(|(holders, _)| **holders > 0)
+        .map(|(holders, term)| (*holders, term.forms.as_slice()))
+        .collect();
+    words.sort_by_key(|(holders, _)| *holders);
+    let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
+    words.truncate(rare.clamp(1, MOST_TERMS));
+    words.into_iter().map(|(_, forms)| forms).collect()
+}
+
+/// The words that a list of sessions is searched for.
+pub(crate) struct SessionWords(Vec<String>);
+
+impl SessionWords {
+    pub(crate) fn of(q: Option<&str>) -> SessionWords {
+        let words = q.unwrap_or_default().split_whitespace();
+        SessionWords(words.map(str::to_lowercase).collect())
+    }
+
+    /// Whether name, title or id holds each of them.
+    pub(crate) fn are_in(&self, session: &Session) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let texts = [
+            session.display_name.as_deref(),
+            session.title.as_deref(),
+            Some(session.session_id.as_str()),
+        ];
+        let text = texts.map(Option::unwrap_or_default).join("\n").to_lowercase();
+        self.0.iter().all(|word| text.contains(word))
+    }
+}

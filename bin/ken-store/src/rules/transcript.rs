@@ -1,0 +1,47 @@
+//! A page of a transcript, put together from what is JSON already.
+
+use ken_types::id::SessionId;
+use ken_types::{Error, Offset};
+
+use crate::rules::record;
+
+/// A page of a transcript.
+pub(crate) struct Page<'a> {
+    pub(crate) id: &'a SessionId,
+    pub(crate) name: Option<&'a str>,
+    /// Where a reader goes on in the stream, and where the stream ends.
+    pub(crate) next: Offset,
+    pub(crate) end: Offset,
+    /// Oldest first, each as JSON.
+    pub(crate) exchanges: &'a [String],
+    pub(crate) limit: u32,
+    /// Of older ones, if there are any.
+    pub(crate) cursor: Option<&'a str>,
+}
+
+impl Page<'_> {
+    /// The page as it is sent.
+    pub(crate) fn render(&self) -> Result<String, Error> {
+        let length: usize = self.exchanges.iter().map(|body| body.len() + 1).sum();
+        let mut text = String::with_capacity(length + 512);
+        text.push_str("{\"session\":{\"id\":");
+        text.push_str(&record::write(self.id)?);
+        if let Some(name) = self.name {
+            text.push_str(",\"title\":");
+            text.push_str(&record::write(&name)?);
+        }
+        text.push_str("},\"exchanges\":[");
+        text.push_str(&self.exchanges.join(","));
+        let (next, limit) = (self.next, self.limit);
+        let (up_to_date, has_older) = (self.next == self.end, self.cursor.is_some());
+        text.push_str(&format!(
+            "],\"stream\":{{\"nextOffset\":\"{next}\",\"upToDate\":{up_to_date}}},\"page\":{{\"limit\":{limit},\"hasOlder\":{has_older}"
+        ));
+        if let Some(cursor) = self.cursor {
+            text.push_str(",\"before\":");
+            text.push_str(&record::write(&cursor)?);
+        }
+        text.push_str("}}");
+        Ok(text)
+    }
+}

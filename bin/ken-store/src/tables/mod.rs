@@ -1,0 +1,590 @@
+//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Each backend implements them with
+//! one statement a function; everything above this module knows no SQL.
+//!
+//! Keys of rows (`i64`) are the backend's; ids are the contract's.
+
+pub mod sqlite;
+
+use ken_types::event::{Failure, TurnResult};
+use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
+use ken_types::ops::runs::{RunRecord, RunStatus};
+use ken_types::ops::store::*;
+use ken_types::ops::streams::Producer;
+use ken_types::{Error, Timestamp};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// A database that has been opened and migrated.
+pub trait Backend: Send {
+    /// The one writer.
+    fn writer(&mut self) -> Result<Box<dyn Writer>, Error>;
+    /// A reader; each sees the last commit whenever it begins to read.
+    fn reader(&mut self) -> Result<Box<dyn Reader>, Error>;
+}
+
+/// The connection that writes. Between [`Writer::begin`] and [`Writer::commit`] each change stands between
+/// [`Writer::mark`] and either [`Writer::keep`] or [`Writer::undo`]. Nothing is durable before the commit.
+pub trait Writer: Send {
+    fn tables(&self) -> &dyn Tables;
+    fn begin(&mut self) -> Result<(), Error>;
+    fn mark(&mut self) -> Result<(), Error>;
+    fn keep(&mut self) -> Result<(), Error>;
+    fn undo(&mut self) -> Result<(), Error>;
+    fn commit(&mut self) -> Result<(), Error>;
+    /// Gives up the whole transaction; none may be open.
+    fn rollback(&mut self);
+    /// Whether the transaction is still open: some failures end it.
+    fn is_open(&self) -> bool;
+    /// Nothing has been written for a while: time to tidy up. False when it is to be called again later.
+    fn rest(&mut self) -> bool;
+    /// Writes something that changes nothing, in a transaction of its own, to see whether writing works.
+    fn probe(&mut self) -> Result<(), Error>;
+}
+
+/// A connection that only reads.
+pub trait Reader: Send {
+    /// Calls `work` once, in one state of the database.
+    fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error>;
+}
+
+/// All tables.
+pub trait Tables:
+    Scopes
+    + Sessions
+    + Events
+    + Logs
+    + Submissions
+    + Exchanges
+    + Runs
+    + SystemEvents
+    + Knowledge
+    + Words
+    + Keys
+    + PublicStreams
+    + Appends
+    + Blobs
+{
+    /// Sizes of the database, for `service.stats`.
+    fn sizes(&self) -> Result<Map<String, Value>, Error>;
+}
+
+/// Scopes, each with a key.
+pub trait Scopes {
+    fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error>;
+    fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
+    fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
+}
+
+/// A session. Its key is that of its stream.
+#[derive(Debug, Clone)]
+pub struct SessionRow {
+    pub stream: i64,
+    pub id: SessionId,
+    pub scope: i64,
+    pub origin: Origin,
+    /// The first visible prompt.
+    pub title: Option<String>,
+    /// The explicit name.
+    pub name: Option<String>,
+    pub archived: bool,
+}
+
+/// Which sessions, and from where on: newest first, strictly after the position.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionList {
+    pub scope: Option<i64>,
+    pub archived: bool,
+    /// Also those without a title.
+    pub untitled: bool,
+    pub after: (i64, i64),
+}
+
+pub trait Sessions {
+    fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
+    /// Sessions of this name that are not archived, the one used last first.
+    fn sessions_named(&self, scope: Option<i64>, name: &str, most: usize) -> Result<Vec<SessionRow>, Error>;
+    /// The session of a scope that was used last and is not archived.
+    fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error>;
+    fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error>;
+    /// Moves `updated_at` forward and takes the session out of the archive.
+    fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
+    fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
+    fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
+    /// False when it was archived before.
+    fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
+    /// Calls `see` with each session and its stream until that returns false.
+    fn list_sessions(
+        &self,
+        list: &SessionList,
+        see: &mut dyn FnMut(i64, Session) -> bool,
+    ) -> Result<(), Error>;
+}
+
+/// Something that came in.
+#[derive(Debug, Clone, Copy)]
+pub struct NewEvent<'a> {
+    pub id: &'a str,
+    pub scope: Option<i64>,
+    pub kind: &'a str,
+    pub text: &'a str,
+    pub received_at: Timestamp,
+    pub context: Option<&'a Value>,
+    pub raw: Option<&'a str>,
+    pub images: &'a [Image],
+    /// What was said to it, as JSON.
+    pub answer: &'a str,
+}
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub struct PromptRow {
+    pub id: EventId,
+    pub text: String,
+    pub received_at: Timestamp,
+    pub scope: Option<Scope>,
+}
+
+pub trait Events {
+    fn event_answer(&self, id: &str) -> Result<Option<String>, Error>;
+    fn insert_event(&self, event: &NewEvent<'_>) -> Result<i64, Error>;
+    fn event(&self, key: i64) -> Result<Option<PromptRow>, Error>;
+}
+
+/// A stream of an instance or a run.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub key: i64,
+    pub name: String,
+    pub entries: u64,
+    pub closed: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogKind {
+    Agent,
+    Run,
+}
+
+/// The streams of instances and runs, and their entries: JSON, numbered from 0.
+pub trait Logs {
+    fn log(&self, name: &str) -> Result<Option<LogRow>, Error>;
+    fn log_by_key(&self, key: i64) -> Result<LogRow, Error>;
+    fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error>;
+    fn close_log(&self, key: i64) -> Result<(), Error>;
+    /// Adds one entry; the row's count is set by [`Logs::set_log_entries`].
+    fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
+    fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error>;
+    /// Calls `see` with each entry from `from` to before `to` until that returns false.
+    fn entries(&self, log: i64, from: u64, to: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
+}
+
+/// A submission.
+#[derive(Debug, Clone)]
+pub struct SubmissionRow {
+    pub key: i64,
+    pub id: SubmissionId,
+    pub stream: i64,
+    pub event: i64,
+    pub kind: SubmissionKind,
+    /// An internal prompt, which transcripts and titles leave out.
+    pub hidden: bool,
+    pub state: State,
+    /// Whether it may be claimed.
+    pub open: bool,
+    /// Entries of its stream before its first own one.
+    pub recorded_from: u64,
+    pub next_index: u64,
+    pub lease: u64,
+    pub attempt: u32,
+    /// Claims that were asked for its end only.
+    pub closings: u32,
+    pub abort: bool,
+    /// Those that it waits for.
+    pub approvals: Vec<String>,
+    pub first_claim_at: Option<i64>,
+    pub waiting_since: Option<i64>,
+    pub waited_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct NewSubmission<'a> {
+    pub id: &'a SubmissionId,
+    pub stream: i64,
+    pub event: i64,
+    pub kind: SubmissionKind,
+    pub hidden: bool,
+    pub open: bool,
+    /// Its order among the queued ones of its stream.
+    pub place: i64,
+    pub recorded_from: u64,
+    pub next_index: u64,
+}
+
+/// An open submission with all that its holder needs.
+#[derive(Debug)]
+pub struct OpenRow {
+    pub submission: SubmissionRow,
+    pub text: String,
+    pub images: Vec<Image>,
+    pub context: Option<Value>,
+    pub scope: Option<Scope>,
+}
+
+/// The submissions of one state in a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueRow {
+    pub state: State,
+    pub count: u64,
+    pub first_place: i64,
+    pub last_place: i64,
+}
+
+/// A lease that a restarted store knows from its tables.
+#[derive(Debug, Clone)]
+pub struct OldLease {
+    pub lease: Lease,
+    pub aborting: bool,
+}
+
+pub trait Submissions {
+    fn submission(&self, id: &str) -> Result<Option<SubmissionRow>, Error>;
+    fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error>;
+    fn insert_submission(&self, submission: &NewSubmission<'_>) -> Result<i64, Error>;
+    /// What is not settled in a stream, by state.
+    fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error>;
+    fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error>;
+    /// The key of the first one in the queue.
+    fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
+    /// The one that runs or waits for a decision.
+    fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
+    /// Nothing queued in the stream may be claimed.
+    fn close_queued(&self, stream: i64) -> Result<(), Error>;
+    fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
+    fn set_abort(&self, key: i64) -> Result<(), Error>;
+    fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error>;
+    /// Approvals, state and the time spent waiting.
+    fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error>;
+    /// A new lease: its number, attempt and first claim go on from what is stored.
+    fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp)
+    -> Result<(), Error>;
+    fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
+    /// Those that may be claimed, oldest first.
+    fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
+    /// Entries of the stream before the first claimed prompt that is not settled.
+    fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
+    fn old_leases(&self) -> Result<Vec<OldLease>, Error>;
+    /// Runs that are queued, and runs that are held.
+    fn waiting_runs(&self) -> Result<u64, Error>;
+    fn held_runs(&self) -> Result<u64, Error>;
+    /// State and end in one read.
+    fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error>;
+}
+
+/// A settled submission.
+#[derive(Debug, Clone, Copy)]
+pub struct NewExchange<'a> {
+    pub submission: i64,
+    pub stream: i64,
+    /// Its number among the prompts of its instance.
+    pub turn: Option<i64>,
+    /// As transcripts show it.
+    pub body: Option<&'a str>,
+    pub answer: &'a str,
+    pub result: Option<&'a TurnResult>,
+    pub error: Option<&'a Failure>,
+    pub context_usage: Option<&'a Value>,
+    /// Entries of the stream after its last one.
+    pub ended_at: u64,
+    pub settled_at: Timestamp,
+}
+
+/// The history of an instance.
+#[derive(Debug, Clone)]
+pub struct InstanceRow {
+    pub turns: u64,
+    pub compactions: u64,
+    pub summary: Option<String>,
+    /// Turns that the summary stands for.
+    pub summary_after: i64,
+}
+
+pub trait Exchanges {
+    fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error>;
+    fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error>;
+    /// The number of the turn, if it was one.
+    fn exchange_turn(&self, id: &SubmissionId) -> Result<Option<i64>, Error>;
+    /// Prompts of a stream before a key, newest first, each with its body once it is settled.
+    fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
+    fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
+    /// Turns between two numbers, both exclusive, newest first.
+    fn past_exchanges(
+        &self,
+        stream: i64,
+        after: i64,
+        before: i64,
+        limit: u32,
+    ) -> Result<Vec<PastExchange>, Error>;
+    fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error>;
+    /// Counts one more; the new number.
+    fn count_turn(&self, stream: i64) -> Result<i64, Error>;
+    fn count_compaction(&self, stream: i64) -> Result<(), Error>;
+    /// The summary stands for all turns so far.
+    fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error>;
+}
+
+/// A run as its record begins.
+#[derive(Debug, Clone)]
+pub struct RunRow {
+    pub workflow: String,
+    /// JSON.
+    pub payload: String,
+    pub started_at: Timestamp,
+}
+
+/// Which runs, newest first, strictly before a key.
+#[derive(Debug, Clone, Copy)]
+pub struct RunList<'a> {
+    pub status: Option<RunStatus>,
+    pub workflow: Option<&'a str>,
+    pub before: i64,
+    pub limit: u32,
+}
+
+pub trait Runs {
+    fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error>;
+    fn run(&self, submission: i64) -> Result<RunRow, Error>;
+    fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error>;
+    /// Without payload, result and error; each with its key.
+    fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error>;
+    fn end_run(
+        &self,
+        submission: i64,
+        status: RunStatus,
+        now: Timestamp,
+        result: Option<&Value>,
+        error: Option<&Failure>,
+    ) -> Result<(), Error>;
+}
+
+/// The extent of the system's stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemExtent {
+    /// Entries before the first that is kept.
+    pub first: u64,
+    /// Entries in all.
+    pub entries: u64,
+    pub newest: Timestamp,
+}
+
+pub trait SystemEvents {
+    fn system_extent(&self) -> Result<SystemExtent, Error>;
+    /// `number` counts from 0.
+    fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error>;
+    /// Calls `see` with each event from number `from` on until that returns false.
+    fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
+    /// Deletes some that are older, never the newest; how many.
+    fn prune_system_events(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+}
+
+/// Which knowledge entries, newest first, strictly before a key.
+#[derive(Debug, Clone, Copy)]
+pub struct KnowledgeFilter<'a> {
+    pub actor: Option<&'a str>,
+    pub conversation: Option<&'a str>,
+    pub before: i64,
+    pub limit: u32,
+}
+
+/// A job over the index of knowledge that runs.
+#[derive(Debug, Clone)]
+pub struct JobRow {
+    pub key: i64,
+    pub id: String,
+    /// The last entry that is done, and the last that will be.
+    pub reached: i64,
+    pub until: i64,
+}
+
+/// What the index has of an entry, and on whose behalf it may be found.
+#[derive(Debug, Clone)]
+pub struct KnowledgeTexts {
+    pub title: String,
+    pub tags: String,
+    pub content: String,
+    pub actor: Option<String>,
+    pub conversation: Option<String>,
+}
+
+pub trait Knowledge {
+    /// Inserts an entry, or moves the tags and the time of the one with this id; its key.
+    fn put_knowledge(&self, id: &str, entry: &PutKnowledge, now: Timestamp) -> Result<i64, Error>;
+    fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error>;
+    fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error>;
+    /// Deletes an entry; its key.
+    fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error>;
+    fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error>;
+    fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error>;
+    /// Keys after one and up to another, with the bytes of their contents.
+    fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error>;
+    fn job(&self, id: &str) -> Result<Option<Job>, Error>;
+    fn running_job(&self) -> Result<Option<JobRow>, Error>;
+    /// A job over all entries that there are now.
+    fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error>;
+    fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error>;
+    fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error>;
+}
+
+/// A full-text index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    Knowledge,
+    Memory,
+}
+
+/// The full-text indexes. Words are plain: lower case, letters and digits, no diacritics. A scope word marks on whose behalf a
+/// row may be found.
+pub trait Words {
+    fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
+    /// Removes the rows after one key and up to another.
+    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error>;
+    fn index_exchange(
+        &self,
+        submission: i64,
+        scope_word: &str,
+        prompt: &str,
+        answer: &str,
+    ) -> Result<(), Error>;
+    /// How many rows there are, about.
+    fn index_size(&self, index: Index) -> Result<u64, Error>;
+    /// How many of `size` rows hold a form of a word, about; a row that holds two forms may count twice.
+    fn holders(&self, index: Index, forms: &[String], size: u64) -> Result<u64, Error>;
+    /// Keys of the rows that hold all or any of the words, each in one of its forms, for one of the scope words if some are
+    /// given: the best first in knowledge, the newest first in memory.
+    fn matching(
+        &self,
+        index: Index,
+        words: &[&[String]],
+        all: bool,
+        scope_words: Option<&[String]>,
+        most: u32,
+    ) -> Result<Vec<i64>, Error>;
+}
+
+/// An idempotency key.
+#[derive(Debug, Clone)]
+pub struct KeyRow {
+    /// Digest of the request's body.
+    pub body: String,
+    /// Its last request did not reach the store, so another body may take it over.
+    pub is_free: bool,
+    pub state: KeyState,
+}
+
+pub trait Keys {
+    /// A key that is not older than `oldest`.
+    fn key(&self, key: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error>;
+    fn put_key(&self, key: &BeginKey) -> Result<(), Error>;
+    /// Marks a key without an answer as free, or as taken.
+    fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error>;
+    /// Keeps an answer, unless there is one.
+    fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error>;
+    /// Forgets a key without an answer.
+    fn forget_key(&self, key: &str) -> Result<(), Error>;
+    /// Deletes some that are older; how many.
+    fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error>;
+    /// The last call of a slot: number and answer.
+    fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error>;
+    fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error>;
+    fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error>;
+}
+
+/// A stream below `streams/`. Its entries before `base` are those of its source.
+#[derive(Debug, Clone)]
+pub struct PublicRow {
+    pub key: i64,
+    pub name: String,
+    pub content_type: String,
+    pub entries: u64,
+    pub closed: bool,
+    /// In seconds.
+    pub ttl: Option<i64>,
+    pub expires_at: Option<Timestamp>,
+    pub last_seq: Option<String>,
+    pub source: Option<i64>,
+    pub base: u64,
+    /// The fork as it was asked for, as JSON.
+    pub asked: Option<String>,
+    /// Streams that refer to this one.
+    pub forks: u64,
+    /// Deleted, and kept for its forks.
+    pub gone: bool,
+}
+
+pub trait PublicStreams {
+    fn public(&self, name: &str) -> Result<Option<PublicRow>, Error>;
+    fn public_by_key(&self, key: i64) -> Result<PublicRow, Error>;
+    /// Its key. Entries are set by [`PublicStreams::update_public`].
+    fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error>;
+    /// Entries, closed, last sequence and end.
+    fn update_public(&self, stream: &PublicRow) -> Result<(), Error>;
+    fn count_fork(&self, key: i64, by: i64) -> Result<(), Error>;
+    fn set_public_gone(&self, key: i64) -> Result<(), Error>;
+    /// Takes its name away, so that it is cleaned up; its source.
+    fn unname_public(&self, key: i64) -> Result<Option<i64>, Error>;
+    fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
+    fn next_expiry(&self) -> Result<Option<Timestamp>, Error>;
+    /// One that has lost its name.
+    fn nameless(&self) -> Result<Option<i64>, Error>;
+    fn delete_public(&self, key: i64) -> Result<(), Error>;
+    /// What is known of a producer, under the same id.
+    fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error>;
+    fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error>;
+    /// Deletes some producers of a stream; how many.
+    fn delete_producers(&self, stream: i64, most: usize) -> Result<usize, Error>;
+}
+
+/// The entries of streams below `streams/`: bytes, numbered from 0.
+pub trait Appends {
+    fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
+    /// Calls `see` with each entry from `from` to before `to` until that returns false. False when it did.
+    fn appends(
+        &self,
+        stream: i64,
+        from: u64,
+        to: u64,
+        see: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<bool, Error>;
+    /// Numbers and bytes of the first entries that are left.
+    fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error>;
+    /// Deletes all up to this number.
+    fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error>;
+}
+
+/// A blob without its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct BlobRow {
+    pub key: i64,
+    /// Bytes in all, and bytes that are there.
+    pub length: u64,
+    pub stored: u64,
+}
+
+/// Bytes by their digest.
+pub trait Blobs {
+    fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error>;
+    fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error>;
+    /// A piece that begins at byte `offset`.
+    fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error>;
+    /// Calls `see` with the offset and bytes of each piece that ends after `from`, in order, until that returns false.
+    fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error>;
+    fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error>;
+    /// Deletes the pieces, to begin anew.
+    fn clear_blob(&self, blob: i64) -> Result<(), Error>;
+    /// Notes that an event names a blob.
+    fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error>;
+    /// Some that no event names and nobody has touched since.
+    fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
+    fn delete_blob(&self, blob: i64) -> Result<(), Error>;
+    /// Bytes of all blobs.
+    fn blob_bytes(&self) -> Result<u64, Error>;
+}

@@ -1,0 +1,101 @@
+//! Blobs, in pieces.
+
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+
+use super::{Database, all, count, first, insert, rows, run, statement, unique};
+use crate::tables::{BlobRow, Blobs};
+
+fn blob(row: &Row<'_>) -> rusqlite::Result<BlobRow> {
+    Ok(BlobRow {
+        key: row.get("blob")?,
+        length: count(row, "length")?,
+        stored: count(row, "stored")?,
+    })
+}
+
+impl Blobs for Database {
+    fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error> {
+        first(
+            self,
+            "SELECT blob, length, stored FROM blobs WHERE digest = ?1",
+            [digest],
+            blob,
+        )
+    }
+
+    fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error> {
+        let sql = "INSERT INTO blobs (digest, length, used_at) VALUES (?1, ?2, ?3)";
+        let key = insert(self, sql, params![digest, length.cast_signed(), now.millis()])?;
+        Ok(BlobRow {
+            key,
+            length,
+            stored: 0,
+        })
+    }
+
+    fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO pieces (blob, start, bytes) VALUES (?1, ?2, ?3)";
+        run(self, sql, params![blob, offset.cast_signed(), bytes])?;
+        let sql = "UPDATE blobs SET stored = ?2, used_at = ?3 WHERE blob = ?1";
+        let stored = offset + bytes.len() as u64;
+        run(self, sql, [blob, stored.cast_signed(), now.millis()]).map(drop)
+    }
+
+    fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
+        // From the last piece that begins at `from` or before.
+        let sql = "SELECT start, bytes FROM pieces WHERE blob = ?1 AND start >= (
+                     SELECT coalesce(max(start), 0) FROM pieces WHERE blob = ?1 AND start <= ?2
+                   ) ORDER BY start";
+        statement(self, sql, |select| {
+            let mut rows = select.query([blob, from.cast_signed()])?;
+            while let Some(row) = rows.next()? {
+                if !see(count(row, "start")?, row.get_ref("bytes")?.as_bytes()?) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {
+        run(
+            self,
+            "UPDATE blobs SET used_at = ?2 WHERE blob = ?1",
+            [blob, now.millis()],
+        )
+        .map(drop)
+    }
+
+    fn clear_blob(&self, blob: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM pieces WHERE blob = ?1", [blob])?;
+        run(self, "UPDATE blobs SET stored = 0 WHERE blob = ?1", [blob]).map(drop)
+    }
+
+    fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error> {
+        let sql =
+            "INSERT OR IGNORE INTO blob_uses (blob, event) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
+        run(self, sql, params![digest, event]).map(drop)
+    }
+
+    fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error> {
+        let sql = "SELECT blob FROM blobs WHERE used_at < ?1
+                     AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
+                   ORDER BY used_at LIMIT ?2";
+        all(self, sql, [before.millis(), rows(most)], |row| row.get(0))
+    }
+
+    fn delete_blob(&self, blob: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM pieces WHERE blob = ?1", [blob])?;
+        run(self, "DELETE FROM blobs WHERE blob = ?1", [blob]).map(drop)
+    }
+
+    fn blob_bytes(&self) -> Result<u64, Error> {
+        unique(
+            self,
+            "SELECT coalesce(sum(length), 0) AS bytes FROM blobs",
+            [],
+            |row| count(row, "bytes"),
+        )
+    }
+}

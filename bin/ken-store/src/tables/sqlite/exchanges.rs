@@ -1,0 +1,201 @@
+//! Settled exchanges, the history of instances, and the records of runs.
+
+use ken_types::event::Failure;
+use ken_types::id::{RunId, SubmissionId};
+use ken_types::ops::runs::{RunRecord, RunStatus};
+use ken_types::ops::store::PastExchange;
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+use serde_json::Value;
+
+use super::{Database, all, count, first, json, run, stored, time, unique};
+use crate::rules::queue::elapsed;
+use crate::rules::stream_names;
+use crate::tables::{Exchanges, InstanceRow, NewExchange, RunList, RunRow, Runs};
+
+const PAST: &str = "SELECT s.id, streams.name AS stream_name, e.text AS prompt, x.answer, e.received_at
+    FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
+    JOIN streams ON streams.stream = x.stream";
+
+fn past(row: &Row<'_>) -> rusqlite::Result<PastExchange> {
+    let stream: String = row.get("stream_name")?;
+    Ok(PastExchange {
+        id: SubmissionId(row.get("id")?),
+        instance: stream_names::instance(&stream).to_owned(),
+        prompt: row.get("prompt")?,
+        answer: row.get("answer")?,
+        at: time(row, "received_at")?,
+    })
+}
+
+impl Exchanges for Database {
+    fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error> {
+        let sql = "INSERT INTO exchanges
+                     (submission, stream, turn, body, answer, result, error, context_usage, ended_at, settled_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        let values = params![
+            exchange.submission,
+            exchange.stream,
+            exchange.turn,
+            exchange.body,
+            exchange.answer,
+            json(exchange.result)?,
+            json(exchange.error)?,
+            json(exchange.context_usage)?,
+            exchange.ended_at.cast_signed(),
+            exchange.settled_at.millis(),
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error> {
+        let sql = "SELECT ended_at FROM exchanges WHERE submission = ?1";
+        first(self, sql, [submission], |row| count(row, "ended_at"))
+    }
+
+    fn exchange_turn(&self, id: &SubmissionId) -> Result<Option<i64>, Error> {
+        let sql = "SELECT turn FROM exchanges JOIN submissions USING (submission) WHERE id = ?1";
+        Ok(first(self, sql, [id.as_str()], |row| row.get(0))?.flatten())
+    }
+
+    fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error> {
+        let sql = "SELECT submission, body FROM submissions AS s LEFT JOIN exchanges AS e USING (submission)
+                   WHERE s.kind = 'prompt' AND s.stream = ?1 AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
+        all(self, sql, params![stream, before, limit], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+    }
+
+    fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error> {
+        let sql = [PAST, " WHERE x.submission = ?1"].concat();
+        first(self, &sql, [submission], past)
+    }
+
+    fn past_exchanges(
+        &self,
+        stream: i64,
+        after: i64,
+        before: i64,
+        limit: u32,
+    ) -> Result<Vec<PastExchange>, Error> {
+        let filter = " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4";
+        let sql = [PAST, filter].concat();
+        all(self, &sql, params![stream, after, before, limit], past)
+    }
+
+    fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error> {
+        let sql = "SELECT turns, compactions, summary, summary_after FROM instances WHERE stream = ?1";
+        first(self, sql, [stream], |row| {
+            Ok(InstanceRow {
+                turns: count(row, "turns")?,
+                compactions: count(row, "compactions")?,
+                summary: row.get("summary")?,
+                summary_after: row.get("summary_after")?,
+            })
+        })
+    }
+
+    fn count_turn(&self, stream: i64) -> Result<i64, Error> {
+        let sql = "INSERT INTO instances (stream, turns) VALUES (?1, 1)
+                   ON CONFLICT DO UPDATE SET turns = turns + 1 RETURNING turns";
+        unique(self, sql, [stream], |row| row.get(0))
+    }
+
+    fn count_compaction(&self, stream: i64) -> Result<(), Error> {
+        let sql = "INSERT INTO instances (stream, compactions) VALUES (?1, 1)
+                   ON CONFLICT DO UPDATE SET compactions = compactions + 1";
+        run(self, sql, [stream]).map(drop)
+    }
+
+    fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error> {
+        let sql = "UPDATE instances SET summary = ?2, summary_after = turns WHERE stream = ?1";
+        run(self, sql, params![stream, summary]).map(drop)
+    }
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<(i64, RunRecord)> {
+    let status = RunStatus::named(row.get_ref("status")?.as_str()?).unwrap_or(RunStatus::Errored);
+    let started_at = time(row, "started_at")?;
+    let ended_at: Option<i64> = row.get("ended_at")?;
+    let ended_at = ended_at.map(Timestamp::from_millis);
+    let record = RunRecord {
+        run_id: RunId(row.get("id")?),
+        workflow_name: row.get("workflow")?,
+        status,
+        started_at,
+        payload: stored(row, "text")?,
+        ended_at,
+        is_error: ended_at.map(|_| status == RunStatus::Errored),
+        duration_ms: ended_at.map(|ended| elapsed(started_at, ended)),
+        result: stored(row, "result")?,
+        error: stored(row, "error")?,
+    };
+    Ok((row.get("submission")?, record))
+}
+
+impl Runs for Database {
+    fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO runs (submission, workflow, status, started_at) VALUES (?1, ?2, 'active', ?3)";
+        run(self, sql, params![submission, workflow, now.millis()]).map(drop)
+    }
+
+    fn run(&self, submission: i64) -> Result<RunRow, Error> {
+        let sql = "SELECT r.workflow, r.started_at, e.text
+                   FROM runs AS r JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
+                   WHERE r.submission = ?1";
+        unique(self, sql, [submission], |row| {
+            Ok(RunRow {
+                workflow: row.get("workflow")?,
+                payload: row.get("text")?,
+                started_at: time(row, "started_at")?,
+            })
+        })
+    }
+
+    fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error> {
+        let sql = "SELECT s.id, s.submission, r.workflow, r.status, r.started_at, r.ended_at, r.result, r.error, e.text
+                   FROM runs AS r JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
+                   WHERE s.id = ?1";
+        let found = first(self, sql, [id.as_str()], record)?;
+        Ok(found.map(|(_, record)| record))
+    }
+
+    fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error> {
+        // A filter that is not asked for must not be in the way of the index of its list.
+        let by_status = list.status.map_or("", |_| "AND r.status = ?2");
+        let by_workflow = list.workflow.map_or("", |_| "AND r.workflow = ?3");
+        let sql = format!(
+            "SELECT s.id, r.submission, r.workflow, r.status, r.started_at, r.ended_at,
+                    NULL AS result, NULL AS error, NULL AS text
+             FROM runs AS r JOIN submissions AS s USING (submission)
+             WHERE r.submission < ?1 AND ?2 IS ?2 AND ?3 IS ?3 {by_status} {by_workflow}
+             ORDER BY r.submission DESC LIMIT ?4"
+        );
+        let status = list.status.map(RunStatus::name);
+        all(
+            self,
+            &sql,
+            params![list.before, status, list.workflow, list.limit],
+            record,
+        )
+    }
+
+    fn end_run(
+        &self,
+        submission: i64,
+        status: RunStatus,
+        now: Timestamp,
+        result: Option<&Value>,
+        error: Option<&Failure>,
+    ) -> Result<(), Error> {
+        let sql = "UPDATE runs SET status = ?2, ended_at = ?3, result = ?4, error = ?5 WHERE submission = ?1";
+        let values = params![
+            submission,
+            status.name(),
+            now.millis(),
+            json(result)?,
+            json(error)?
+        ];
+        run(self, sql, values).map(drop)
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong in the database, and what callers are told.
+
+use ken_types::{Code, Error};
+use rusqlite::ErrorCode;
+
+/// Details go to the log; the message names the line.
+pub(super) fn error(error: rusqlite::Error) -> Error {
+    let (line, detail) = (log_line(), error.to_string());
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen,
+        ) => {
+            tracing::error!(line, detail, "the database cannot be written");
+            let message = format!("the disk of the database is full or fails (log line {line})");
+            Error::new(Code::Unavailable, message).hint("free some space; the store continues by itself")
+        }
+        Some(ErrorCode::ConstraintViolation) => Error::conflict("an id that has to be new exists already"),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            tracing::error!(line, detail, "the database is damaged");
+            Error::internal(format!("the database is damaged (log line {line})"))
+                .hint("run ken-store --check, then restore a backup: ken-store(8)")
+        }
+        _ => {
+            tracing::error!(line, detail, "a statement failed");
+            Error::internal(format!("the store could not do this (log line {line})"))
+        }
+    }
+}
+
+/// A mark that is in the log and in the answer.
+fn log_line() -> String {
+    let mark: Result<[u8; 4], _> = ken_types::id::random();
+    mark.map_or_else(
+        |_| "?".into(),
+        |bytes| format!("{:08x}", u32::from_be_bytes(bytes)),
+    )
+}

@@ -1,0 +1,89 @@
+//! Idempotency keys and the calls of slots.
+
+use ken_types::ops::store::{BeginKey, KeptAnswer, KeyState};
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+
+use super::{Database, count, first, rows, run, stored, time, to_json};
+use crate::tables::{KeyRow, Keys};
+
+/// The status of a key whose last request has not reached the store. It has no answer.
+const NOT_REACHED: u16 = 503;
+
+fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+    let state = KeyState {
+        seed: row.get("seed")?,
+        at: time(row, "at")?,
+        answer: answer(row)?,
+    };
+    Ok(KeyRow {
+        body: row.get("body")?,
+        is_free: state.answer.is_none() && row.get::<_, Option<u16>>("status")? == Some(NOT_REACHED),
+        state,
+    })
+}
+
+fn answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
+    let Some(body) = row.get("answer")? else {
+        return Ok(None);
+    };
+    Ok(Some(KeptAnswer {
+        status: row.get("status")?,
+        body,
+        headers: stored(row, "headers")?.unwrap_or_default(),
+    }))
+}
+
+impl Keys for Database {
+    fn key(&self, name: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error> {
+        let sql = "SELECT body, seed, at, status, answer, headers FROM keys WHERE key = ?1 AND at >= ?2";
+        first(self, sql, params![name, oldest.millis()], key)
+    }
+
+    fn put_key(&self, key: &BeginKey) -> Result<(), Error> {
+        let sql = "INSERT OR REPLACE INTO keys (key, body, seed, at) VALUES (?1, ?2, ?3, ?4)";
+        run(self, sql, params![key.key, key.body, key.seed, key.at.millis()]).map(drop)
+    }
+
+    fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error> {
+        let sql = "UPDATE keys SET status = ?2 WHERE key = ?1 AND answer IS NULL";
+        run(self, sql, params![key, is_free.then_some(NOT_REACHED)]).map(drop)
+    }
+
+    fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error> {
+        let sql = "UPDATE keys SET status = ?2, answer = ?3, headers = ?4 WHERE key = ?1 AND answer IS NULL";
+        let values = params![key, answer.status, answer.body, to_json(&answer.headers)?];
+        run(self, sql, values).map(drop)
+    }
+
+    fn forget_key(&self, key: &str) -> Result<(), Error> {
+        run(self, "DELETE FROM keys WHERE key = ?1 AND answer IS NULL", [key]).map(drop)
+    }
+
+    fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error> {
+        let sql = "DELETE FROM keys WHERE id IN (SELECT id FROM keys WHERE at < ?1 ORDER BY at LIMIT ?2)";
+        run(self, sql, [oldest.millis(), rows(most)])
+    }
+
+    fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {
+        let sql = "SELECT number, answer FROM calls WHERE slot = ?1";
+        first(self, sql, [slot], |row| {
+            Ok((count(row, "number")?, row.get("answer")?))
+        })
+    }
+
+    fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO calls (slot, number, answer, at) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT DO UPDATE SET number = excluded.number, answer = excluded.answer, at = excluded.at";
+        run(
+            self,
+            sql,
+            params![slot, number.cast_signed(), answer, now.millis()],
+        )
+        .map(drop)
+    }
+
+    fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {
+        run(self, "DELETE FROM calls WHERE at < ?1", [oldest.millis()]).map(drop)
+    }
+}

@@ -1,0 +1,242 @@
+//! Knowledge entries, the jobs over them, and the full-text indexes of knowledge and memory.
+
+use ken_types::ops::store::{Job, KnowledgeRecord, PutKnowledge};
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+use serde_json::{Map, Value};
+
+use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
+use crate::tables::{Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
+
+fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
+    let actor: Option<String> = row.get("actor")?;
+    let conversation: Option<String> = row.get("conversation")?;
+    let scope = match (&actor, &conversation) {
+        (None, None) => "global",
+        (Some(_), None) => "actor",
+        (_, Some(_)) => "conversation",
+    };
+    Ok(KnowledgeRecord {
+        id: row.get("id")?,
+        title: row.get("title")?,
+        content: row.get("content")?,
+        source: row.get("source")?,
+        actor_id: actor.unwrap_or_else(|| "api".into()),
+        conversation_id: conversation.unwrap_or_else(|| "default".into()),
+        scope: scope.into(),
+        tags: stored(row, "tags")?.unwrap_or_default(),
+        metadata: Value::Object(Map::new()),
+        created_by: row.get("created_by")?,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        score: None,
+    })
+}
+
+fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let finished: Option<i64> = row.get("finished_at")?;
+    Ok(Job {
+        job_id: row.get("id")?,
+        status: row.get("status")?,
+        done: count(row, "done")?,
+        total: count(row, "total")?,
+        started_at: Some(time(row, "started_at")?),
+        finished_at: finished.map(Timestamp::from_millis),
+        error: row.get("error")?,
+    })
+}
+
+impl Knowledge for Database {
+    fn put_knowledge(&self, id: &str, entry: &PutKnowledge, now: Timestamp) -> Result<i64, Error> {
+        let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
+                   ON CONFLICT (id) DO UPDATE SET tags = excluded.tags, updated_at = max(updated_at, excluded.updated_at)
+                   RETURNING entry";
+        let values = params![
+            id,
+            entry.title,
+            entry.content,
+            entry.source,
+            entry.actor_id,
+            entry.conversation_id,
+            to_json(&entry.tags)?,
+            entry.created_by,
+            now.millis(),
+        ];
+        unique(self, sql, values, |row| row.get(0))
+    }
+
+    fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error> {
+        first(self, "SELECT * FROM knowledge WHERE id = ?1", [id], knowledge)
+    }
+
+    fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error> {
+        first(self, "SELECT * FROM knowledge WHERE entry = ?1", [key], knowledge)
+    }
+
+    fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error> {
+        let sql = "DELETE FROM knowledge WHERE id = ?1 RETURNING entry";
+        first(self, sql, [id], |row| row.get(0))
+    }
+
+    fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
+        // Entries of everyone show `api` and `default`, and are found by these.
+        let sql = "SELECT * FROM knowledge WHERE entry < ?1
+                     AND (?2 IS NULL OR coalesce(actor, 'api') = ?2)
+                     AND (?3 IS NULL OR coalesce(conversation, 'default') = ?3)
+                   ORDER BY entry DESC LIMIT ?4";
+        let values = params![list.before, list.actor, list.conversation, list.limit];
+        all(self, sql, values, |row| Ok((row.get("entry")?, knowledge(row)?)))
+    }
+
+    fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error> {
+        let sql = "SELECT title, tags, content, actor, conversation FROM knowledge WHERE entry = ?1";
+        first(self, sql, [key], |row| {
+            Ok(KnowledgeTexts {
+                title: row.get("title")?,
+                tags: row.get("tags")?,
+                content: row.get("content")?,
+                actor: row.get("actor")?,
+                conversation: row.get("conversation")?,
+            })
+        })
+    }
+
+    fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error> {
+        let sql = "SELECT entry, length(content) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
+                   ORDER BY entry LIMIT ?3";
+        all(self, sql, [after, until, rows(most)], |row| {
+            Ok((row.get("entry")?, count(row, "size")?))
+        })
+    }
+
+    fn job(&self, id: &str) -> Result<Option<Job>, Error> {
+        first(self, "SELECT * FROM jobs WHERE id = ?1", [id], job)
+    }
+
+    fn running_job(&self) -> Result<Option<JobRow>, Error> {
+        let sql = "SELECT job, id, reached, until FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
+        first(self, sql, [], |row| {
+            Ok(JobRow {
+                key: row.get("job")?,
+                id: row.get("id")?,
+                reached: row.get("reached")?,
+                until: row.get("until")?,
+            })
+        })
+    }
+
+    fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO jobs (id, status, until, total, started_at)
+                   SELECT ?1, 'running', coalesce(max(entry), 0), count(*), ?2 FROM knowledge";
+        insert(self, sql, params![id, now.millis()]).map(drop)
+    }
+
+    fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error> {
+        let sql = "UPDATE jobs SET reached = ?2, done = done + ?3 WHERE job = ?1";
+        run(self, sql, [key, reached, rows(done)]).map(drop)
+    }
+
+    fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
+        let sql = "UPDATE jobs SET status = 'ok', finished_at = ?2, total = done WHERE job = ?1";
+        run(self, sql, [key, now.millis()]).map(drop)
+    }
+}
+
+/// Knowledge by FTS5's rank. Memory newest first: its rank counts every exchange that holds a word, so that a turn would take
+/// the longer the more often the same has been said before.
+fn matching_sql(index: Index) -> (&'static str, &'static str) {
+    match index {
+        Index::Knowledge => (
+            "SELECT rowid, bm25(knowledge_index, 0.0, 4.0, 3.0, 1.0) AS rank FROM knowledge_index
+             WHERE knowledge_index MATCH ?1 ORDER BY rank LIMIT ?2",
+            "{title tags content}",
+        ),
+        Index::Memory => (
+            "SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2",
+            "{prompt answer}",
+        ),
+    }
+}
+
+/// An expression of FTS5 that every form of a word matches.
+fn any_form(forms: &[String]) -> String {
+    let quoted: Vec<String> = forms.iter().map(|form| format!("\"{form}\"")).collect();
+    format!("({})", quoted.join(" OR "))
+}
+
+impl Words for Database {
+    fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error> {
+        let sql = "INSERT OR REPLACE INTO knowledge_index (rowid, realm, title, tags, content)
+                   VALUES (?1, ?2, ?3, ?4, ?5)";
+        let values = params![key, scope_word, texts.title, texts.tags, texts.content];
+        run(self, sql, values).map(drop)
+    }
+
+    fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error> {
+        let sql = "DELETE FROM knowledge_index WHERE rowid > ?1 AND rowid <= ?2";
+        run(self, sql, [after, until]).map(drop)
+    }
+
+    fn index_exchange(
+        &self,
+        submission: i64,
+        scope_word: &str,
+        prompt: &str,
+        answer: &str,
+    ) -> Result<(), Error> {
+        let sql = "INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
+        run(self, sql, params![submission, scope_word, prompt, answer]).map(drop)
+    }
+
+    fn index_size(&self, index: Index) -> Result<u64, Error> {
+        let sql = match index {
+            Index::Knowledge => "SELECT coalesce(max(entry), 0) AS size FROM knowledge",
+            Index::Memory => "SELECT coalesce(max(submission), 0) AS size FROM exchanges",
+        };
+        unique(self, sql, [], |row| count(row, "size"))
+    }
+
+    fn holders(&self, index: Index, forms: &[String], size: u64) -> Result<u64, Error> {
+        match index {
+            Index::Knowledge => {
+                let sql = "SELECT doc AS holders FROM knowledge_words WHERE term = ?1";
+                let holders = forms
+                    .iter()
+                    .map(|form| first(self, sql, [form], |row| count(row, "holders")));
+                holders.map(|found| Ok(found?.unwrap_or_default())).sum()
+            }
+            // Of a common word the newest hundred tell how many there are, by how far back they reach: counting all would
+            // take the longer the more has been said.
+            Index::Memory => {
+                let sql = "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
+                             SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
+                           )";
+                let values = params![any_form(forms), size.cast_signed()];
+                Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
+            }
+        }
+    }
+
+    fn matching(
+        &self,
+        index: Index,
+        words: &[&[String]],
+        all_of_them: bool,
+        scope_words: Option<&[String]>,
+        most: u32,
+    ) -> Result<Vec<i64>, Error> {
+        if words.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (sql, columns) = matching_sql(index);
+        let joined_by = if all_of_them { " AND " } else { " OR " };
+        let words: Vec<String> = words.iter().map(|forms| any_form(forms)).collect();
+        let words = format!("{columns} : ({})", words.join(joined_by));
+        let expression = match scope_words {
+            Some(scope_words) => format!("realm : ({}) AND {words}", scope_words.join(" OR ")),
+            None => words,
+        };
+        all(self, sql, params![expression, most], |row| row.get(0))
+    }
+}

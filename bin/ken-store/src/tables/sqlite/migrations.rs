@@ -1,0 +1,281 @@
+//! The schema, as numbered steps forward. A database knows by `user_version` how many it has taken; each step is one
+//! transaction. A released step is never edited: what comes later is a new one.
+
+/// What `application_id` says of a database of ken: "KEN1".
+pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
+
+/// All steps, the first one from an empty database.
+pub(crate) const STEPS: [&str; 6] = [FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS, NO_MEMORY_WORDS, BLOBS];
+
+/// The version that a database has after all steps.
+pub(crate) const VERSION: usize = STEPS.len();
+
+/// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.
+const BLOBS: &str = "
+ALTER TABLE happenings RENAME TO system_events;
+CREATE TABLE blobs (
+  blob    INTEGER PRIMARY KEY,
+  digest  TEXT NOT NULL UNIQUE,
+  length  INTEGER NOT NULL,
+  stored  INTEGER NOT NULL DEFAULT 0,
+  used_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX blobs_by_use ON blobs (used_at);
+CREATE TABLE pieces (
+  blob  INTEGER NOT NULL,
+  start INTEGER NOT NULL,
+  bytes BLOB NOT NULL,
+  PRIMARY KEY (blob, start)
+) STRICT;
+CREATE TABLE blob_uses (
+  blob  INTEGER NOT NULL,
+  event INTEGER NOT NULL,
+  PRIMARY KEY (blob, event)
+) STRICT, WITHOUT ROWID;
+";
+
+/// How many exchanges hold a word is not counted any more.
+const NO_MEMORY_WORDS: &str = "DROP TABLE memory_words;";
+
+/// The headers of a kept answer, a JSON array of pairs.
+const KEPT_HEADERS: &str = "ALTER TABLE keys ADD COLUMN headers TEXT;";
+
+/// Runs of workflows, each a submission of its own kind, and the system's own stream.
+const RUNS: &str = "
+CREATE TABLE runs (
+  submission INTEGER PRIMARY KEY REFERENCES submissions,
+  workflow   TEXT NOT NULL,
+  status     TEXT NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER,
+  result     TEXT,
+  error      TEXT
+) STRICT;
+CREATE INDEX runs_by_status ON runs (status, submission);
+CREATE INDEX runs_by_workflow ON runs (workflow, submission);
+DROP INDEX submissions_open;
+CREATE INDEX turns_open ON submissions (submission) WHERE open = 1 AND kind <> 'workflow';
+CREATE INDEX runs_open ON submissions (submission) WHERE open = 1 AND kind = 'workflow';
+CREATE INDEX runs_live ON submissions (state, open) WHERE live = 1 AND kind = 'workflow';
+-- The system's own stream. It lies by itself: every change adds to it, always at its end. The newest always stays, so
+-- that numbers are not given twice.
+CREATE TABLE happenings (
+  number INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  body   TEXT NOT NULL
+) STRICT;
+";
+
+const FIRST: &str = "
+-- On whose behalf. key is the JSON array of the other columns, because an absent thread equals only an absent one.
+CREATE TABLE scopes (
+  scope        INTEGER PRIMARY KEY,
+  key          TEXT NOT NULL UNIQUE,
+  connector    TEXT NOT NULL,
+  actor        TEXT NOT NULL,
+  conversation TEXT NOT NULL,
+  thread       TEXT
+) STRICT;
+
+CREATE TABLE streams (
+  stream       INTEGER PRIMARY KEY,
+  name         TEXT NOT NULL UNIQUE,
+  kind         TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  entries      INTEGER NOT NULL DEFAULT 0,
+  closed       INTEGER NOT NULL DEFAULT 0,
+  created_at   INTEGER NOT NULL
+) STRICT;
+
+-- place is stream << 32 | number in the stream, so that a stream lies together and in order, and a page of it costs
+-- its own length.
+CREATE TABLE entries (
+  place INTEGER PRIMARY KEY,
+  body  TEXT NOT NULL
+) STRICT;
+
+-- The history of an agent's instance, from its first settled submission on.
+CREATE TABLE instances (
+  stream        INTEGER PRIMARY KEY REFERENCES streams,
+  turns         INTEGER NOT NULL DEFAULT 0,
+  compactions   INTEGER NOT NULL DEFAULT 0,
+  summary       TEXT,
+  summary_after INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- A session is the instance of the same id, with a scope.
+CREATE TABLE sessions (
+  stream      INTEGER PRIMARY KEY REFERENCES streams,
+  id          TEXT NOT NULL,
+  scope       INTEGER NOT NULL REFERENCES scopes,
+  origin      TEXT NOT NULL,
+  title       TEXT,
+  name        TEXT,
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  archived_at INTEGER
+) STRICT;
+CREATE INDEX sessions_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NULL;
+CREATE INDEX sessions_by_time ON sessions (updated_at) WHERE archived_at IS NULL;
+CREATE INDEX sessions_by_name ON sessions (scope, name) WHERE name IS NOT NULL AND archived_at IS NULL;
+CREATE INDEX archived_by_scope ON sessions (scope, updated_at) WHERE archived_at IS NOT NULL;
+CREATE INDEX archived_by_time ON sessions (updated_at) WHERE archived_at IS NOT NULL;
+
+-- What came in. answer is what was said to it, for whoever asks again.
+CREATE TABLE events (
+  event       INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  scope       INTEGER REFERENCES scopes,
+  kind        TEXT NOT NULL,
+  text        TEXT NOT NULL,
+  received_at INTEGER NOT NULL,
+  context     TEXT,
+  raw         TEXT,
+  images      TEXT,
+  answer      TEXT NOT NULL
+) STRICT;
+
+-- live: not settled. open: may be claimed now. place: order among the queued ones of an instance.
+CREATE TABLE submissions (
+  submission     INTEGER PRIMARY KEY,
+  id             TEXT NOT NULL UNIQUE,
+  stream         INTEGER NOT NULL REFERENCES streams,
+  event          INTEGER NOT NULL REFERENCES events,
+  kind           TEXT NOT NULL,
+  hidden         INTEGER NOT NULL,
+  state          TEXT NOT NULL,
+  live           INTEGER NOT NULL DEFAULT 1,
+  open           INTEGER NOT NULL,
+  place          INTEGER NOT NULL,
+  recorded_from  INTEGER NOT NULL,
+  next_index     INTEGER NOT NULL DEFAULT 0,
+  lease          INTEGER NOT NULL DEFAULT 0,
+  attempt        INTEGER NOT NULL DEFAULT 0,
+  closings       INTEGER NOT NULL DEFAULT 0,
+  abort          INTEGER NOT NULL DEFAULT 0,
+  first_claim_at INTEGER,
+  waiting_since  INTEGER,
+  waited_ms      INTEGER NOT NULL DEFAULT 0,
+  approvals      TEXT
+) STRICT;
+CREATE INDEX submissions_live ON submissions (stream, state, place) WHERE live = 1;
+CREATE INDEX submissions_open ON submissions (submission) WHERE open = 1;
+CREATE INDEX prompts ON submissions (stream, submission) WHERE kind = 'prompt';
+
+-- Settled submissions. body is the exchange as a transcript shows it; turn counts the prompts of an instance.
+CREATE TABLE exchanges (
+  submission    INTEGER PRIMARY KEY REFERENCES submissions,
+  stream        INTEGER NOT NULL REFERENCES streams,
+  turn          INTEGER,
+  body          TEXT,
+  answer        TEXT NOT NULL,
+  result        TEXT,
+  error         TEXT,
+  context_usage TEXT,
+  ended_at      INTEGER NOT NULL,
+  settled_at    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX exchanges_by_turn ON exchanges (stream, turn) WHERE turn IS NOT NULL;
+
+CREATE TABLE knowledge (
+  entry        INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  title        TEXT NOT NULL,
+  content      TEXT NOT NULL,
+  source       TEXT NOT NULL,
+  actor        TEXT,
+  conversation TEXT,
+  tags         TEXT NOT NULL,
+  created_by   TEXT NOT NULL,
+  created_at   INTEGER NOT NULL,
+  updated_at   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE jobs (
+  job         INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  status      TEXT NOT NULL,
+  reached     INTEGER NOT NULL DEFAULT 0,
+  until       INTEGER NOT NULL,
+  done        INTEGER NOT NULL DEFAULT 0,
+  total       INTEGER NOT NULL,
+  started_at  INTEGER NOT NULL,
+  finished_at INTEGER,
+  error       TEXT
+) STRICT;
+CREATE INDEX jobs_running ON jobs (job) WHERE status = 'running';
+
+-- realm is a word that stands for a scope, see realm.rs. The texts themselves are in knowledge, events and exchanges.
+CREATE VIRTUAL TABLE knowledge_index USING fts5 (
+  realm, title, tags, content,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE VIRTUAL TABLE knowledge_words USING fts5vocab ('knowledge_index', 'row');
+CREATE VIRTUAL TABLE memory_index USING fts5 (
+  realm, prompt, answer,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row');
+
+CREATE TABLE keys (
+  id     INTEGER PRIMARY KEY,
+  key    TEXT NOT NULL UNIQUE,
+  body   TEXT NOT NULL,
+  seed   TEXT NOT NULL,
+  at     INTEGER NOT NULL,
+  status INTEGER,
+  answer TEXT
+) STRICT;
+CREATE INDEX keys_by_time ON keys (at);
+";
+
+const PUBLIC_STREAMS: &str = "
+-- The streams below streams/. Their ids are never used again, since an id tells a stream from a later one of its name.
+-- A name that is NULL is that of a stream which is being deleted. source and base: the entries before base are those of
+-- the source; forks counts who refers so to this one, and gone says that it is kept for them alone. asked is the fork as
+-- it was asked for. There is no foreign key, because checking one would read all streams whenever one is deleted.
+CREATE TABLE public_streams (
+  stream       INTEGER PRIMARY KEY AUTOINCREMENT,
+  name         TEXT UNIQUE,
+  content_type TEXT NOT NULL,
+  entries      INTEGER NOT NULL DEFAULT 0,
+  closed       INTEGER NOT NULL DEFAULT 0,
+  ttl          INTEGER,
+  expires_at   INTEGER,
+  last_seq     TEXT,
+  source       INTEGER,
+  base         INTEGER NOT NULL DEFAULT 0,
+  asked        TEXT,
+  forks        INTEGER NOT NULL DEFAULT 0,
+  gone         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX public_by_end ON public_streams (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX public_removed ON public_streams (stream) WHERE name IS NULL;
+
+-- What was appended lies in the order in which it came, whatever stream it is of: an append then writes the last page
+-- of the table, not one of each stream. places has, as entries has, stream << 32 | number, and the row that lies there.
+CREATE TABLE appends (
+  append INTEGER PRIMARY KEY,
+  body   BLOB NOT NULL
+) STRICT;
+CREATE TABLE places (
+  place  INTEGER PRIMARY KEY,
+  append INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE producers (
+  stream INTEGER NOT NULL,
+  id     TEXT NOT NULL,
+  epoch  INTEGER NOT NULL,
+  seq    INTEGER NOT NULL,
+  PRIMARY KEY (stream, id)
+) STRICT, WITHOUT ROWID;
+
+-- The last call of each slot, see calls.rs.
+CREATE TABLE calls (
+  slot   TEXT PRIMARY KEY,
+  number INTEGER NOT NULL,
+  answer TEXT NOT NULL,
+  at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";

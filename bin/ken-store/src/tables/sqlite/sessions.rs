@@ -1,0 +1,206 @@
+//! Scopes, sessions and events.
+
+use ken_types::id::{EventId, Origin, SessionId};
+use ken_types::ops::store::{Scope, Session};
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+
+use super::{Database, all, first, insert, json, rows, run, scope, statement, time, to_json};
+use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
+
+fn key_text(scope: &Scope) -> Result<String, Error> {
+    to_json(&(
+        &scope.connector,
+        &scope.actor_id,
+        &scope.conversation_id,
+        &scope.thread_id,
+    ))
+}
+
+impl Scopes for Database {
+    fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error> {
+        let sql = "SELECT scope FROM scopes WHERE key = ?1";
+        first(self, sql, [key_text(scope)?], |row| row.get(0))
+    }
+
+    fn insert_scope(&self, scope: &Scope) -> Result<i64, Error> {
+        let sql =
+            "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let values = params![
+            key_text(scope)?,
+            scope.connector,
+            scope.actor_id,
+            scope.conversation_id,
+            scope.thread_id
+        ];
+        insert(self, sql, values)
+    }
+
+    fn scope(&self, key: i64) -> Result<Option<Scope>, Error> {
+        first(self, "SELECT * FROM scopes WHERE scope = ?1", [key], scope)
+    }
+}
+
+fn origin(name: &str) -> Origin {
+    let known = [Origin::Tui, Origin::Web, Origin::Connector];
+    let found = known.into_iter().find(|origin| origin.name() == name);
+    found.unwrap_or(Origin::Connector)
+}
+
+fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    Ok(SessionRow {
+        stream: row.get("stream")?,
+        id: SessionId(row.get("id")?),
+        scope: row.get("scope")?,
+        origin: origin(row.get_ref("origin")?.as_str()?),
+        title: row.get("title")?,
+        name: row.get("name")?,
+        archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),
+    })
+}
+
+fn listed(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
+    let found = session(row)?;
+    let scope = scope(row)?;
+    let archived_at: Option<i64> = row.get("archived_at")?;
+    let session = Session {
+        session_id: found.id,
+        origin: found.origin,
+        connector: scope.connector,
+        actor_id: scope.actor_id,
+        conversation_id: scope.conversation_id,
+        thread_id: scope.thread_id,
+        title: found.title,
+        display_name: found.name,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        archived_at: archived_at.map(Timestamp::from_millis),
+    };
+    Ok((found.stream, session))
+}
+
+impl Sessions for Database {
+    fn session(&self, id: &str) -> Result<Option<SessionRow>, Error> {
+        let sql = "SELECT s.* FROM streams JOIN sessions AS s USING (stream)
+                   WHERE streams.name = 'agents/orchestrator/' || ?1";
+        first(self, sql, [id], session)
+    }
+
+    fn sessions_named(&self, scope: Option<i64>, name: &str, most: usize) -> Result<Vec<SessionRow>, Error> {
+        let sql = "SELECT * FROM sessions WHERE scope = ?1 AND name = ?2 AND archived_at IS NULL
+                   ORDER BY updated_at DESC LIMIT ?3";
+        all(self, sql, params![scope, name, rows(most)], session)
+    }
+
+    fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error> {
+        let sql = "SELECT * FROM sessions WHERE scope = ?1 AND archived_at IS NULL
+                   ORDER BY updated_at DESC, stream DESC LIMIT 1";
+        first(self, sql, [scope], session)
+    }
+
+    fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+        let values = params![
+            session.stream,
+            session.id.as_str(),
+            session.scope,
+            session.origin.name(),
+            now.millis()
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
+        let sql =
+            "UPDATE sessions SET updated_at = max(updated_at, ?2), archived_at = NULL WHERE stream = ?1";
+        run(self, sql, [stream, now.millis()]).map(drop)
+    }
+
+    fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error> {
+        let sql = "UPDATE sessions SET title = ?2 WHERE stream = ?1 AND title IS NULL";
+        run(self, sql, params![stream, title]).map(drop)
+    }
+
+    fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error> {
+        let sql = "UPDATE sessions SET name = ?2 WHERE stream = ?1";
+        run(self, sql, params![stream, name]).map(drop)
+    }
+
+    fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error> {
+        let sql = "UPDATE sessions SET archived_at = ?2 WHERE stream = ?1 AND archived_at IS NULL";
+        Ok(run(self, sql, [stream, now.millis()])? > 0)
+    }
+
+    fn list_sessions(
+        &self,
+        list: &SessionList,
+        see: &mut dyn FnMut(i64, Session) -> bool,
+    ) -> Result<(), Error> {
+        // A filter that is not asked for must not be in the way of the index of its list.
+        let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
+        let titled = if list.untitled {
+            ""
+        } else {
+            "AND s.title IS NOT NULL"
+        };
+        let archived = if list.archived { "NOT NULL" } else { "NULL" };
+        let sql = format!(
+            "SELECT s.*, connector, actor, conversation, thread
+             FROM sessions AS s JOIN scopes ON scopes.scope = s.scope
+             WHERE {of_scope} {titled} AND s.archived_at IS {archived} AND (s.updated_at, s.stream) < (?2, ?3)
+             ORDER BY s.updated_at DESC, s.stream DESC"
+        );
+        let (at, stream) = list.after;
+        statement(self, &sql, |select| {
+            let mut rows = select.query(params![list.scope, at, stream])?;
+            while let Some(row) = rows.next()? {
+                let (stream, session) = listed(row)?;
+                if !see(stream, session) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Events for Database {
+    fn event_answer(&self, id: &str) -> Result<Option<String>, Error> {
+        first(self, "SELECT answer FROM events WHERE id = ?1", [id], |row| {
+            row.get(0)
+        })
+    }
+
+    fn insert_event(&self, event: &NewEvent<'_>) -> Result<i64, Error> {
+        let sql = "INSERT INTO events (id, scope, kind, text, received_at, context, raw, images, answer)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        let images = Some(event.images).filter(|images| !images.is_empty());
+        let values = params![
+            event.id,
+            event.scope,
+            event.kind,
+            event.text,
+            event.received_at.millis(),
+            json(event.context)?,
+            event.raw,
+            json(images)?,
+            event.answer,
+        ];
+        insert(self, sql, values)
+    }
+
+    fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {
+        let sql = "SELECT id, text, received_at, c.scope, connector, actor, conversation, thread
+                   FROM events AS e LEFT JOIN scopes AS c ON c.scope = e.scope WHERE event = ?1";
+        first(self, sql, [key], |row| {
+            let scoped: Option<i64> = row.get("scope")?;
+            Ok(PromptRow {
+                id: EventId(row.get("id")?),
+                text: row.get("text")?,
+                received_at: time(row, "received_at")?,
+                scope: scoped.map(|_| scope(row)).transpose()?,
+            })
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! Submissions and their leases.
+
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::*;
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+
+use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
+use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions};
+
+/// What each work is given, from an index of its own.
+const TURNS: &str =
+    "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
+     FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
+     WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
+const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, NULL AS scope
+     FROM submissions AS s JOIN events AS e USING (event)
+     WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
+
+fn kind_name(kind: SubmissionKind) -> &'static str {
+    match kind {
+        SubmissionKind::Prompt => "prompt",
+        SubmissionKind::Compact => "compact",
+        SubmissionKind::Workflow => "workflow",
+    }
+}
+
+fn kind(name: &str) -> SubmissionKind {
+    match name {
+        "compact" => SubmissionKind::Compact,
+        "workflow" => SubmissionKind::Workflow,
+        _ => SubmissionKind::Prompt,
+    }
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::Queued => "queued",
+        State::Running => "running",
+        State::Waiting => "waiting",
+        State::Completed => "completed",
+        State::Failed => "failed",
+        State::Aborted => "aborted",
+    }
+}
+
+fn state(row: &Row<'_>) -> rusqlite::Result<State> {
+    Ok(match row.get_ref("state")?.as_str()? {
+        "queued" => State::Queued,
+        "running" => State::Running,
+        "waiting" => State::Waiting,
+        "completed" => State::Completed,
+        "aborted" => State::Aborted,
+        _ => State::Failed,
+    })
+}
+
+fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
+    Ok(SubmissionRow {
+        key: row.get("submission")?,
+        id: SubmissionId(row.get("id")?),
+        stream: row.get("stream")?,
+        event: row.get("event")?,
+        kind: kind(row.get_ref("kind")?.as_str()?),
+        hidden: row.get("hidden")?,
+        state: state(row)?,
+        open: row.get("open")?,
+        recorded_from: count(row, "recorded_from")?,
+        next_index: count(row, "next_index")?,
+        lease: count(row, "lease")?,
+        attempt: row.get("attempt")?,
+        closings: row.get("closings")?,
+        abort: row.get("abort")?,
+        approvals: stored(row, "approvals")?.unwrap_or_default(),
+        first_claim_at: row.get("first_claim_at")?,
+        waiting_since: row.get("waiting_since")?,
+        waited_ms: row.get("waited_ms")?,
+    })
+}
+
+fn open(row: &Row<'_>) -> rusqlite::Result<OpenRow> {
+    let scoped: Option<i64> = row.get("scope")?;
+    Ok(OpenRow {
+        submission: submission(row)?,
+        text: row.get("text")?,
+        images: stored(row, "images")?.unwrap_or_default(),
+        context: stored(row, "context")?,
+        scope: scoped.map(|_| scope(row)).transpose()?,
+    })
+}
+
+impl Submissions for Database {
+    fn submission(&self, id: &str) -> Result<Option<SubmissionRow>, Error> {
+        first(self, "SELECT * FROM submissions WHERE id = ?1", [id], submission)
+    }
+
+    fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error> {
+        unique(
+            self,
+            "SELECT * FROM submissions WHERE submission = ?1",
+            [key],
+            submission,
+        )
+    }
+
+    fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<i64, Error> {
+        let sql = "INSERT INTO submissions
+                     (id, stream, event, kind, hidden, state, open, place, recorded_from, next_index)
+                   VALUES (?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?8, ?9)";
+        let values = params![
+            new.id.as_str(),
+            new.stream,
+            new.event,
+            kind_name(new.kind),
+            new.hidden,
+            new.open,
+            new.place,
+            new.recorded_from.cast_signed(),
+            new.next_index.cast_signed(),
+        ];
+        insert(self, sql, values)
+    }
+
+    fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error> {
+        let sql = "SELECT state, count(*) AS number, min(place) AS least, max(place) AS most
+                   FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
+        all(self, sql, [stream], |row| {
+            Ok(QueueRow {
+                state: state(row)?,
+                count: count(row, "number")?,
+                first_place: row.get("least")?,
+                last_place: row.get("most")?,
+            })
+        })
+    }
+
+    fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
+        let sql =
+            "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued' ORDER BY place";
+        all(self, sql, [stream], submission)
+    }
+
+    fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error> {
+        let sql = "SELECT submission FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued'
+                   ORDER BY place LIMIT 1";
+        first(self, sql, [stream], |row| row.get(0))
+    }
+
+    fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error> {
+        let sql =
+            "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state IN ('running', 'waiting')";
+        first(self, sql, [stream], submission)
+    }
+
+    fn close_queued(&self, stream: i64) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
+        run(self, sql, [stream]).map(drop)
+    }
+
+    fn set_open(&self, key: i64, open: bool) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET open = ?2 WHERE submission = ?1";
+        run(self, sql, params![key, open]).map(drop)
+    }
+
+    fn set_abort(&self, key: i64) -> Result<(), Error> {
+        run(
+            self,
+            "UPDATE submissions SET abort = 1 WHERE submission = ?1",
+            [key],
+        )
+        .map(drop)
+    }
+
+    fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET next_index = ?2 WHERE submission = ?1";
+        run(self, sql, [key, next.cast_signed()]).map(drop)
+    }
+
+    fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET approvals = ?2, state = ?3, waiting_since = ?4, waited_ms = ?5
+                   WHERE submission = ?1";
+        let values = params![
+            submission.key,
+            to_json(&submission.approvals)?,
+            state_name(submission.state),
+            submission.waiting_since,
+            submission.waited_ms,
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn take_submission(
+        &self,
+        submission: &SubmissionRow,
+        closing: bool,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
+                     closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
+                   WHERE submission = ?1";
+        let values = params![
+            submission.key,
+            state_name(submission.state),
+            closing,
+            submission.recorded_from.cast_signed(),
+            now.millis()
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
+        let sql =
+            "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
+                   WHERE submission = ?1";
+        run(self, sql, params![key, state_name(state)]).map(drop)
+    }
+
+    fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error> {
+        let sql = match work {
+            Work::Turns => TURNS,
+            Work::Runs => RUNS,
+        };
+        all(self, sql, [rows(most)], open)
+    }
+
+    fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
+        let sql = "SELECT min(recorded_from) FROM submissions
+                   WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
+        let least: Option<i64> = unique(self, sql, [stream], |row| row.get(0))?;
+        Ok(least.map(i64::cast_unsigned))
+    }
+
+    fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
+        let sql =
+            "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'";
+        all(self, sql, [], |row| {
+            Ok(OldLease {
+                lease: Lease {
+                    submission_id: SubmissionId(row.get("id")?),
+                    number: count(row, "lease")?,
+                },
+                aborting: row.get("abort")?,
+            })
+        })
+    }
+
+    fn waiting_runs(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) AS number FROM submissions
+                   WHERE live = 1 AND kind = 'workflow' AND state = 'queued'";
+        unique(self, sql, [], |row| count(row, "number"))
+    }
+
+    fn held_runs(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) AS number FROM submissions
+                   WHERE live = 1 AND kind = 'workflow' AND state = 'running' AND open = 0";
+        unique(self, sql, [], |row| count(row, "number"))
+    }
+
+    fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error> {
+        let sql = "SELECT state, approvals, result, error, context_usage
+                   FROM submissions LEFT JOIN exchanges USING (submission) WHERE id = ?1";
+        first(self, sql, [id.as_str()], |row| {
+            Ok(SubmissionStatus {
+                submission_id: id.clone(),
+                state: state(row)?,
+                result: stored(row, "result")?,
+                error: stored(row, "error")?,
+                context_usage: stored(row, "context_usage")?,
+                approvals: stored(row, "approvals")?.unwrap_or_default(),
+                stalled: None,
+            })
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! Blobs: pieces in order, whole only with their digest, kept while something names them.
+
+use ken_types::limits::{BLOB_BYTES, PIECE_BYTES};
+use ken_types::ops::blobs::*;
+use ken_types::ops::store::*;
+use ken_types::{Code, Error, Octets};
+use sha2::{Digest, Sha256};
+
+use crate::kit::*;
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn piece(digest: &str, length: usize, offset: usize, bytes: &[u8]) -> PutBlob {
+    PutBlob {
+        digest: digest.to_owned(),
+        length: length as u64,
+        offset: offset as u64,
+        bytes: Octets(bytes.to_vec()),
+    }
+}
+
+/// Puts all bytes in pieces of 700 000.
+async fn put(kit: &Kit, bytes: &[u8]) -> String {
+    let digest = digest(bytes);
+    for (number, part) in bytes.chunks(700_000).enumerate() {
+        let args = piece(&digest, bytes.len(), number * 700_000, part);
+        let state = kit.write::<BlobsPut>(args).await.unwrap();
+        assert_eq!(state.stored as usize, (number * 700_000) + part.len());
+    }
+    digest
+}
+
+async fn get(kit: &Kit, digest: &str, offset: u64, limit: u32) -> Result<BlobPiece, Error> {
+    let digest = digest.to_owned();
+    kit.read::<BlobsGet>(GetBlob {
+        digest,
+        offset,
+        limit,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_was_put_is_read_back_from_any_offset_after_a_restart() {
+    let mut kit = Kit::new();
+    let bytes: Vec<u8> = (0..3_000_001u32).map(|number| (number % 251) as u8).collect();
+    let digest = put(&kit, &bytes).await;
+    kit.restart();
+    let mut found = Vec::new();
+    while found.len() < bytes.len() {
+        let piece = get(&kit, &digest, found.len() as u64, 999_983).await.unwrap();
+        assert_eq!(piece.length as usize, bytes.len());
+        found.extend(piece.bytes.0);
+    }
+    assert!(found == bytes);
+    let end = get(&kit, &digest, bytes.len() as u64, 10).await.unwrap();
+    assert!(end.bytes.0.is_empty());
+    let whole = get(&kit, &digest, 0, u32::MAX).await.unwrap();
+    assert_eq!(whole.bytes.0.len(), PIECE_BYTES);
+}
+
+#[tokio::test]
+async fn pieces_come_in_order_and_a_repeat_changes_nothing() {
+    let kit = Kit::new();
+    let digest = digest(b"hello there");
+    let hello = piece(&digest, 11, 0, b"hello ");
+    let early = piece(&digest, 11, 8, b"ere");
+    let error = kit.write::<BlobsPut>(early.clone()).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.at.as_deref()),
+        (Code::Conflict, Some("/offset"))
+    );
+    for _ in 0..2 {
+        assert_eq!(kit.write::<BlobsPut>(hello.clone()).await.unwrap().stored, 6);
+    }
+    assert_eq!(
+        kit.write::<BlobsPut>(early).await.unwrap_err().code,
+        Code::Conflict
+    );
+    assert_eq!(get(&kit, &digest, 0, 100).await.unwrap_err().code, Code::NotFound);
+    let other_length = piece(&digest, 12, 6, b"there");
+    assert_eq!(
+        kit.write::<BlobsPut>(other_length).await.unwrap_err().code,
+        Code::Conflict
+    );
+    // Wrong bytes leave nothing behind, and the right ones can be sent anew.
+    let wrong = piece(&digest, 11, 6, b"thera");
+    assert_eq!(kit.write::<BlobsPut>(wrong).await.unwrap().stored, 0);
+    kit.write::<BlobsPut>(hello).await.unwrap();
+    let state = kit
+        .write::<BlobsPut>(piece(&digest, 11, 6, b"there"))
+        .await
+        .unwrap();
+    assert_eq!(state.stored, state.length);
+    assert_eq!(get(&kit, &digest, 0, 100).await.unwrap().bytes.0, b"hello there");
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_blob_is_refused() {
+    let kit = Kit::new();
+    let good = digest(b"x");
+    let long = vec![0; PIECE_BYTES + 1];
+    for (args, code, at) in [
+        (piece("abc", 1, 0, b"x"), Code::Invalid, "/digest"),
+        (piece(&good.to_uppercase(), 1, 0, b"x"), Code::Invalid, "/digest"),
+        (
+            piece(&good, BLOB_BYTES as usize + 1, 0, b"x"),
+            Code::TooLarge,
+            "/length",
+        ),
+        (piece(&good, 2_000_000, 0, &long), Code::TooLarge, "/bytes"),
+        (piece(&good, 1, 1, b"x"), Code::Invalid, "/bytes"),
+        (piece(&good, 1, 0, b""), Code::Invalid, "/bytes"),
+        (piece(&digest(b""), 0, 0, b""), Code::Invalid, "/length"),
+    ] {
+        let error = kit.write::<BlobsPut>(args).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (code, Some(at)));
+    }
+}
+
+#[tokio::test]
+async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
+    let kit = Kit::new();
+    let named = put(&kit, b"named").await;
+    let unnamed = put(&kit, b"unnamed").await;
+    let used = put(&kit, b"used").await;
+    let admit = |blobs: Vec<String>| Admit {
+        instance: "i".into(),
+        submission_id: sub("s1"),
+        message: "look".into(),
+        images: Vec::new(),
+        blobs,
+        policy: Policy::Queue,
+    };
+    let missing = kit
+        .write::<SubmissionsAdmit>(admit(vec![digest(b"missing")]))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (missing.code, missing.at.as_deref()),
+        (Code::NotFound, Some("/blobs/0"))
+    );
+    kit.write::<SubmissionsAdmit>(admit(vec![named.clone()]))
+        .await
+        .unwrap();
+    kit.turn_clock(DAY_MS - 1_000).await;
+    put(&kit, b"used").await;
+    kit.turn_clock(2_000).await;
+    // The second tick comes when the background work of the first is done.
+    kit.turn_clock(600_000).await;
+    kit.tick().await;
+    assert_eq!(get(&kit, &unnamed, 0, 10).await.unwrap_err().code, Code::NotFound);
+    get(&kit, &named, 0, 10).await.unwrap();
+    get(&kit, &used, 0, 10).await.unwrap();
+}

@@ -1,0 +1,61 @@
+//! The operations of `ken-store` on blobs: bytes by their SHA-256, for what is too long for a line of the wire (images,
+//! attachments, outputs of tools, fetched pages). Records name a blob by its digest; one that no record names is deleted a
+//! day after it was last put.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Octets;
+
+crate::operations! {
+    /// Adds the next piece of a blob; the first one makes it. A piece that is there already changes nothing. When all bytes
+    /// turn out to have another digest, none of them is kept and `stored` is 0. `conflict` at `/offset` when the piece is not
+    /// the next one, `too_large` beyond 16 MiB, beyond 1 MiB a piece, or when all blobs together have 1 GiB.
+    BlobsPut, "blobs.put": PutBlob => BlobState;
+    /// At most `limit` bytes from an offset on. `not_found` until the blob is whole.
+    BlobsGet, "blobs.get": GetBlob => BlobPiece;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutBlob {
+    /// SHA-256 of all bytes: 64 hexadecimal digits in lower case.
+    pub digest: String,
+    /// Bytes of the whole blob.
+    pub length: u64,
+    /// Bytes before this piece.
+    #[serde(default)]
+    pub offset: u64,
+    pub bytes: Octets,
+}
+
+/// The blob is whole when both are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobState {
+    /// Bytes of the whole blob.
+    pub length: u64,
+    /// Bytes that are there: the offset of the next piece.
+    pub stored: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetBlob {
+    pub digest: String,
+    #[serde(default)]
+    pub offset: u64,
+    /// At most 1 MiB.
+    #[serde(default = "piece_bytes")]
+    pub limit: u32,
+}
+
+fn piece_bytes() -> u32 {
+    u32::try_from(crate::limits::PIECE_BYTES).unwrap_or(u32::MAX)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlobPiece {
+    /// Bytes of the whole blob.
+    pub length: u64,
+    /// None at or beyond the end.
+    pub bytes: Octets,
+}
