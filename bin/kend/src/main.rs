@@ -1,7 +1,8 @@
 //! kend, the supervisor of ken: starts the parts, holds their sockets, watches and restarts them. See kend(8).
 //!
-//! One thread and one poll loop. Everything that decides (policy.rs, order.rs, check.rs) is pure; everything that acts
-//! (spawn.rs, sockets.rs, logs.rs) is small; system.rs joins them and run.rs turns the loop.
+//! One thread and one poll loop, and a thread that sleeps until the configuration changes (watch.rs). What decides
+//! (policy.rs, order.rs, check.rs) is pure; what acts (spawn.rs, sockets.rs, logs.rs) is small; system.rs joins them, and
+//! run.rs is the loop.
 
 mod check;
 mod cli;
@@ -24,12 +25,14 @@ mod problem;
 mod reap;
 mod run;
 mod secrets;
+mod signals;
 mod sockets;
 mod source;
 #[allow(unsafe_code)] // the child between clone and exec: see there
 mod spawn;
 mod status;
 mod system;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -13,8 +13,7 @@ use ken_types::Code;
 use ken_types::places::{Places, check_socket_path};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
@@ -28,10 +27,12 @@ use crate::lock::Locks;
 use crate::logs::{CHUNK, Rotating};
 use crate::notify::{Notify, tell};
 use crate::reap;
+use crate::signals::Signals;
 use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::Spawner;
 use crate::system::{Failure, System};
+use crate::watch::Watch;
 
 /// Descriptors for logs, sockets and callers; the parts have limits of their own.
 const NOFILE: u64 = 4096;
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let mut turn = Loop {
         signals,
         notify,
+        watch: watch(&mut system),
         terminal,
         background: cli.background,
         told_ready: false,
@@ -141,16 +143,11 @@ fn places(cli: &Cli) -> Result<Places, Failure> {
     Ok(places)
 }
 
-/// Signals come as data, orphans come to this process, and nobody else can read its memory or the files it makes.
-fn become_supervisor() -> Result<SignalFd, Failure> {
+/// Signals come through a pipe, orphans come to this process, and nobody else can read its memory or the files it makes.
+fn become_supervisor() -> Result<Signals, Failure> {
     let wrong = |errno: nix::Error| Failure::new(Code::Internal, format!("cannot start: {}", errno.desc()));
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGCHLD, Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
-        set.add(signal);
-    }
-    set.thread_block().map_err(wrong)?;
-    let signals =
-        SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(wrong)?;
+    let signals = Signals::catch()
+        .map_err(|error| Failure::new(Code::Internal, format!("cannot catch signals: {error}")))?;
     nix::sys::prctl::set_child_subreaper(true).map_err(wrong)?;
     nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
@@ -265,8 +262,10 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
 const ABSENT: Duration = Duration::from_secs(1);
 
 struct Loop {
-    signals: SignalFd,
+    signals: Signals,
     notify: Notify,
+    /// Sees changes of the configuration; `None` when it is not to, or cannot.
+    watch: Option<Watch>,
     terminal: bool,
     background: bool,
     told_ready: bool,
@@ -278,6 +277,7 @@ struct Loop {
 enum Source {
     Signals,
     Notify,
+    Watch,
     Control,
     Caller(usize),
     Log(String),
@@ -299,7 +299,12 @@ impl Loop {
                     return;
                 }
             }
-            let due = [system.due(), control.due(), self.watchdog.map(|(_, next)| next)];
+            let due = [
+                system.due(),
+                control.due(),
+                self.watch.as_ref().and_then(Watch::due),
+                self.watchdog.map(|(_, next)| next),
+            ];
             let due = due.into_iter().flatten().min();
             let events = self.wait(system, control, due);
             let now = Instant::now();
@@ -318,10 +323,14 @@ impl Loop {
             match source {
                 Source::Signals => self.signals(system, now),
                 Source::Notify => system.reports(self.notify.read(), now),
+                Source::Watch => self.watch.iter_mut().for_each(|watch| watch.read(now)),
                 Source::Control => control.accept(),
                 Source::Caller(index) => control.serve(index, flags, now),
                 Source::Log(name) => logs.push(name),
             }
+        }
+        if self.watch.as_mut().is_some_and(|watch| watch.is_settled(now)) {
+            reload_changed(system);
         }
         system.alarms(now);
         system.advance(now);
@@ -340,6 +349,10 @@ impl Loop {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.notify.as_fd(), PollFlags::POLLIN),
         ];
+        if let Some(watch) = &self.watch {
+            sources.push(Source::Watch);
+            fds.push(PollFd::new(watch.as_fd(), PollFlags::POLLIN));
+        }
         if control.has_room() {
             sources.push(Source::Control);
             fds.push(PollFd::new(control.as_fd(), PollFlags::POLLIN));
@@ -360,25 +373,20 @@ impl Loop {
             .collect()
     }
 
-    fn signals(&self, system: &mut System, now: Instant) {
-        let mut reap = false;
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            match Signal::try_from(signal.ssi_signo as i32) {
-                Ok(Signal::SIGCHLD) => reap = true,
+    fn signals(&mut self, system: &mut System, now: Instant) {
+        for signal in self.signals.pending() {
+            match signal {
+                Signal::SIGCHLD => system.reap(now),
                 // A terminal that has gone takes its foreground system with it.
-                Ok(Signal::SIGHUP) if self.terminal && File::open("/dev/tty").is_err() => {
+                Signal::SIGHUP if self.terminal && File::open("/dev/tty").is_err() => {
                     system.stop("the end of its terminal");
                 }
-                Ok(Signal::SIGHUP) => reload(system),
-                Ok(signal) => {
+                Signal::SIGHUP => reload(system),
+                signal => {
                     tell(&[NotifyState::Stopping]);
                     system.stop(signal.as_str());
                 }
-                Err(_) => {}
             }
-        }
-        if reap {
-            system.reap(now);
         }
     }
 
@@ -424,6 +432,34 @@ impl Loop {
             tell(&[NotifyState::Watchdog]);
             *next = now + *every;
         }
+    }
+}
+
+/// Watches the configuration, unless it says not to.
+fn watch(system: &mut System) -> Option<Watch> {
+    if !system.loaded.config.kend.watch {
+        return None;
+    }
+    let watch = Watch::new(&system.source.config);
+    watch
+        .inspect_err(|why| {
+            let text = format!("changes of the configuration are not seen: {why}");
+            system.journal.note(None, &text);
+        })
+        .ok()
+}
+
+/// Reloads what has changed by itself. A file that was deleted is more likely a mistake than a wish for the defaults.
+fn reload_changed(system: &mut System) {
+    match system.loaded.source.path() {
+        Some(path) if !path.exists() => {
+            let text = format!(
+                "{} is gone; its settings stay in force until `ken reload`",
+                path.display()
+            );
+            system.journal.warn(None, &text);
+        }
+        _ => reload(system),
     }
 }
 

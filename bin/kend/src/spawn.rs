@@ -1,7 +1,8 @@
 //! Starts a process. `clone(CLONE_VM | CLONE_VFORK)` is what posix_spawn(3) does inside: no page table is copied, the
 //! parent stands still until the program runs, and why it does not run comes back through shared memory.
 //!
-//! The child sets its own death signal, which follows the thread that cloned it: kend has one thread.
+//! The child sets its own death signal, which follows the thread that cloned it: that of the loop, which lives as long as
+//! kend.
 //!
 //! Each process is marked with a value of its own for RLIMIT_LOCKS, which Linux has not enforced since 2.4.25. All its
 //! descendants inherit the mark, whatever they do with their environment, descriptors, group and session, and without
@@ -16,6 +17,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, clone};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, getpid};
 
@@ -97,9 +99,16 @@ impl Spawner {
             failed[1].store(errno as i32, Ordering::Relaxed);
             127
         });
+        // A handler must not run in the child, where it would act for kend.
+        let mut before = SigSet::empty();
+        let all = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before));
+        all.map_err(|errno| NotStarted {
+            step: STEPS[0],
+            errno,
+        })?;
         // SAFETY: the child runs only `become_part`, which makes system calls on memory prepared above and neither
         // allocates nor unwinds; its frames are far smaller than the stack; CLONE_VFORK keeps this thread, the only
-        // one, from touching that memory or the stack before the child has executed or exited.
+        // one that knows that memory and the stack, from touching them before the child has executed or exited.
         let pid = unsafe {
             clone(
                 child,
@@ -108,6 +117,7 @@ impl Spawner {
                 Some(libc::SIGCHLD),
             )
         };
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
         let pid = pid.map_err(|errno| NotStarted {
             step: STEPS[0],
             errno,

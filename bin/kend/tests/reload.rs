@@ -165,3 +165,62 @@ fn a_corrected_entry_is_tried_at_once() {
     kend.call("kend.reload", json!({})).unwrap();
     until("ready", || kend.part("x")["state"] == "ready");
 }
+
+/// A home whose kend sees changes by itself.
+fn watching(parts: &str) -> Home {
+    let home = Home::new(parts);
+    rewrite(&home, parts);
+    home
+}
+
+/// As an editor does: a new file takes the place of the old one.
+fn rewrite(home: &Home, parts: &str) {
+    home.configure(parts);
+    let text = home.read("ken.toml").replace("watch = false", "watch = true");
+    std::fs::write(home.path("ken.toml~"), text).unwrap();
+    std::fs::rename(home.path("ken.toml~"), home.path("ken.toml")).unwrap();
+}
+
+#[test]
+fn a_changed_file_is_brought_into_force_by_itself() {
+    let part = "[part.x]\ncommand = [\"PROBE\", \"secrets:DIR/secrets\", \"ready\", \"hang\"]\nsecrets = [\"KEY\"]\n";
+    let home = watching(KEPT);
+    home.secrets("KEY=one\n", 0o600);
+    let kend = home.start();
+    let pid = kend.part_pid("kept");
+    rewrite(&home, &with(part));
+    until("the new part", || {
+        home.read("secrets") == "KEY=one\n" && kend.part("x")["state"] == "ready"
+    });
+    home.secrets("KEY=two\n", 0o600);
+    until("the new secret", || home.read("secrets").ends_with("KEY=two\n"));
+    rewrite(&home, "[part.kept]\nnonsense = 1\n");
+    let config = || kend.call("parts.status", json!({})).unwrap()["config"].clone();
+    until("the error is shown", || config()["good"] == false);
+    rewrite(&home, KEPT);
+    until("the part is gone", || {
+        kend.call("parts.status", json!({"name": "x"})).is_err()
+    });
+    assert_eq!(config()["good"], true);
+    std::fs::remove_file(home.path("ken.toml")).unwrap();
+    until("the loss is noticed", || {
+        home.read("state/log/kend.log").contains("ken.toml is gone")
+    });
+    assert_eq!(kend.part_pid("kept"), pid, "it was never restarted");
+}
+
+#[test]
+fn a_changed_workflow_is_seen_also_in_a_folder_that_came_later() {
+    let home = watching(KEPT);
+    let kend = home.start();
+    let reloads = || home.read("state/log/kend.log").matches("reloaded: ").count();
+    std::fs::create_dir(home.path("workflows")).unwrap();
+    until("the folder is seen", || reloads() == 1);
+    std::fs::write(home.path("workflows/a.json"), "{}").unwrap();
+    until("the workflow is seen", || reloads() == 2);
+    // Other files in the home are none of kend's business.
+    std::fs::write(home.path("other"), "").unwrap();
+    std::fs::write(home.path("workflows/a.json"), "{ }").unwrap();
+    until("the change is seen", || reloads() == 3);
+    assert_eq!(kend.part("kept")["restarts"], 0);
+}

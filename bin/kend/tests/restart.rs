@@ -272,10 +272,15 @@ fn an_idle_system_does_not_wake_kend() {
     let home = Home::new(
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[part.b]\ncommand = [\"PROBE\", \"say:x\", \"ready\", \"hang\"]\n",
     );
+    let text = home.read("ken.toml").replace("watch = false", "watch = true");
+    std::fs::write(home.path("ken.toml"), text).unwrap();
     let kend = home.start();
     let switches = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", kend.pid())).unwrap();
-        let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", kend.pid())).unwrap();
+        let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap();
+        let texts: Vec<String> = tasks.map(|task| status(task.unwrap())).collect();
+        let lines = texts.iter().flat_map(|text| text.lines());
+        let counts = lines.filter(|line| line.contains("ctxt_switches"));
         counts
             .map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
             .sum::<u64>()

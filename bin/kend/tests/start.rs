@@ -181,8 +181,8 @@ fn check_says_every_error_and_starts_nothing() {
     let all = home.run(&["--check"]);
     assert_eq!(all.status.code(), Some(2));
     for line in [
-        "ken.toml:4: gateway.prot: unknown key; did you mean `port`?",
-        "ken.toml:6: part.a.command: no program `no-such`",
+        "ken.toml:5: gateway.prot: unknown key; did you mean `port`?",
+        "ken.toml:7: part.a.command: no program `no-such`",
         "part.a.requires: these parts wait for each other: a -> b -> a",
         "secrets.env:1: not of the form NAME=value",
     ] {
@@ -291,7 +291,7 @@ fn the_places_come_from_the_environment_as_the_manual_says() {
     let home = Home::new("[gateway]\nprot = 1\n");
     let (out, err, code) = kend(&[("KEN_HOME", home.dir.path())]);
     assert_eq!((out.as_str(), code), ("", Some(2)));
-    assert!(err.contains("ken.toml:4: gateway.prot: unknown key"), "{err}");
+    assert!(err.contains("ken.toml:5: gateway.prot: unknown key"), "{err}");
     let config = home.path("other.toml");
     std::fs::write(&config, "[kend]\nbuiltin_parts = false\n").unwrap();
     let (out, err, code) = kend(&[

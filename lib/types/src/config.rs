@@ -37,6 +37,8 @@ impl Config {
 pub struct Kend {
     /// Whether the parts that come with ken are there, to be changed by `[part.*]`. Without them a file names all it starts.
     pub builtin_parts: bool,
+    /// Whether a change of the configuration files is brought into force at once. Read when kend starts.
+    pub watch: bool,
     /// A part's log file is rotated when it has this many bytes.
     pub log_max_bytes: u64,
     /// Rotated log files kept for each part, besides the current one.
@@ -47,6 +49,7 @@ impl Default for Kend {
     fn default() -> Kend {
         Kend {
             builtin_parts: true,
+            watch: true,
             log_max_bytes: 10 * 1024 * 1024,
             log_keep: 5,
         }

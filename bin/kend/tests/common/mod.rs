@@ -57,7 +57,7 @@ impl Home {
         let text = parts
             .replace("PROBE", probe().to_str().unwrap())
             .replace("DIR", self.path("").to_str().unwrap().trim_end_matches('/'));
-        let text = format!("[kend]\nbuiltin_parts = false\n{text}");
+        let text = format!("[kend]\nbuiltin_parts = false\nwatch = false\n{text}");
         std::fs::write(self.path("ken.toml"), text).unwrap();
     }
 

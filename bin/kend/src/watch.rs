@@ -1,0 +1,105 @@
+//! Sees changes of `ken.toml`, `secrets.env` and the `workflows` folder beside them. inotify(7) tells, through a thread that
+//! sleeps until then: an idle kend does not wake up.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+
+/// An editor makes several changes to save a file; this long after the last one they count as one.
+const QUIET: Duration = Duration::from_millis(200);
+
+pub(crate) struct Watch {
+    watcher: RecommendedWatcher,
+    /// Readable when something has changed.
+    changes: UnixStream,
+    workflows: PathBuf,
+    due: Option<Instant>,
+}
+
+impl Watch {
+    /// Watches the folder of `config`. Fails, with the reason as text, when there is no such folder or the system has no
+    /// watch left.
+    pub(crate) fn new(config: &Path) -> Result<Watch, String> {
+        let folder = config.parent().unwrap_or(Path::new("/"));
+        let workflows = folder.join("workflows");
+        let files = [
+            config.file_name().unwrap_or_default().to_owned(),
+            OsString::from("secrets.env"),
+        ];
+        let failed = |error: std::io::Error| error.to_string();
+        let (changes, mut tell) = UnixStream::pair().map_err(failed)?;
+        for end in [&changes, &tell] {
+            end.set_nonblocking(true).map_err(failed)?;
+        }
+        let watched = workflows.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.is_ok_and(|event| concerns(&event, &files, &watched)) {
+                // A full pipe has told already.
+                _ = tell.write(&[0]);
+            }
+        });
+        let mut watcher = watcher.map_err(|error| error.to_string())?;
+        watcher
+            .watch(folder, RecursiveMode::NonRecursive)
+            .map_err(|error| error.to_string())?;
+        // The folder of workflows is optional, and may come later.
+        _ = watcher.watch(&workflows, RecursiveMode::NonRecursive);
+        Ok(Watch {
+            watcher,
+            changes,
+            workflows,
+            due: None,
+        })
+    }
+
+    /// Takes note of the changes that have been told.
+    pub(crate) fn read(&mut self, now: Instant) {
+        let mut told = [0; 64];
+        while matches!(self.changes.read(&mut told), Ok(1..)) {}
+        self.due = Some(now + QUIET);
+    }
+
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether there were changes, and no more have come for a while. Says so once.
+    pub(crate) fn is_settled(&mut self, now: Instant) -> bool {
+        let settled = self.due.is_some_and(|due| due <= now);
+        if settled {
+            self.due = None;
+            _ = self.watcher.watch(&self.workflows, RecursiveMode::NonRecursive);
+        }
+        settled
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+}
+
+/// Whether an event completes a change of one of the files: a file that is still being written does not count.
+fn concerns(event: &Event, files: &[OsString; 2], workflows: &Path) -> bool {
+    let completes = matches!(
+        event.kind,
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+            | EventKind::Create(_)
+            | EventKind::Remove(_)
+            | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
+    );
+    completes
+        && event.paths.iter().any(|path| {
+            path.starts_with(workflows)
+                || path
+                    .file_name()
+                    .is_some_and(|name| files.iter().any(|file| file == name))
+        })
+}
