@@ -14,8 +14,14 @@ toolchain:
 	@command -v $(CARGO) >/dev/null || { echo "make: no cargo on PATH. ken needs Rust 1.89 or newer: apt-get install rustup && rustup default stable, or https://rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "make: no C compiler on PATH (SQLite is built from source): apt-get install gcc libc6-dev" >&2; exit 1; }
 
+# All targets name the same packages, so that cargo gives each crate the same features and compiles it once; the programs
+# choose what is built of them.
+PACKAGES := --workspace --exclude ken-tests
+PROGRAMS := $(notdir $(wildcard bin/*))
+
 build: toolchain tools
-	$(CARGO) build --release --workspace --bins --locked $(TOOLS:%=--exclude %)
+	@echo "make: compiling all programs with full optimisation; ken-textgen takes as long as the rest"
+	$(CARGO) build --release --locked $(PACKAGES) $(patsubst %,--bin %,$(filter-out $(TOOLS),$(PROGRAMS)))
 
 # The tools that run once per call, static: without the dynamic loader they start in two thirds of the time. On musl where
 # rustup has the target, which is faster still, else on glibc. Code and constants share their pages: fewer mappings and page
@@ -26,35 +32,38 @@ tools: toolchain
 	if rustup target list --installed 2>/dev/null | grep -qx "$$musl"; then target=$$musl; else target=$$host; \
 		echo "make: no $$musl target here (rustup target add $$musl); tools are linked statically to glibc instead"; fi; \
 	mkdir -p target/release && \
+	echo "make: compiling the tools ($(TOOLS)), linked statically" && \
 	RUSTFLAGS="$$RUSTFLAGS -C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,-z,noseparate-code" \
-		$(CARGO) build --release --locked --target $$target $(TOOLS:%=-p %) && \
+		$(CARGO) build --release --locked --target $$target $(PACKAGES) $(TOOLS:%=--bin %) && \
 	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 
 # All but ken-textgen, which alone takes as long to compile as everything else: a first look does not wait for it.
 SYSTEM := ken kend ken-store ken-model ken-agent ken-gateway ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond
 run: toolchain
-	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
-	target/release/ken up --home $(HOME_DIR)
+	@test -e target/first/ken || echo "make: compiling ken for a first look, with little optimisation: a few minutes, once"
+	$(CARGO) build --profile first --locked $(PACKAGES) $(SYSTEM:%=--bin %)
+	@echo "make: starting ken below $(HOME_DIR); Ctrl+C ends it"
+	@target/first/ken up --home $(HOME_DIR)
 
 # The black-box tests drive the real binaries, so those are built first, in the same profile.
 test: toolchain
-	$(CARGO) build --workspace --bins --locked
+	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
 # The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store.
 # node and npm are needed; the suite comes from the npm registry.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
-	$(CARGO) build --release --locked $(SYSTEM:%=-p %)
+	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %)
 	cd tests/conformance && npm ci --no-audit --no-fund --silent
 	tests/conformance/clients.sh target/clients
 	node tests/conformance/torture.js target/release
-	$(CARGO) build --workspace --bins --locked
+	$(CARGO) build --workspace --bins --tests --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls
 
 # Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
 bench: build
-	$(CARGO) build --release --locked -p ken-http --example empty
+	$(CARGO) build --release --locked $(PACKAGES) --example empty
 	$(CARGO) bench --locked -p ken-tests
 	@python3 tests/benches/clingo_oracle.py target/release/ken-rep $(THEORIES)
 

@@ -31,7 +31,7 @@ struct Needs {
 const NEEDS: &[Needs] = &[
     Needs {
         page: "README.md",
-        setup: "mkdir -p target/release && touch server.log && echo started >>server.log
+        setup: "mkdir -p target/first && touch server.log && echo started >>server.log
                 git init -q . && git config user.email a@example.org && git config user.name A
                 git add server.log && git commit -q -m 'Keep a log of the server'
                 printf '%s\\n' '{\"text\":\"I love it\"}' '{\"text\":\"I hate it\"}' >comments.jsonl

@@ -39,7 +39,7 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     found
 }
 
-/// What the parts that read these sections would not start with.
+/// Values of sections that a part would refuse when it starts.
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if config.chat.wait_ms > MAX_WAIT_MS {
         say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
@@ -55,7 +55,7 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     }
 }
 
-/// The place is the key, whatever the parser calls it.
+/// The message alone: the key is named already.
 fn in_words(error: Error) -> String {
     Error { at: None, ..error }.to_string()
 }

@@ -12,19 +12,19 @@ pub(crate) struct Cli {
     /// Read FILE instead of the usual ken.toml
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Port of the gateway, whatever the configuration says; 0 takes a free one
+    /// Port of the gateway, over the configuration; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// Port of the cognitive server, whatever the configuration says; 0 takes a free one
+    /// Port of the cognitive server, over the configuration; 0 takes a free one
     #[arg(long, value_name = "N")]
     pub(crate) cognitive_port: Option<u16>,
-    /// Check the configuration, say every error, start nothing
+    /// Report all errors of the configuration, start nothing
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print one line when all parts are ready; if one does not get ready, stop all and fail
+    /// Print one line when all parts are ready; if one does not become ready, stop all and fail
     #[arg(long)]
     pub(crate) announce: bool,
-    /// Leave the terminal: a session of its own, and no output once all is ready
+    /// Run in a session of its own, without output once all parts are ready
     #[arg(long)]
     pub(crate) background: bool,
 }

@@ -12,9 +12,9 @@ use crate::files::{self, Others};
 use crate::problem::{Problem, nearest};
 use crate::secrets::{self, Secrets};
 
-/// The defaults as a person reads them; a test holds them equal to those of the types.
+/// The defaults with comments. A test checks that they equal those of the types.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
-/// More errors than this help nobody.
+/// No more errors than this are reported.
 const MAX_PROBLEMS: usize = 50;
 
 /// What the files say, laid over what is built in.
@@ -22,7 +22,7 @@ const MAX_PROBLEMS: usize = 50;
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) secrets: Secrets,
-    /// The user's file, to say where a value stands.
+    /// The user's file, for the line of a value.
     pub(crate) source: Source,
 }
 
@@ -108,7 +108,8 @@ fn line_at(text: &str, offset: usize) -> usize {
     before.filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Finds every error of syntax and type: serde stops at the first, so what it stopped at is taken out and it tries again.
+/// Finds every error of syntax and type: serde stops at the first, so the value it stopped at is removed, and it tries
+/// again.
 /// Returns what is left, which is empty after an error of syntax.
 fn check_types(source: &Source) -> (Table, Vec<Problem>) {
     let text = source.text.as_deref().unwrap_or_default();
@@ -157,7 +158,7 @@ impl Source {
     }
 }
 
-/// Takes out the innermost entry around `span`, and says which it was.
+/// Removes the innermost entry around `span`, and adds its keys to `path`.
 fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     let around = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     let found = table.iter().find_map(|(name, value)| {

@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     /// When the first byte of an incomplete line came.
     begun: Option<Instant>,
     output: Vec<u8>,
-    /// Since when the caller has not taken any of the output.
+    /// When the caller last stopped reading.
     stalled: Option<Instant>,
     pub(crate) open: Vec<Open>,
     /// Nothing more is read: the caller has shut its write half, or has broken the rules. It still gets its answers.
@@ -162,7 +162,7 @@ impl Connection {
         self.output
             .extend_from_slice(format!("{{\"id\":{id},\"{key}\":").as_bytes());
         if serde_json::to_writer(&mut self.output, value).is_err() {
-            // Types of our own always can be written; half a line must not pass for a whole one.
+            // Our own types can always be written. Half a line must not be taken for a whole one.
             self.lost = true;
         }
         self.output.extend_from_slice(b"}\n");
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// The next instant that matters.
+    /// Its next deadline.
     pub(crate) fn due(&self) -> Option<Instant> {
         let line = self
             .begun
@@ -200,7 +200,7 @@ impl Connection {
         deadlines.chain(line).chain(stall).min()
     }
 
-    /// Ends what has taken too long.
+    /// Disconnects or answers a caller that has taken too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         let passed = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
         if passed(self.stalled, STALL_TIME) {
@@ -236,7 +236,7 @@ struct Envelope {
 }
 
 impl Request {
-    /// An error comes with the id, as far as it could be read.
+    /// Reads a line. An error has the id with it if that could be read.
     pub(crate) fn parse(line: &[u8]) -> Result<Request, (Option<u64>, Error)> {
         let hint = r#"a request is {"id":1,"op":"service.info","args":{}}"#;
         let value = json::parse(line, json::MAX_DEPTH).map_err(|error| (None, error.hint(hint)))?;

@@ -1,17 +1,17 @@
-//! A reader of a log: from the last so many lines to the end, and on as it grows, over rotations. It holds a place in a
-//! file, never the file's content, so a reader that does not read costs nothing.
+//! Reads a log from its last lines to the end and on as it grows, over rotations. A cursor holds a position in a file, never
+//! the file's content, so a caller that does not read costs nothing.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::logs::{CHUNK, Rotating, open_to_read};
 
-/// Looks back at most so far for the beginning.
+/// How many bytes are searched for the first line.
 const LOOK_BACK: u64 = 16 * 1024 * 1024;
-/// A longer line is given in pieces.
+/// A longer line is sent in pieces.
 const LONGEST_LINE: usize = 256 * 1024;
 
-/// A place in a log.
+/// A position in a log.
 pub(crate) struct Cursor {
     file: Option<File>,
     /// The value of `Rotating::rotations` when the file was the current one.
@@ -20,7 +20,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The place from which there are `lines` lines to the end, or the oldest that is kept.
+    /// The position `lines` lines before the end, or the oldest that is kept.
     pub(crate) fn last(log: &Rotating, lines: u32) -> Cursor {
         let mut missing = u64::from(lines);
         let mut budget = LOOK_BACK;
@@ -38,7 +38,7 @@ impl Cursor {
             };
             let _ = file.seek(SeekFrom::Start(offset));
             best.file = Some(file);
-            // Files from before this kend count as rotations before the first: the arithmetic wraps back by itself.
+            // The files of an earlier kend count as rotations before the first: the arithmetic wraps.
             best.rotation = log.rotations().wrapping_sub(age);
             if missing == 0 || budget == 0 {
                 break;
@@ -47,7 +47,7 @@ impl Cursor {
         best
     }
 
-    /// The next lines, at most about a chunk; `None` at the present end.
+    /// The next lines, about one chunk at most; `None` at the current end.
     pub(crate) fn read(&mut self, log: &Rotating, chunk: &mut [u8]) -> Option<Vec<String>> {
         loop {
             let count = self.file.as_mut().map_or(0, |file| file.read(chunk).unwrap_or(0));
@@ -60,7 +60,7 @@ impl Cursor {
         }
     }
 
-    /// To the file after this one, if there is one.
+    /// Moves on to the next file, if there is one.
     fn advance(&mut self, log: &Rotating) -> bool {
         let age = log.rotations().wrapping_sub(self.rotation);
         if self.file.is_none() {
@@ -70,7 +70,7 @@ impl Cursor {
         if age == 0 {
             return false;
         }
-        // What was rotated away meanwhile is gone; the oldest that is kept comes next.
+        // Files that have been deleted meanwhile are skipped: the oldest that is kept comes next.
         let next = (age - 1).min(u64::from(log.keep()));
         match open_to_read(&log.path(next)) {
             Some(file) => {
@@ -97,7 +97,7 @@ impl Cursor {
     }
 }
 
-/// Where the last `missing` lines of a file begin; counts down both.
+/// The offset at which the last `missing` lines of a file begin. Subtracts what it has found and searched.
 fn find_start(file: &mut File, missing: &mut u64, budget: &mut u64) -> std::io::Result<u64> {
     let size = file.seek(SeekFrom::End(0))?;
     let mut end = size;
@@ -109,7 +109,7 @@ fn find_start(file: &mut File, missing: &mut u64, budget: &mut u64) -> std::io::
         let block = block.get_mut(..length as usize).unwrap_or_default();
         file.read_exact(block)?;
         *budget = budget.saturating_sub(length);
-        // An LF ends the line before it: the file's very last one begins nothing.
+        // An LF ends a line: no line begins after the last one of the file.
         let ends = block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
         for (index, _) in ends.filter(|(index, _)| begin + *index as u64 + 1 < size) {
             *missing -= 1;

@@ -1,4 +1,4 @@
-//! kend's own log: JSON lines like every part's, in `kend.log`. What a person must see also goes to standard error.
+//! kend's own log: JSON lines in `kend.log`, as every part writes them. Warnings also go to standard error.
 
 use std::io::Write;
 
@@ -22,16 +22,16 @@ struct Record<'a> {
 }
 
 impl Journal {
-    /// What happened.
+    /// Logs an event.
     pub(crate) fn note(&mut self, part: Option<&str>, message: &str) {
         self.write("INFO", part, message);
     }
 
-    /// What went wrong.
+    /// Logs a warning, and prints it on standard error.
     pub(crate) fn warn(&mut self, part: Option<&str>, message: &str) {
         self.write("WARN", part, message);
         let name = part.map(|part| format!("{part} ")).unwrap_or_default();
-        // In one piece: others write there too.
+        // In a single write: other processes may write there too.
         let _ = std::io::stderr().write_all(format!("kend: {name}{message}\n").as_bytes());
     }
 

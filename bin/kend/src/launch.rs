@@ -1,5 +1,5 @@
-//! What the process of a part is given: program, arguments, environment, limits. Built when the configuration is read,
-//! so that a restart has nothing left to prepare.
+//! The program, arguments, environment, secrets and limits of a part's process. Built when the configuration is read, so
+//! that a restart has nothing left to prepare.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,7 @@ pub(crate) const SECTIONS: [(&str, Shown); 5] = [
 /// Names that every part gets from kend's own environment, besides `LC_*`.
 const ALLOWED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
 
-/// Two equal ones start equal processes: a reload that leaves it equal leaves the process alone.
+/// Equal values start equal processes, so a reload that leaves the value equal keeps the process.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) program: CString,
@@ -40,12 +40,12 @@ pub(crate) struct Launch {
     pub(crate) secrets: Vec<u8>,
     pub(crate) nofile: u64,
     pub(crate) new_privileges: bool,
-    /// The sections that it reads, as they are now.
+    /// The content of the sections that it reads.
     sections: String,
 }
 
 impl Launch {
-    /// Fails, in words, when the program is not there or a value cannot be passed.
+    /// Fails, with the reason as text, when there is no such program or a value cannot be passed.
     pub(crate) fn new(name: &str, part: &Part, loaded: &Loaded, places: &Places) -> Result<Launch, String> {
         let path = program(name, part, places)?;
         let mut args = vec![text(path.as_os_str())?];
@@ -174,12 +174,12 @@ fn allowed(name: &OsStr) -> bool {
     ALLOWED.iter().any(|allowed| name == *allowed) || name.as_bytes().starts_with(b"LC_")
 }
 
-/// What kend itself tells each part.
+/// The variables that kend sets for each part.
 fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     let path = |path: &Path| path.as_os_str().to_owned();
     let names: Vec<&str> = part.sockets.keys().map(String::as_str).collect();
     let mut given = vec![
-        // Also while it is not there: that a file comes or goes changes nothing by itself.
+        // Also while there is no such file, so that one that appears does not restart every part.
         ("KEN_CONFIG", path(&places.config)),
         ("KEN_RUN_DIR", path(&places.run)),
         ("KEN_STATE_DIR", path(&places.state)),

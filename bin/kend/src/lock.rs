@@ -1,8 +1,8 @@
 //! One kend on a run directory, and never two copies of a part.
 //!
-//! `kend.lock` is held by kend alone, so a second one sees at once that the first lives. `parts.lock` is held through a
-//! descriptor that every part inherits: as long as anything of a dead kend still runs, the lock is taken, and whoever
-//! holds it is what has to be killed. flock(2), not pid files: the kernel never forgets to let go.
+//! `kend.lock` is held by kend alone, so a second kend sees at once that the first one runs. `parts.lock` is held through a
+//! descriptor that every part inherits: while a process of a dead kend still runs, the lock is taken, and its holders have to
+//! be killed. flock(2) rather than pid files: the kernel releases the lock whatever happens.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -15,7 +15,7 @@ use ken_types::ops::kend::Listener;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long what a dead kend has left behind may take to go by itself, and to go when killed.
+/// How long the processes of a dead kend may take to end by themselves, and to end when killed.
 const PATIENCE: [(Option<Signal>, Duration); 2] = [
     (None, Duration::from_millis(50)),
     (Some(Signal::SIGKILL), Duration::from_secs(2)),
@@ -43,7 +43,7 @@ impl Locks {
         Ok(Locks { kend, parts, paths })
     }
 
-    /// Says who holds the lock and where it is reached, for the second one to tell.
+    /// Writes who holds the lock and where it is reached, for a second kend to report.
     pub(crate) fn describe(&mut self, listeners: &[Listener]) {
         let mut text = format!("kend already runs there, pid {}", std::process::id());
         for listener in listeners {
@@ -54,12 +54,12 @@ impl Locks {
         let _ = self.kend.write_all(text.as_bytes());
     }
 
-    /// What each part inherits.
+    /// The descriptor that each part inherits.
     pub(crate) fn parts_fd(&self) -> RawFd {
         self.parts.as_raw_fd()
     }
 
-    /// Takes the files away, still holding the locks.
+    /// Removes the files, still holding the locks.
     pub(crate) fn remove(&self) {
         for path in &self.paths {
             let _ = std::fs::remove_file(path);
@@ -88,7 +88,7 @@ fn open(path: &Path) -> Result<File, String> {
         .map_err(|error| format!("cannot open {}: {error}", path.display()))
 }
 
-/// Locks the file that the path names now: the one that was opened may have been taken away in between.
+/// Locks the file that the path names now: the one that was opened may have been removed since.
 fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
     let wrong = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
     loop {
@@ -105,7 +105,7 @@ fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
     }
 }
 
-/// Waits until nothing of a dead kend is left, and kills what stays.
+/// Waits until no process of a dead kend is left, and kills those that stay.
 fn take_over(path: &Path) -> Result<File, String> {
     let mut lock = open(path)?;
     for (signal, patience) in PATIENCE {

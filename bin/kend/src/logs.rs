@@ -1,4 +1,5 @@
-//! What the parts print: a pipe for each, held over its restarts, emptied into a file that is rotated by size and count.
+//! The logs of the parts: a pipe for each, held over restarts, whose content goes to a file that is rotated by size and
+//! count.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,9 +10,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 
-/// Read at once; also what a pipe holds, so one read after a death finds all that the dead one left.
+/// Bytes read at once. A pipe holds as much, so one read after a death finds everything that was left in it.
 pub(crate) const CHUNK: usize = 64 * 1024;
-/// The last line is remembered up to here.
+/// Bytes of the last line that are kept.
 const LAST_LINE: usize = 1024;
 
 /// A file that is renamed to `.1`, `.2` … when it is full.
@@ -21,9 +22,9 @@ pub(crate) struct Rotating {
     size: u64,
     max: u64,
     keep: u32,
-    /// How often it has been rotated, for readers that follow it.
+    /// Number of rotations, for readers that follow it.
     rotations: u64,
-    /// Bytes that could not be written since the last that could.
+    /// Bytes that could not be written since the last successful write.
     lost: u64,
     /// The file ends within a line.
     midline: bool,
@@ -65,7 +66,7 @@ impl Rotating {
         self.keep
     }
 
-    /// Writes all of it, lines whole where they fit into a file. A full disk loses log lines, never a part.
+    /// Writes everything, without splitting lines that fit into a file. A full disk loses log lines but stops no part.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let room = usize::try_from(self.max.saturating_sub(self.size)).unwrap_or(usize::MAX);
         if bytes.len() <= room {
@@ -75,7 +76,7 @@ impl Rotating {
         let cut = match fitting.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
             None if self.size > 0 && !self.midline => 0,
-            // A line that began in this file ends in it, and one too long for any file has one of its own.
+            // A line that began in this file ends in it, and one that is too long for any file gets its own.
             None => bytes
                 .iter()
                 .position(|byte| *byte == b'\n')
@@ -146,7 +147,7 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(path: PathBuf, max: u64, keep: u32) -> std::io::Result<Log> {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-        // Only kend's end: a part that prints faster than kend writes has to wait, not to fail.
+        // Only kend's end: a part that prints faster than kend writes has to wait, and must not get an error.
         fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(Log {
             out: Rotating::new(path, max, keep),
@@ -156,7 +157,7 @@ impl Log {
         })
     }
 
-    /// What a part gets as standard output and error. kend keeps it open too, so that the pipe never ends.
+    /// Standard output and error of the part. kend keeps it open too, so that the pipe never ends.
     pub(crate) fn writer(&self) -> BorrowedFd<'_> {
         self.write.as_fd()
     }
@@ -174,7 +175,7 @@ impl Log {
         count > 0
     }
 
-    /// The process is dead: takes what it left, and ends its last line if it did not.
+    /// Reads what a dead process has left, and completes its last line.
     pub(crate) fn end_of_life(&mut self, chunk: &mut [u8]) {
         self.pump(chunk);
         if self.out.midline {
@@ -190,7 +191,7 @@ impl Log {
         }
     }
 
-    /// The last line, for people: the message alone where the line is a record in JSON.
+    /// The last line, for a person: only the message if it is a JSON record.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.last).trim().to_owned();
         let record: Option<serde_json::Value> = serde_json::from_str(&text).ok();

@@ -28,7 +28,7 @@ mod secrets;
 mod signals;
 mod sockets;
 mod source;
-#[allow(unsafe_code)] // the child between clone and exec: see there
+#[allow(unsafe_code)] // between clone and exec
 mod spawn;
 mod status;
 mod system;

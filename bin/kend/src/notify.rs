@@ -1,4 +1,4 @@
-//! Readiness, sd_notify(3): what the parts tell kend, and what kend tells systemd.
+//! Readiness by sd_notify(3): reports of the parts to kend, and of kend to systemd.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,17 +10,17 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, 
 use nix::unistd::{Pid, getpgid};
 use sd_notify::NotifyState;
 
-/// Longer datagrams are cut; sd_notify's own are far shorter.
+/// Longer datagrams are cut; those of sd_notify(3) are far shorter.
 const LONGEST: usize = 4096;
 /// Datagrams read in one round of the loop.
 const A_ROUND: usize = 64;
 
-/// The socket that all parts report to. Who reports is known from the kernel, not from what is said.
+/// The socket that all parts report to. The kernel says who the sender is.
 pub(crate) struct Notify {
     socket: UnixDatagram,
 }
 
-/// What a part has said.
+/// One report of a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) ready: bool,
@@ -43,7 +43,7 @@ impl Notify {
         Ok(Notify { socket })
     }
 
-    /// The reports that have come, each with the process groups' leader that it belongs to.
+    /// The reports that have come, each with the leader of its sender's process group.
     pub(crate) fn read(&self) -> Vec<(Pid, Report)> {
         std::iter::from_fn(|| self.read_one())
             .take(A_ROUND)
@@ -51,7 +51,7 @@ impl Notify {
             .collect()
     }
 
-    /// `None` when nothing is left; `Some(None)` for a datagram of nobody known.
+    /// `None` when nothing is left; `Some(None)` for a datagram from an unknown process.
     fn read_one(&self) -> Option<Option<(Pid, Report)>> {
         let mut text = [0; LONGEST];
         let mut slices = [IoSliceMut::new(&mut text)];
@@ -65,7 +65,7 @@ impl Notify {
             })
         });
         let length = message.bytes;
-        // A part may have a child report for it: same group. A dead sender has none, and no longer counts.
+        // A child in the same group may report for its part. A dead sender has no group, and is ignored.
         let leader = sender.and_then(|pid| getpgid(Some(pid)).ok());
         Some(leader.map(|leader| (leader, Report::parse(text.get(..length).unwrap_or_default()))))
     }
@@ -93,7 +93,7 @@ impl Report {
     }
 }
 
-/// Tells systemd, when it started kend and waits for that; otherwise nothing happens.
+/// Tells systemd, if it started kend and wants to know.
 pub(crate) fn tell(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }

@@ -340,7 +340,7 @@ fn stopped(system: &System, name: &str, also: &[String], now: Instant) -> Option
     }
 }
 
-/// Sends what there is and the caller has room for. True at the present end of the log.
+/// Sends new lines while the caller has room for them. True at the current end of the log.
 fn send_lines(
     log: &Rotating,
     cursor: &mut Cursor,

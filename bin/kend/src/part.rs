@@ -198,7 +198,7 @@ impl Part {
             false => {}
         }
         if changed && self.process().is_none() {
-            // What made it fail may be gone.
+            // The change may have removed the cause of its failure.
             self.policy.reset();
             self.state = State::Down;
         }
@@ -289,7 +289,7 @@ impl Part {
         Duration::from_millis(self.spec.ready_timeout_ms)
     }
 
-    /// From TERM to KILL.
+    /// The time from TERM to KILL.
     fn patience(&self) -> Duration {
         Duration::from_millis(self.spec.stop_timeout_ms)
     }

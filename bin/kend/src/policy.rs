@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use ken_types::config::Limit;
 
-/// Ready for so long, then dead: an accident, restart at once. Less: structural, wait.
+/// A part that was ready for this long and then died had an accident: it is restarted at once. One that was ready for less
+/// is restarted after a delay.
 const ACCIDENT: Duration = Duration::from_secs(1);
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// Ready for so long (or for the last delay, if longer): the delay starts over.
+/// After this long in state ready, or after the last delay if that is longer, the delay starts over.
 const CALM: Duration = Duration::from_secs(10);
 
-/// What one part's past says about its next start.
+/// When one part is started next, from its past.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
     delay: Duration,
@@ -28,7 +29,7 @@ pub(crate) enum Next {
 }
 
 impl Policy {
-    /// Has to be called at each start, for `limit`.
+    /// Call this at each start; `limit` counts them.
     pub(crate) fn started(&mut self, now: Instant, limit: Limit) {
         self.starts.push_back(now);
         while self.starts.len() > limit.n as usize {
@@ -36,13 +37,13 @@ impl Policy {
         }
     }
 
-    /// A person has intervened: what was is forgotten.
+    /// Forgets the past, because a person has intervened.
     pub(crate) fn reset(&mut self) {
         *self = Policy::default();
     }
 
-    /// `ready` is how long it was ready before it died, `None` if it never was; `spread` in 0..1 makes parts that died
-    /// together come back apart.
+    /// `ready` is how long it was ready before it died, `None` if it never was; `spread` in 0..1 keeps parts that
+    /// died together from starting together.
     pub(crate) fn died(&mut self, now: Instant, ready: Option<Duration>, limit: Limit, spread: f64) -> Next {
         if let Some(cause) = self.exhausted(now, limit) {
             return Next::GiveUp(cause);

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// How long killed leftovers may take to go at the very end.
+/// How long leftover processes may take to end when they are killed at the very end.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// How a process ended.
@@ -18,7 +18,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// For people: `exit 1`, `signal SIGKILL`.
+    /// As text for a person: `exit 1`, `signal SIGKILL`.
     pub(crate) fn text(self) -> String {
         match self {
             Exit::Code(code) => format!("exit {code}"),
@@ -77,7 +77,7 @@ pub(crate) fn mark(pid: Pid) -> Option<u64> {
     Some(hard.parse().unwrap_or(u64::MAX))
 }
 
-/// The command of a process, to name it.
+/// A process with its command, for messages.
 pub(crate) fn command(pid: Pid) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{pid} ({})", name.trim())

@@ -1,4 +1,4 @@
-//! From the command line to the last part's end: prepare, turn the loop, clean up.
+//! From the command line to the end of the last part: prepare, run the loop, clean up.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -34,7 +34,7 @@ use crate::spawn::Spawner;
 use crate::system::{Failure, System};
 use crate::watch::Watch;
 
-/// Descriptors for logs, sockets and callers; the parts have limits of their own.
+/// Open files of kend itself, for logs, sockets and callers; the parts have limits of their own.
 const NOFILE: u64 = 4096;
 
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -56,7 +56,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         let _ = setsid();
     }
     let signals = become_supervisor()?;
-    // A shell that has become kend may have had children.
+    // A shell that has executed kend may have had children.
     let strangers = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
     let prepared = prepare(&cli, &places, source, loaded);
@@ -81,7 +81,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     finish(system, control, &places, &folders, &strangers)
 }
 
-/// Says which configuration has been found good.
+/// Prints which configuration was checked.
 fn say_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
     let line = match loaded.source.path() {
         Some(path) => format!("{}: no errors", path.display()),
@@ -116,7 +116,7 @@ fn finish(
     system.sockets.unlink_all();
     system.locks.remove();
     let fatal = system.fatal.take();
-    // The callers see the end last: who waits for it may start the next kend at once.
+    // Connections are closed last: a caller that waits for that may start the next kend at once.
     drop(system);
     drop(control);
     match fatal {
@@ -190,7 +190,7 @@ impl Folders {
         private(folder)
     }
 
-    /// Takes away what was made, as far as nothing lies in it.
+    /// Removes the folders that were made, unless something is in them.
     fn remove(&self) {
         for folder in self.made.iter().rev() {
             let _ = std::fs::remove_dir(folder);
@@ -198,7 +198,7 @@ impl Folders {
     }
 }
 
-/// A folder with sockets and data has to be its owner's alone.
+/// Makes sure that nobody else has access to a folder with sockets and data.
 fn private(folder: &Path) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     let meta = std::fs::metadata(folder).map_err(wrong)?;
@@ -214,7 +214,7 @@ fn private(folder: &Path) -> Result<(), String> {
 
 type Prepared = (System, Control, Notify);
 
-/// Takes the lock, binds every socket, makes the parts. An error leaves nothing behind.
+/// Takes the locks, binds the sockets, makes the parts. An error leaves nothing behind.
 fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
     let mut locks = Locks::take(&places.run)?;
     let mut sockets = Sockets::default();
@@ -248,7 +248,7 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         stopping: false,
         killed: Vec::new(),
     };
-    // The parts begin where their data is, and kend holds no folder of a terminal that has gone.
+    // The parts start in the state directory, and kend does not keep the folder of its terminal in use.
     std::env::set_current_dir(&places.state)
         .map_err(|error| format!("{}: {error}", places.state.display()))?;
     system.make_parts()?;
@@ -257,8 +257,8 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
     Ok((system, control, notify))
 }
 
-/// Who wakes this much later than asked was stopped, as were those it watches over: a paused container, a frozen group. What
-/// they did not say meanwhile is not held against them.
+/// When kend wakes up this much later than it asked for, the whole system stood still, as in a paused container, and the parts
+/// could not report in time either.
 const ABSENT: Duration = Duration::from_secs(1);
 
 struct Loop {
@@ -269,11 +269,11 @@ struct Loop {
     terminal: bool,
     background: bool,
     told_ready: bool,
-    /// How often systemd wants to hear from us, and when next.
+    /// The interval of systemd's watchdog, and the next time it is due.
     watchdog: Option<(Duration, Instant)>,
 }
 
-/// Which descriptor has something.
+/// The descriptor that an event belongs to.
 enum Source {
     Signals,
     Notify,
@@ -315,7 +315,7 @@ impl Loop {
         }
     }
 
-    /// One round: the dead first, logs last, and of the logs only a chunk each.
+    /// One round: dead processes first, logs last, and only one chunk of each log.
     fn turn(&mut self, system: &mut System, control: &mut Control, events: Vec<(Source, PollFlags)>) {
         let now = Instant::now();
         let mut logs = Vec::new();
@@ -338,7 +338,7 @@ impl Loop {
             system.pump(&name);
         }
         control.settle(system, now);
-        // What a caller has asked for.
+        // For the requests of callers.
         system.advance(now);
         self.pat(now);
     }
@@ -366,7 +366,7 @@ impl Loop {
             fds.push(PollFd::new(part.log.as_fd(), PollFlags::POLLIN));
         }
         let timeout = due.map(|due| TimeSpec::from(due.saturating_duration_since(Instant::now())));
-        // An interrupted wait is an empty round.
+        // An interrupted wait is a round without events.
         let _ = ppoll(&mut fds, timeout, None);
         let seen = sources.into_iter().zip(&fds);
         seen.filter_map(|(source, fd)| Some((source, fd.revents().filter(|flags| !flags.is_empty())?)))
@@ -390,8 +390,8 @@ impl Loop {
         }
     }
 
-    /// Says once that all is ready: to systemd, which would end us for one bad part, when all have had their chance; on
-    /// standard output, when it is so.
+    /// Reports readiness once: to systemd, which would end kend for one bad part, when no part is starting any more; on standard
+    /// output when all parts are ready.
     fn announce(&mut self, system: &mut System) {
         if system.stopping || system.fatal.is_some() {
             return;
@@ -449,7 +449,7 @@ fn watch(system: &mut System) -> Option<Watch> {
         .ok()
 }
 
-/// Reloads what has changed by itself. A file that was deleted is more likely a mistake than a wish for the defaults.
+/// Reloads after a change. A file that was deleted is more likely a mistake than a request for the defaults.
 fn reload_changed(system: &mut System) {
     match system.loaded.source.path() {
         Some(path) if !path.exists() => {
@@ -467,7 +467,7 @@ fn reload(system: &mut System) {
     if let Ok(stamp) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, stamp]);
     }
-    // Errors have been logged, and stay in the status.
+    // Errors are in the log and in the status.
     let _ = system.reload();
     tell(&[NotifyState::Ready]);
 }

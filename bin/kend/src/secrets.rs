@@ -38,7 +38,7 @@ fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {
     }
 }
 
-/// A name that an environment can have in every shell.
+/// Whether every shell takes this for the name of a variable.
 pub(crate) fn is_name(name: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.bytes().all(word) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())

@@ -18,7 +18,7 @@ use crate::check::{Address, address};
 /// Part and name of a socket.
 type Key = (String, String);
 
-/// Connects that wait here while a part restarts; the system's own limit (somaxconn) cuts it.
+/// Connections that wait while a part restarts. The limit of the system (somaxconn) applies.
 const BACKLOG: i32 = 4096;
 
 /// A socket that has been bound.
@@ -31,7 +31,7 @@ struct Held {
     fd: Option<OwnedFd>,
 }
 
-/// All that are held.
+/// All sockets, by part and name.
 #[derive(Default)]
 pub(crate) struct Sockets {
     held: BTreeMap<Key, Held>,
@@ -51,7 +51,7 @@ impl Sockets {
                 missing.push((address, key));
             }
         }
-        // A port can be taken by anybody: those first, as the files of Unix sockets are replaced for good.
+        // TCP first, because a port may be taken: binding a Unix socket replaces its file, which cannot be undone.
         missing.sort_by_key(|(address, _)| matches!(address, Address::Unix(_)));
         let mut fresh: BTreeMap<Key, Held> = BTreeMap::new();
         for (address, key) in missing {
@@ -72,7 +72,7 @@ impl Sockets {
         Ok(owners)
     }
 
-    /// Binds what a part names and is not open: it is about to start.
+    /// Binds the sockets of a part that are not open, before it starts.
     pub(crate) fn open_part(&mut self, part: &str, config: &Config, places: &Places) -> Result<(), String> {
         for (key, socket) in named(config).filter(|(key, _)| key.0 == part) {
             let held = self.held.get(&key);
@@ -184,7 +184,7 @@ fn refused(addr: SocketAddr, error: &std::io::Error) -> String {
     }
 }
 
-/// Binds a Unix socket of mode 0600. A file that lies there is a leftover: kend holds the lock of the run directory.
+/// Binds a Unix socket of mode 0600. An existing file is a leftover, because kend holds the lock of the run directory.
 pub(crate) fn bind_unix(path: &Path) -> Result<UnixListener, String> {
     let wrong = |error: std::io::Error| format!("cannot bind {}: {error}", path.display());
     match std::fs::remove_file(path) {

@@ -1,5 +1,5 @@
-//! Starts a process. `clone(CLONE_VM | CLONE_VFORK)` is what posix_spawn(3) does inside: no page table is copied, the
-//! parent stands still until the program runs, and why it does not run comes back through shared memory.
+//! Starts a process with `clone(CLONE_VM | CLONE_VFORK)`, as posix_spawn(3) does: no page table is copied, the parent waits
+//! until the program runs, and the reason why it does not run comes back through shared memory.
 //!
 //! The child sets its own death signal, which follows the thread that cloned it: that of the loop, which lives as long as
 //! kend.
@@ -46,14 +46,14 @@ pub(crate) struct NotStarted {
 
 const STEPS: [&str; 6] = [
     "clone",
-    "chain to kend",
+    "death signal",
     "descriptors",
     "limits",
     "privileges",
     "execute",
 ];
 
-/// Starts processes, on a stack that it keeps for all children: they use it one after the other.
+/// Starts processes on one stack, which the children use one after the other.
 pub(crate) struct Spawner {
     stack: Vec<u8>,
     /// Marks are below this, the hard limit of kend itself.
@@ -136,7 +136,7 @@ impl Spawner {
     }
 }
 
-/// `LISTEN_PID=…`, written by the child, which alone knows its pid before it executes.
+/// `LISTEN_PID=…`, written by the child, because only the child knows its pid before the program runs.
 struct ListenPid([u8; 24]);
 
 impl ListenPid {
@@ -175,7 +175,7 @@ fn pointers(texts: &[CString], last: Option<*const c_char>) -> Vec<*const c_char
 
 type Step = (i32, Errno);
 
-/// The child's whole life in kend's memory. Only system calls.
+/// What the child does until its program runs: only system calls, as it shares kend's memory.
 fn become_part(
     launch: &Launch,
     inherit: &Inherit<'_>,
@@ -192,12 +192,12 @@ fn become_part(
         nix::sys::prctl::set_no_new_privs().map_err(|errno| (4, errno))?;
     }
     listen_pid.set(getpid().as_raw());
-    // SAFETY: all three are NUL-terminated and null-terminated, and live in the parent's frame, which stands still.
+    // SAFETY: all three are NUL-terminated and null-terminated, and belong to the parent's frame, which waits.
     unsafe { libc::execve(launch.program.as_ptr(), args.as_ptr(), env.as_ptr()) };
     Err((5, Errno::last()))
 }
 
-/// A process group of its own, default signals, and no life without kend.
+/// Gives the child its own process group and default signals, and lets the kernel kill it when kend dies.
 fn chain(parent: i32) -> Result<(), Errno> {
     // SAFETY: plain system calls on this process.
     unsafe {
@@ -222,7 +222,7 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
     let first_free = FIRST_FD + inherit.passed.len() as RawFd;
     // SAFETY: plain system calls on descriptors of this process; its table is a copy, not kend's.
     unsafe {
-        // Out of the way first: a source may have the number of another one's target.
+        // First moved out of the way: one descriptor may have the number that another one is to get.
         for (to, from) in moved.iter_mut().zip(inherit.passed) {
             *to = Errno::result(libc::fcntl(*from, libc::F_DUPFD, first_free))?;
         }
@@ -232,8 +232,8 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
         for (target, from) in (FIRST_FD..).zip(moved.iter()) {
             Errno::result(libc::dup2(*from, target))?;
         }
-        // Whatever kend itself has inherited without knowing. Kernels before 5.9 lack the call; there kend's own
-        // descriptors are still closed by their flag.
+        // Closes what kend itself may have inherited. Kernels before 5.9 lack the call; there, kend's own descriptors are
+        // still closed by their flag.
         libc::syscall(libc::SYS_close_range, first_free, libc::c_uint::MAX, 0);
     }
     Ok(())

@@ -287,7 +287,7 @@ impl System {
         self.follow(name, death, credit, now);
     }
 
-    /// What comes after a death.
+    /// Decides what follows a death.
     fn follow(&mut self, name: &str, death: Death, ready: Option<Duration>, now: Instant) {
         let spread = spread(now);
         let Some(part) = self.parts.get_mut(name) else {
@@ -388,7 +388,7 @@ impl System {
             .get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
-    /// The next instant at which something is due.
+    /// The next deadline of any part.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.parts.values().filter_map(Part::due).min()
     }
@@ -474,7 +474,7 @@ impl System {
         let result = self.source.load(&self.places).and_then(|loaded| {
             let one = |error: String| vec![error];
             let launches = launches(&loaded, &self.places).map_err(one)?;
-            // Last, because it is the first that leaves a trace.
+            // Last, because it is the first step with an effect.
             let moved = self.sockets.open(&loaded.config, &self.places).map_err(one)?;
             Ok((loaded, launches, moved))
         });
@@ -516,7 +516,7 @@ impl System {
             };
             if let Some(part) = self.parts.get_mut(&name) {
                 let changed = part.adopt(spec, launch, &config.kend, moved.contains(&name));
-                // One that was removed, and whose process has not ended yet, is back.
+                // It was removed, and its process has not ended yet.
                 if std::mem::take(&mut part.removed) {
                     part.wanted = part.spec.enabled;
                     done.added.push(name);
@@ -580,7 +580,7 @@ fn members(leader: Option<Pid>) -> Vec<String> {
     inside.map(reap::command).collect()
 }
 
-/// A number in 0..1 that differs from one death to the next; nothing depends on its quality.
+/// A number in 0..1 that differs from one death to the next; its quality does not matter.
 fn spread(now: Instant) -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let hash = RandomState::new().hash_one(now);
