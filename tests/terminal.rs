@@ -168,3 +168,39 @@ fn chat_says_what_is_down_and_ends_in_time() {
         shown.starts_with("> hello\n") && !shown.contains("(running)")
     });
 }
+
+/// Colour is for a person who looks: on a terminal that can show it, and not where NO_COLOR is set.
+#[test]
+fn states_are_coloured_on_a_terminal_only() {
+    let system = System::start();
+    system.ken(&["stop", "cognitive"]);
+    let coloured = |variables: &[(&str, &str)]| {
+        let mut command = system.command(&["status"]);
+        command.envs(variables.iter().copied());
+        on_terminal(command).0
+    };
+    let shown = coloured(&[("TERM", "xterm")]);
+    for state in ["\u{1b}[32mready\u{1b}[0m", "\u{1b}[2mstopped\u{1b}[0m"] {
+        assert!(shown.contains(state), "{state:?}: {shown:?}");
+    }
+    for variables in [&[("TERM", "dumb")][..], &[("TERM", "xterm"), ("NO_COLOR", "1")]] {
+        assert!(!coloured(variables).contains('\u{1b}'), "{variables:?}");
+    }
+    let mut piped = system.command(&["status"]);
+    let piped = piped.env("TERM", "xterm").output().unwrap();
+    assert!(!piped.stdout.contains(&0x1b));
+    // What data says about colour is shown as it is, in between.
+    let log = system.home().join("state/log/cognitive.log");
+    std::fs::write(
+        log,
+        "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"ERROR\",\"message\":\"a\\u001b[5mb\"}\n",
+    )
+    .unwrap();
+    let mut logs = system.command(&["logs", "cognitive"]);
+    logs.env("TERM", "xterm");
+    let (shown, _) = on_terminal(logs);
+    assert!(
+        shown.contains("\u{1b}[31m2026-01-01T00:00:00.000Z ERROR a\u{241b}[5mb\u{1b}[0m"),
+        "{shown:?}"
+    );
+}
