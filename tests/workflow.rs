@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Settings, Shelf, Status};
+use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Settings, Catalog, Status};
 use ken_tests::{binary, give, root, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -31,7 +31,7 @@ fn engine() -> Engine {
 }
 
 fn shipped(name: &str) -> Arc<Definition> {
-    Shelf::new(vec![root().join("share/workflows")], protocols())
+    Catalog::new(vec![root().join("share/workflows")], protocols())
         .find(name)
         .unwrap()
 }

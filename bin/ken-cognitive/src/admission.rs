@@ -5,7 +5,7 @@ use ken_http::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTI
 use ken_http::{Failure, Key, Request};
 use ken_types::{Code, Error};
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::keys::{Owner, Role};
 
 /// What a route asks of its caller.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use ken_flow::{Data, Definition, Mode, Protocols, Shelf};
+use ken_flow::{Data, Definition, Mode, Protocols, Catalog};
 use ken_http::Failure;
 use ken_types::{Code, Error, json};
 use serde::Deserialize;
@@ -60,7 +60,7 @@ impl<'a> Body<'a> {
     /// The workflow that it names, or that its protocols make.
     pub(crate) fn definition(
         &self,
-        shelf: &Shelf,
+        catalog: &Catalog,
         protocols: &Protocols,
     ) -> Result<Arc<Definition>, Failure> {
         let name = one_of(
@@ -72,7 +72,7 @@ impl<'a> Body<'a> {
                 "/protocol_names",
                 "a workflow and protocols are given; one of them says what to do",
             ))),
-            (Some((at, name)), None) => named(shelf, name).map_err(|failure| failure.at(at)),
+            (Some((at, name)), None) => named(catalog, name).map_err(|failure| failure.at(at)),
             (None, Some(names)) => self.of_protocols(names, protocols),
             (None, None) => Err(unprocessable(
                 Error::invalid("/workflow", "workflow is missing")
@@ -150,9 +150,9 @@ fn one_of<'a>(
     }
 }
 
-/// A workflow of the shelf. One whose file is wrong is there and cannot be run: 503.
-fn named(shelf: &Shelf, name: &str) -> Result<Arc<Definition>, Failure> {
-    shelf.find(name).map_err(|error| match error.code {
+/// A workflow of the catalog. One whose file is wrong is there and cannot be run: 503.
+fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
+    catalog.find(name).map_err(|error| match error.code {
         Code::NotFound => Error {
             hint: Some("GET /v1/templates lists the workflows".to_owned()),
             ..error
@@ -188,10 +188,10 @@ mod tests {
 
     fn status(text: &str) -> (u16, String) {
         let protocols = Protocols::shipped();
-        let shelf = Shelf::new(vec![PathBuf::from("../../share/workflows")], protocols.clone());
+        let catalog = Catalog::new(vec![PathBuf::from("../../share/workflows")], protocols.clone());
         let run = || -> Result<(), Failure> {
             let body = Body::read(text.as_bytes())?;
-            let definition = body.definition(&shelf, &protocols)?;
+            let definition = body.definition(&catalog, &protocols)?;
             body.session()?;
             body.data(&definition).map(drop)
         };

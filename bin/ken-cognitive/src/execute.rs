@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ken_audit::Record;
-use ken_flow::{Definition, Outcome, Request as Run, Results, Status, Summary};
+use ken_flow::{Outcome, Request as Run, Results, Status, Summary};
 use ken_http::{Failure, Request, Response};
 use ken_types::id::Mint;
 use ken_types::{Code, Error, Timestamp};
 use serde::Serialize;
 
 use crate::body::Body;
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::Caller;
-use crate::witness::Witness;
+use crate::observer::AuditObserver;
 
 /// The longest that a workflow may take; each step has its own, shorter time.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -32,22 +32,22 @@ pub(crate) async fn execute(
         .await
         .map_err(|_| Failure::too_slow("the body took too long"))??;
     let body = Body::read(&bytes)?;
-    let definition = body.definition(&app.shelf, app.engine.protocols())?;
+    let definition = body.definition(&app.catalog, app.engine.protocols())?;
     let session = match body.session()? {
         Some(id) => id.to_owned(),
         None => Mint::fresh()?.prefixed("session-"),
     };
     let data = body.data(&definition)?;
     app.sessions.claim(&session, caller.user_id())?;
-    let witness = Witness::new(&app.metrics, request.id(), caller.user_id());
+    let observer = AuditObserver::new(&app.metrics, request.id(), caller.user_id());
     let run = Run {
         deadline: Some(Instant::now() + LONGEST),
         settings: app.engine.settings(),
-        observer: &witness,
+        observer: &observer,
     };
     let outcome = app.engine.run(&definition, &data, run).await?;
     app.metrics.workflow(&definition, &outcome);
-    let mut records = witness.into_records();
+    let mut records = observer.into_records();
     records.push(completed(&outcome, &session, &request, &caller));
     app.record(records).await?;
     answer(&app, &outcome, &session, &request, &caller)
@@ -58,8 +58,8 @@ fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Calle
     let record = Record::new("execute_completed", request.id(), caller.user_id())
         .with("workflow", outcome.workflow.as_str())
         .with("session_id", session)
-        .with("status", status_name(outcome.status))
-        .with("execution_time_ms", milliseconds(outcome));
+        .with("status", outcome.status.name())
+        .with("execution_time_ms", outcome.milliseconds());
     match &outcome.error {
         Some(error) => record.with("code", error.code.name()),
         None => record,
@@ -93,7 +93,7 @@ fn answer(
         results: &outcome.results,
         governance_summary: &outcome.governance_summary,
         error: &outcome.error,
-        execution_time_ms: milliseconds(outcome),
+        execution_time_ms: outcome.milliseconds(),
         detail: outcome.error.as_ref().map(|error| error.message.as_str()),
     };
     let rest = serde_json::to_vec(&rest)
@@ -135,22 +135,4 @@ fn status_of(outcome: &Outcome) -> u16 {
         (Status::Failed, Some(Code::Busy)) => 503,
         (Status::Failed, Some(_)) => 422,
     }
-}
-
-pub(crate) fn status_name(status: Status) -> &'static str {
-    match status {
-        Status::Completed => "completed",
-        Status::Failed => "failed",
-        Status::Aborted => "aborted",
-    }
-}
-
-pub(crate) fn milliseconds(outcome: &Outcome) -> f64 {
-    outcome.execution_time_ms.unwrap_or_default().as_micros() as f64 / 1e3
-}
-
-/// The protocol of a step, by the step's id.
-pub(crate) fn protocol_of<'a>(definition: &'a Definition, step: &str) -> Option<&'a str> {
-    let found = definition.steps().iter().find(|known| known.id == step);
-    found.map(|step| step.protocol.as_str())
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ken_http::{Failure, Request, Response};
 
 use crate::admission::Need;
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::keys::Owner;
 use crate::limits::{Group, Payer};
 

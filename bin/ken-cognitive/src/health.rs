@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ken_http::{Failure, Request, Response};
 use serde_json::json;
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::Caller;
 
 /// GET /health: it answers.

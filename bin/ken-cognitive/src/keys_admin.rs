@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::admission::name;
 use crate::body::fields;
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::failure::unprocessable;
 use crate::gate::Caller;
 use crate::keys::{ADMIN, Role};

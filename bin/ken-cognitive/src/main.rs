@@ -2,10 +2,9 @@
 //! this adds who may ask, how often, and what is remembered of it.
 
 mod admission;
+mod app;
 mod audit;
 mod body;
-mod catalog;
-mod cognitive;
 mod execute;
 mod failure;
 mod file;
@@ -14,17 +13,20 @@ mod health;
 mod keys;
 mod keys_admin;
 mod limits;
+mod listings;
 mod metrics;
 mod metrics_page;
 mod models;
+mod models_admin;
+mod observer;
 mod openapi;
 mod routes;
 mod runs;
 mod sessions;
 mod settings;
+mod start;
 mod window;
 mod wire;
-mod witness;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,5 +40,5 @@ fn main() -> ExitCode {
         about: "Runs workflows over HTTP: reasoning, emotion, verification, with governance and an audit log",
         drain: Duration::from_secs(1),
     };
-    run::<NoOptions, _, _>(program, async |start| cognitive::start(program, start))
+    run::<NoOptions, _, _>(program, async |start| start::start(program, start))
 }

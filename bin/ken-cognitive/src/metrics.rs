@@ -12,8 +12,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::execute::protocol_of;
-
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Histograms = Family<Labels<1>, Histogram, fn() -> Histogram>;
@@ -212,10 +210,10 @@ impl Metrics {
     }
 
     pub(crate) fn workflow(&self, definition: &Definition, outcome: &Outcome) {
-        let status = format!("{:?}", outcome.status).to_ascii_lowercase();
+        let status = outcome.status.name().to_owned();
         self.workflows.get_or_create(&[("status", status)]).inc();
         for (step, quality) in &outcome.governance_summary.quality_scores {
-            let protocol = protocol_of(definition, step).unwrap_or_default();
+            let protocol = definition.protocol_of(step).unwrap_or_default();
             self.step_quality
                 .get_or_create(&[("protocol", protocol.to_owned())])
                 .observe(*quality);

@@ -6,7 +6,7 @@ use ken_http::http::header::HeaderValue;
 use ken_http::{Failure, Request, Response};
 use serde_json::{Map, Value, json};
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::Caller;
 
 const OPEN_METRICS: HeaderValue =

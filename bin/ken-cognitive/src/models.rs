@@ -3,21 +3,15 @@
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use ken_audit::Record;
-use ken_http::{Failure, Request, Response};
 use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::body::fields;
-use crate::cognitive::Cognitive;
-use crate::failure::unprocessable;
 use crate::file;
-use crate::gate::Caller;
+
 
 /// How long ken-textgen may take to look at a model: it reads tables, not weights.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,47 +25,10 @@ pub(crate) struct Models {
 
 /// A line of `ken-textgen --list-models`.
 #[derive(Deserialize)]
-struct Alias {
-    alias: String,
+pub(crate) struct Alias {
+    pub(crate) alias: String,
     path: String,
     active: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Activate {
-    alias: String,
-}
-
-/// GET /admin/models
-pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
-    Response::json(200, &app.models.list().await?)
-}
-
-/// POST /admin/models/activate
-pub(crate) async fn activate(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    mut request: Request,
-) -> Result<Response, Failure> {
-    let Activate { alias } = fields(request.value().await?)?;
-    let known = app.models.aliases().await?;
-    if !known.iter().any(|known| known.alias == alias) {
-        let names: Vec<&str> = known.iter().map(|known| known.alias.as_str()).collect();
-        let error = Error::invalid("/alias", format!("MVLM_MODEL_DIRS has no alias {alias:?}"));
-        return Err(error.hint(format!("it has: {}", names.join(", "))).into());
-    }
-    app.models
-        .check(&alias)
-        .await
-        .map_err(|error| unprocessable(error.at("/alias")))?;
-    let record = Record::new("model_activated", request.id(), caller.user_id()).with("alias", alias.as_str());
-    app.record(vec![record.clone()]).await?;
-    let written = file::write(&app.models.choice, &format!("{alias}\n"));
-    app.settle(record, written).await?;
-    // Those that run have the model of before.
-    app.engine.rest();
-    Response::json(200, &app.models.list().await?)
 }
 
 impl Models {
@@ -87,7 +44,7 @@ impl Models {
         }
     }
 
-    async fn list(&self) -> Result<Value, Error> {
+    pub(crate) async fn list(&self) -> Result<Value, Error> {
         let aliases = self.aliases().await?;
         let active = aliases.iter().find(|alias| alias.active);
         let active = active.map(|alias| alias.alias.as_str());
@@ -96,7 +53,7 @@ impl Models {
         Ok(json!({"active_alias": active, "aliases": all}))
     }
 
-    async fn aliases(&self) -> Result<Vec<Alias>, Error> {
+    pub(crate) async fn aliases(&self) -> Result<Vec<Alias>, Error> {
         if std::env::var_os("MVLM_MODEL_DIRS").is_none_or(|dirs| dirs.is_empty()) {
             return Ok(Vec::new()); // nobody needs to be asked
         }
@@ -109,8 +66,13 @@ impl Models {
     }
 
     /// Whether the model would run; the error is ken-textgen's own.
-    async fn check(&self, alias: &str) -> Result<(), Error> {
+    pub(crate) async fn check(&self, alias: &str) -> Result<(), Error> {
         self.ask(&["--check", "--model", alias]).await.map(drop)
+    }
+
+    /// Keeps the choice; when this returns it is on disk.
+    pub(crate) fn choose(&self, alias: &str) -> Result<(), Error> {
+        file::write(&self.choice, &format!("{alias}\n"))
     }
 
     async fn ask(&self, arguments: &[&str]) -> Result<String, Error> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ken_http::{Failure, Request, Response};
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::Caller;
 
 const DOCUMENT: &str = include_str!("../../../share/openapi/cognitive.json");

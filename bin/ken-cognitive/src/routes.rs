@@ -5,11 +5,11 @@ use std::sync::Arc;
 use ken_http::{Area, Failure, Request, Response, Routes};
 
 use crate::admission::Need;
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::{Caller, Gate, pass};
 use crate::keys::Role;
 use crate::limits::Group;
-use crate::{catalog, execute, health, keys_admin, metrics_page, models, openapi};
+use crate::{execute, health, keys_admin, listings, metrics_page, models_admin, openapi};
 
 /// First segments of all paths with a body.
 const AREAS: [&str; 3] = ["v1", "execute", "admin"];
@@ -46,19 +46,19 @@ fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let routes = add(routes, "POST /v1/execute", execute, execute::execute);
     let routes = add(routes, "POST /execute", execute, execute::execute);
     let protocols = gate("protocols", READ, Some(Group::Protocols));
-    let routes = add(routes, "GET /v1/protocols", protocols, catalog::protocols);
-    let routes = add(routes, "GET /protocols", protocols, catalog::protocols);
+    let routes = add(routes, "GET /v1/protocols", protocols, listings::protocols);
+    let routes = add(routes, "GET /protocols", protocols, listings::protocols);
     let templates = gate("templates", READ, Some(Group::Templates));
-    let routes = add(routes, "GET /v1/templates", templates, catalog::templates);
-    let routes = add(routes, "GET /templates", templates, catalog::templates);
+    let routes = add(routes, "GET /v1/templates", templates, listings::templates);
+    let routes = add(routes, "GET /templates", templates, listings::templates);
     let session = gate("session", READ, Some(Group::Session));
-    add(routes, "GET /v1/session/:id", session, catalog::session)
+    add(routes, "GET /v1/session/:id", session, listings::session)
 }
 
 fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let models = gate("models", ADMIN, Some(Group::Admin));
-    let routes = add(routes, "GET /admin/models", models, models::list);
-    let routes = add(routes, "POST /admin/models/activate", models, models::activate);
+    let routes = add(routes, "GET /admin/models", models, models_admin::list);
+    let routes = add(routes, "POST /admin/models/activate", models, models_admin::activate);
     let keys = gate("api_keys", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
     let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);

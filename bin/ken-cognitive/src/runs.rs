@@ -18,9 +18,8 @@ use ken_wire::Pool;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::cognitive::Cognitive;
-use crate::execute::{milliseconds, status_name};
-use crate::witness::Witness;
+use crate::app::Cognitive;
+use crate::observer::AuditObserver;
 
 /// Runs at a time; the store hands out no more to all holders together.
 const AT_ONCE: usize = 32;
@@ -73,31 +72,31 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
 
 /// What became of it. An error when it could not be recorded: somebody else has the run.
 async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result<Value, Failure>, Error> {
-    let found = app.shelf.find(run.workflow());
+    let found = app.catalog.find(run.workflow());
     let (definition, data) = match found.and_then(|found| Ok((found, Data::from_value(run.payload())?))) {
         Ok(found) => found,
         Err(error) => return Ok(Err(refusal(&error))),
     };
-    let scribe = Scribe {
+    let recorder = RunRecorder {
         run,
         definition: &definition,
         app,
-        witness: Witness::new(&app.metrics, run.id().as_str(), USER),
+        observer: AuditObserver::new(&app.metrics, run.id().as_str(), USER),
         lost: Mutex::default(),
     };
     let request = Request {
         deadline: Some(deadline),
         settings: app.engine.settings(),
-        observer: &scribe,
+        observer: &recorder,
     };
     let done = app.engine.run(&definition, &data, request).await;
-    if let Some(lost) = scribe.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(lost) = recorder.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(lost);
     }
     match done {
         Ok(outcome) => {
             app.metrics.workflow(&definition, &outcome);
-            Ok(audited(app, &outcome, run, scribe.witness)
+            Ok(audited(app, &outcome, run, recorder.observer)
                 .await
                 .and_then(|()| result(outcome)))
         }
@@ -119,12 +118,12 @@ fn refusal(error: &Error) -> Failure {
 }
 
 /// What cannot be written to the audit has not happened: the run fails.
-async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, witness: Witness<'_>) -> Result<(), Failure> {
-    let mut records = witness.into_records();
+async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditObserver<'_>) -> Result<(), Failure> {
+    let mut records = observer.into_records();
     let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
         .with("workflow", outcome.workflow.as_str())
-        .with("status", status_name(outcome.status))
-        .with("execution_time_ms", milliseconds(outcome));
+        .with("status", outcome.status.name())
+        .with("execution_time_ms", outcome.milliseconds());
     records.push(match &outcome.error {
         Some(error) => record.with("code", error.code.name()),
         None => record,
@@ -154,11 +153,11 @@ fn result(outcome: Outcome) -> Result<Value, Failure> {
 }
 
 /// Writes down what happens in a run, and supplies what was written down before.
-struct Scribe<'a> {
+struct RunRecorder<'a> {
     run: &'a Run,
     definition: &'a Definition,
     app: &'a Cognitive,
-    witness: Witness<'a>,
+    observer: AuditObserver<'a>,
     /// Why the run could not be recorded.
     lost: Mutex<Option<Error>>,
 }
@@ -171,11 +170,11 @@ fn key(name: &StepName) -> String {
     }
 }
 
-impl Scribe<'_> {
+impl RunRecorder<'_> {
     /// Whether a step may be made again: all but those that ask a model give the same again and change nothing.
     fn is_repeatable(&self, id: &str) -> bool {
-        let step = self.definition.steps().iter().find(|step| step.id == id);
-        let protocol = step.and_then(|step| self.app.engine.protocols().find(&step.protocol));
+        let protocol = self.definition.protocol_of(id);
+        let protocol = protocol.and_then(|name| self.app.engine.protocols().find(name));
         protocol.is_some_and(|protocol| !matches!(protocol.kind, Kind::Model | Kind::Other))
     }
 
@@ -186,7 +185,7 @@ impl Scribe<'_> {
     }
 }
 
-impl Observer for Scribe<'_> {
+impl Observer for RunRecorder<'_> {
     fn recorded(&self, name: &StepName) -> Option<Recorded> {
         match self.run.recorded().step(&key(name))? {
             Ok(output) => Some(recorded(output.to_string())),
@@ -200,7 +199,7 @@ impl Observer for Scribe<'_> {
 
     fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.witness.ended(step).await?;
+            self.observer.ended(step).await?;
             let key = key(step.name);
             let written = match step.result {
                 Ok(answer) => match serde_json::from_str(answer.text()) {
@@ -215,7 +214,7 @@ impl Observer for Scribe<'_> {
 
     fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.witness.event(event).await?;
+            self.observer.event(event).await?;
             let told = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
             self.keep(
                 self.run

@@ -9,7 +9,7 @@ use ken_types::ops::cognitive::{CheckWorkflow, Workflow, Workflows, WorkflowsChe
 use ken_wire::Table;
 use serde_json::json;
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 
 pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitive> {
     Table::new(name, version)
@@ -19,7 +19,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitiv
 
 /// The public ones; those whose file is wrong are left out, `GET /v1/templates` shows what is wrong with them.
 fn list(app: &Cognitive) -> Workflows {
-    let all = app.shelf.list().into_values().flatten();
+    let all = app.catalog.list().into_values().flatten();
     let public = all.filter(|definition| definition.is_public());
     Workflows {
         workflows: public.map(|definition| entry(&definition)).collect(),
@@ -38,7 +38,7 @@ fn entry(definition: &Definition) -> Workflow {
 }
 
 fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
-    let definition = app.shelf.find(&args.name)?;
+    let definition = app.catalog.find(&args.name)?;
     if !definition.is_public() {
         return Err(Error::not_found(format!(
             "there is no workflow `{}` that may be started",

@@ -3,7 +3,7 @@ use ken_tool::{Error, Filter, Need, Reply, Sent};
 
 use crate::document::{Document, Kind};
 use crate::rules::Rules;
-use crate::{abductive, analogical, causal, deductive, inductive};
+use crate::{abductive, analogical, causal, deductive, inductive, scan};
 
 #[derive(Args)]
 pub(crate) struct Rep {
@@ -53,7 +53,7 @@ impl Filter for Rep {
         let mut document = if input.trim().is_empty() {
             Document::default()
         } else {
-            Document::read(input)?
+            scan::read(input)?
         };
         if self.asks_for_input() && self.json.is_some() {
             return Err(Error::invalid("--facts", "more than one input is named")

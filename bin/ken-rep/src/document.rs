@@ -2,13 +2,12 @@ use std::borrow::Cow;
 
 use clap::ValueEnum;
 use ken_logic::{Literal, Theory};
-use ken_tool::{Error, MAX_DEPTH};
-use ken_types::json::{self, kind_of};
+use ken_tool::Error;
+use ken_types::json::kind_of;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::rules::{Rules, list, text};
-use crate::scan::Scan;
 
 /// What is to be reasoned about.
 pub(crate) struct Document<'a> {
@@ -76,17 +75,8 @@ impl Default for Document<'_> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a document. One of facts and rules alone is read straight from the text; any other, and any that is wrong, by
-    /// way of a tree, which knows duplicate keys, depth and the place of an error. Fields that mean nothing here are left
-    /// to whoever else reads the document.
-    pub(crate) fn read(input: &'a str) -> Result<Document<'a>, Error> {
-        match Scan::document(input) {
-            Some(document) => Ok(document),
-            None => Document::of(json::parse(input.as_bytes(), MAX_DEPTH)?),
-        }
-    }
-
-    fn of(value: Value) -> Result<Document<'a>, Error> {
+    /// Takes a document from its tree. Fields that mean nothing here are left to whoever else reads the document.
+    pub(crate) fn of(value: Value) -> Result<Document<'a>, Error> {
         let fields = match value {
             Value::Object(fields) => fields,
             other => {

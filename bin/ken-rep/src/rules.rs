@@ -7,8 +7,7 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::scan::Part;
-use crate::wordings::Wordings;
+use crate::wordings::{Part, Wordings};
 
 /// `[[premise…], conclusion]`, any number of times; all premises in one list.
 #[derive(Default)]

@@ -4,25 +4,30 @@
 
 use std::borrow::Cow;
 
-use ken_types::json::plain;
+use ken_tool::{Error, MAX_DEPTH};
+use ken_types::json::{self, plain};
 
 use crate::document::{Document, Kind};
 use crate::rules::Rules;
+use crate::wordings::Part;
+
+/// Reads a document. One of facts and rules alone is read straight from the text; any other, and any that is wrong, is
+/// parsed into a tree first, which finds duplicate keys and gives the place of an error.
+pub(crate) fn read(input: &str) -> Result<Document<'_>, Error> {
+    match Scan::document(input) {
+        Some(document) => Ok(document),
+        None => Document::of(json::parse(input.as_bytes(), MAX_DEPTH)?),
+    }
+}
 
 /// A place in a document.
-pub(crate) struct Scan<'a> {
+struct Scan<'a> {
     document: &'a str,
     at: usize,
 }
 
-/// A text of a document: its place, or, where it is written with escapes, what they mean.
-pub(crate) enum Part {
-    Place { start: usize, end: usize },
-    Own(String),
-}
-
 impl<'a> Scan<'a> {
-    pub(crate) fn document(text: &'a str) -> Option<Document<'a>> {
+    fn document(text: &'a str) -> Option<Document<'a>> {
         let mut scan = Scan {
             document: text,
             at: 0,

@@ -1,7 +1,5 @@
 use std::ops::Range;
 
-use crate::scan::Part;
-
 /// Texts of a document, in order: eight bytes each, which are its place in the document where it stands there as it is, and
 /// in a text of their own where it was written with escapes.
 #[derive(Default)]
@@ -9,6 +7,12 @@ pub(crate) struct Wordings<'a> {
     document: &'a str,
     own: String,
     places: Vec<Place>,
+}
+
+/// A text that is added: its place in the document or, where it is written there with escapes, what they mean.
+pub(crate) enum Part {
+    Place { start: usize, end: usize },
+    Own(String),
 }
 
 struct Place {

@@ -5,75 +5,11 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
 
+use crate::cache::{Cache, Layer};
 use crate::plain;
 use crate::product::{Engine, contiguous};
 use crate::simd::{self, Head, Norm};
 use crate::weights::Slice;
-
-/// Keys and values of one text, layer by layer: `length` positions of `width` numbers each.
-pub struct Cache {
-    layers: Vec<Layer>,
-    /// The same in the memory of a device, `[heads, positions, head size]`, where the model runs on one.
-    tensors: Vec<Option<(Tensor, Tensor)>>,
-    width: usize,
-    length: usize,
-}
-
-#[derive(Default, Clone)]
-struct Layer {
-    keys: Vec<f32>,
-    values: Vec<f32>,
-}
-
-impl Cache {
-    pub fn new(layers: usize, width: usize) -> Cache {
-        Cache {
-            layers: vec![Layer::default(); layers],
-            tensors: vec![None; layers],
-            width,
-            length: 0,
-        }
-    }
-
-    /// How many positions are in it.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Forgets all positions and keeps the memory.
-    pub fn clear(&mut self) {
-        self.length = 0;
-        self.tensors.fill(None);
-        for layer in &mut self.layers {
-            layer.keys.clear();
-            layer.values.clear();
-        }
-    }
-
-    /// Adds keys and values on a device, and gives all of the layer's.
-    pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
-        let Some(place) = self.tensors.get_mut(layer) else {
-            candle_core::bail!("there is no layer {layer}")
-        };
-        let all = match place.take() {
-            None => (keys, values),
-            Some((old_keys, old_values)) => (
-                Tensor::cat(&[&old_keys, &keys], 1)?,
-                Tensor::cat(&[&old_values, &values], 1)?,
-            ),
-        };
-        Ok(place.insert(all).clone())
-    }
-
-    /// Counts positions whose keys and values are now in every layer.
-    pub fn advance(&mut self, positions: usize) {
-        self.length += positions;
-    }
-}
 
 /// The tokens of one text within a batch.
 pub struct Part<'a> {
@@ -106,7 +42,7 @@ impl CustomOp1 for Attention<'_, '_> {
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let rows = contiguous(storage, layout)?;
         let mut parts = self.parts.borrow_mut();
-        let width = parts.first().map_or(0, |part| part.cache.width);
+        let width = parts.first().map_or(0, |part| part.cache.width());
         let mut rest = rows;
         for part in parts.iter_mut() {
             let own;
@@ -121,24 +57,11 @@ impl CustomOp1 for Attention<'_, '_> {
     }
 }
 
-impl Cache {
-    fn remember(&mut self, layer: usize, rows: &[f32]) {
-        let Some(layer) = self.layers.get_mut(layer) else {
-            return;
-        };
-        for row in rows.chunks_exact(3 * self.width) {
-            let (key, value) = row[self.width..].split_at(self.width);
-            layer.keys.extend_from_slice(key);
-            layer.values.extend_from_slice(value);
-        }
-    }
-}
-
 impl Attention<'_, '_> {
     fn queries<'q>(&self, rows: &'q [f32], parts: &'q [Part<'_>], width: usize) -> Vec<Query<'q>> {
         let places = parts.iter().flat_map(|part| {
             let seen = part.cache.len();
-            (1..=part.tokens).map(move |nth| (&part.cache.layers[self.layer], seen + nth))
+            (1..=part.tokens).map(move |nth| (part.cache.layer(self.layer), seen + nth))
         });
         let rows = rows.chunks_exact(3 * width);
         rows.zip(places)

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ken_types::Error;
 
-use crate::attention::Cache;
-use crate::model::{Model, Next};
+use crate::cache::{Cache, Next};
+use crate::model::Model;
 use crate::sample::{Sampler, Sampling};
 use crate::text::Text;
 use crate::vocabulary::Vocabulary;

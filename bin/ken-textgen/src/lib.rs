@@ -2,6 +2,7 @@
 
 pub mod aliases;
 pub mod attention;
+pub mod cache;
 pub mod check;
 pub mod config;
 pub mod generate;

@@ -8,7 +8,8 @@ use candle_core::{Device, Tensor};
 use ken_types::Error;
 use safetensors::Dtype;
 
-use crate::attention::{Attention, Cache, LayerNorm, Part};
+use crate::attention::{Attention, LayerNorm, Part};
+pub use crate::cache::{Cache, Next};
 use crate::config::Config;
 use crate::plain::{self, Plain};
 use crate::product::{Engine, Matrix, Product};
@@ -42,12 +43,6 @@ struct Block {
 enum Words {
     Floats(Slice),
     Bytes { weights: Slice, scales: Slice },
-}
-
-/// The next tokens of one text; its cache holds what came before.
-pub struct Next<'a> {
-    pub cache: &'a mut Cache,
-    pub tokens: &'a [u32],
 }
 
 impl Model {

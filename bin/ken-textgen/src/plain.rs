@@ -3,9 +3,8 @@
 
 use candle_core::{D, Device, Result, Tensor};
 
-use crate::attention::Cache;
+use crate::cache::{Cache, Next};
 use crate::config::Config;
-use crate::model::Next;
 use crate::weights::Slice;
 
 /// The weights as tensors.

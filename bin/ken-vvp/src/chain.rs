@@ -8,7 +8,7 @@ use ken_tool::Error;
 use ken_types::json::kind_of;
 use serde_json::Value;
 
-use crate::answer::Issue;
+use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
 /// The types of steps that a rule of the document must yield; others are no deductions.

@@ -7,7 +7,7 @@ use ken_logic::{Closure, Exhausted, Inference, Literal, Theory};
 use ken_tool::Error;
 use serde::Serialize;
 
-use crate::answer::{Issue, Severity};
+use crate::issue::{Issue, Severity};
 use crate::reach::suspects;
 use crate::rulebase::{Claim, Rule, RuleBase, variable};
 

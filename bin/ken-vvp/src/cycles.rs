@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::answer::Issue;
+use crate::issue::Issue;
 use crate::rulebase::{Claim, RuleBase};
 
 pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {

@@ -5,6 +5,7 @@ mod chain;
 mod cli;
 mod conflicts;
 mod cycles;
+mod issue;
 mod reach;
 mod redundancy;
 mod rulebase;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::answer::Issue;
+use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
 /// The most looks at rules while searching for subsumed ones; sharing one premise among very many rules with one

@@ -5,7 +5,7 @@ use ken_tool::Error;
 use ken_types::json::kind_of;
 use serde_json::Value;
 
-use crate::answer::Issue;
+use crate::issue::Issue;
 
 /// A rule with variables is taken apart into patterns before it is used, which takes so much longer than another.
 const VARIABLE_RULE_WORK: usize = 32;

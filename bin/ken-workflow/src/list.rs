@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use ken_flow::{Definition, Protocols, Shelf};
+use ken_flow::{Definition, Protocols, Catalog};
 use ken_tool::{Answer, Error, Reply, Report, Sent};
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ impl Report for List {
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let mut listing = Listing::default();
-        for (name, found) in Shelf::usual(Protocols::shipped()).list() {
+        for (name, found) in Catalog::usual(Protocols::shipped()).list() {
             match found {
                 Ok(workflow) if self.public && !workflow.is_public() => {}
                 Ok(workflow) => listing.workflows.push(Entry::of(&workflow)),

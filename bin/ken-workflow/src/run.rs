@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Request, Settings, Shelf, Status, load};
+use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Request, Settings, Catalog, Status, load};
 use ken_tool::{Answer, Error, Filter, Reply, Sent, Verdict};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
@@ -88,7 +88,7 @@ impl Opened {
         let workflow = if workflow.contains('/') || workflow.ends_with(".json") {
             Arc::new(load(Path::new(workflow), &protocols)?)
         } else {
-            Shelf::usual(protocols.clone()).find(workflow)?
+            Catalog::usual(protocols.clone()).find(workflow)?
         };
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Opened {

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use crate::theory::{Literal, RuleId};
+use crate::literal::{Literal, RuleId};
 
 /// How a step follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

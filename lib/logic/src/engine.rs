@@ -1,10 +1,25 @@
 //! The least fixed point, in rounds.
 
 use crate::closure::{Closure, Inference, NOWHERE, Step};
+use crate::error::Exhausted;
 use crate::join::Joins;
-use crate::theory::{Exhausted, Literal, RuleId, Theory};
+use crate::literal::{Literal, RuleId};
+use crate::theory::Theory;
 
-pub(crate) struct Engine<'t, 'a> {
+impl Theory<'_> {
+    /// Everything that follows from what is given and the axioms.
+    pub fn derive(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
+        Engine::new(self, given).close()
+    }
+
+    /// Every way in which a rule's premises are all among the given statements, as steps; nothing is derived from their
+    /// conclusions, and a conclusion may be given too. [`Closure::held`] then tells of both.
+    pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
+        Engine::new(self, given).instances()
+    }
+}
+
+struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
     watches: Watches,
@@ -19,7 +34,7 @@ pub(crate) struct Engine<'t, 'a> {
 }
 
 impl<'t, 'a> Engine<'t, 'a> {
-    pub(crate) fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
+    fn new(theory: &'t mut Theory<'a>, given: &[Literal]) -> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
             places: vec![NOWHERE; literals],
@@ -45,7 +60,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    pub(crate) fn close(mut self) -> Result<Closure, Exhausted> {
+    fn close(mut self) -> Result<Closure, Exhausted> {
         self.axioms();
         let mut depth = 0;
         while self.looked_at < self.held_count() {
@@ -60,7 +75,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         self.closure.given.len() + self.closure.steps.len()
     }
 
-    pub(crate) fn instances(mut self) -> Result<Closure, Exhausted> {
+    fn instances(mut self) -> Result<Closure, Exhausted> {
         self.only_instances = true;
         self.round(1)?;
         Ok(Closure {

@@ -3,10 +3,12 @@
 
 use std::collections::HashMap;
 
+use crate::error::Exhausted;
 use crate::interner::Interner;
+use crate::literal::{Literal, RuleId};
 use crate::pattern::{Matcher, Pattern, UNKNOWN_WORD, Words, instantiate, worded};
 use crate::statement::normalise;
-use crate::theory::{Exhausted, Literal, RuleId, Theory};
+use crate::theory::Theory;
 
 /// The most premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;

@@ -9,18 +9,22 @@
 
 mod closure;
 mod engine;
+mod error;
 mod interner;
 mod join;
+mod literal;
 mod pattern;
 mod statement;
 mod theory;
 
 pub use closure::{Closure, Contradiction, Inference, Step};
+pub use error::{Exhausted, Invalid};
 pub use interner::Interner;
 pub use join::MAX_VARIABLE_PREMISES;
+pub use literal::{Literal, RuleId};
 pub use pattern::MAX_VARIABLES;
 pub use statement::{Statement, normalise};
-pub use theory::{Exhausted, Invalid, Literal, RuleId, Theory, check_rule, check_statement};
+pub use theory::{Theory, check_rule, check_statement};
 
 /// The most statements that [`Theory::derive`] derives with rules that hold variables.
 pub const MAX_DERIVED: usize = 1_000_000;

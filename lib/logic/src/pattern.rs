@@ -1,8 +1,8 @@
 //! Statements with variables.
 
+use crate::error::Invalid;
 use crate::interner::Interner;
 use crate::statement::normalise;
-use crate::theory::Invalid;
 
 /// A premise or a conclusion with variables: its words, in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

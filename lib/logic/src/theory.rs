@@ -1,96 +1,10 @@
 use std::borrow::Cow;
-use std::fmt;
 
-use crate::closure::Closure;
-use crate::engine::Engine;
+use crate::error::Invalid;
 use crate::interner::Interner;
+use crate::literal::{Literal, RuleId};
 use crate::pattern::has_variable;
 use crate::statement::normalise;
-
-/// A statement or its negation, as a number that its [`Theory`] gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Literal(pub(crate) u32);
-
-impl Literal {
-    pub(crate) const fn new(atom: u32, negated: bool) -> Literal {
-        Literal(atom << 1 | negated as u32)
-    }
-
-    pub fn is_negated(self) -> bool {
-        self.0 & 1 == 1
-    }
-
-    /// The negation: twice is the literal itself.
-    #[must_use]
-    pub fn negation(self) -> Literal {
-        Literal(self.0 ^ 1)
-    }
-
-    pub(crate) fn atom(self) -> u32 {
-        self.0 >> 1
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// A rule by its place in the order of [`Theory::add_rule`].
-pub type RuleId = u32;
-
-/// Why a statement or a rule cannot be taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Invalid {
-    /// Nothing is left of the wording in normal form.
-    Empty,
-    /// A statement that is given must not hold variables.
-    VariableInFact,
-    /// A variable of the conclusion that no premise binds.
-    Unbound(String),
-    /// More premises than a rule with variables may have.
-    TooManyPremises,
-    /// More variables than a statement may have.
-    TooManyVariables,
-}
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Invalid::Empty => f.write_str("the statement is empty"),
-            Invalid::VariableInFact => f.write_str("a fact must not hold a variable"),
-            Invalid::Unbound(name) => write!(f, "variable {name} of the conclusion is in no premise"),
-            Invalid::TooManyVariables => {
-                write!(
-                    f,
-                    "the statement has more than {} variables",
-                    crate::MAX_VARIABLES
-                )
-            }
-            Invalid::TooManyPremises => {
-                write!(
-                    f,
-                    "a rule with variables has more than {} premises",
-                    crate::MAX_VARIABLE_PREMISES
-                )
-            }
-        }
-    }
-}
-
-/// A closure that grew past a limit; that of rules with variables may well have none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exhausted;
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (derived, work, premises) = (crate::MAX_DERIVED, crate::MAX_WORK, crate::MAX_PREMISES);
-        write!(
-            f,
-            "the rules with variables derive more than {derived} statements or need more than {work} steps, or the proofs \
-             hold more than {premises} premises"
-        )
-    }
-}
 
 /// Rules over statements, and the statements' numbers and wordings. `'a` is the text that the wordings are in.
 pub struct Theory<'a> {
@@ -298,17 +212,6 @@ impl<'a> Theory<'a> {
     pub fn ground_parts(&self, rule: RuleId) -> Option<(&[Literal], Literal)> {
         let (conclusion, premises) = self.triggers_of(rule).split_last()?;
         Some((premises, conclusion.negation()))
-    }
-
-    /// Everything that follows from what is given and the axioms.
-    pub fn derive(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
-        Engine::new(self, given).close()
-    }
-
-    /// Every way in which a rule's premises are all among the given statements, as steps; nothing is derived from their
-    /// conclusions, and a conclusion may be given too. [`Closure::held`] then tells of both.
-    pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
-        Engine::new(self, given).instances()
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::Error;
-use crate::json::Mark;
+use crate::mark::Mark;
 
 /// How a program that is no [`crate::Filter`], but ends like one, reports it.
 pub enum Failure {

@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 
-use ken_types::json::escape;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::ser::Formatter;
 
+use crate::mark::Mark;
 use crate::output::Output;
 
 /// The outer levels of which each value gets a line of its own; deeper values stay on their line. Each field of an answer
@@ -27,44 +27,6 @@ impl Serialize for Raw<'_> {
 
 /// The name by which serde_json knows its `RawValue`.
 const RAW: &str = "$serde_json::private::RawValue";
-
-/// A field that is added at the end of an answer: the `id` of its input line, or the `file` that it is about.
-#[derive(Debug, Clone)]
-pub(crate) struct Mark {
-    name: &'static str,
-    json: String,
-}
-
-impl Mark {
-    /// `json` must be a JSON value on one line.
-    pub(crate) fn id(json: &str) -> Mark {
-        Mark {
-            name: "id",
-            json: json.to_owned(),
-        }
-    }
-
-    pub(crate) fn file(name: &str) -> Mark {
-        let mut json = Vec::with_capacity(name.len() + 2);
-        json.push(b'"');
-        escape(name, |bytes| json.extend_from_slice(bytes));
-        json.push(b'"');
-        Mark {
-            name: "file",
-            json: String::from_utf8_lossy(&json).into_owned(),
-        }
-    }
-
-    /// The line that stands before a summary.
-    pub(crate) fn heading(&self) -> String {
-        format!("{}:\n", self.json.trim_matches('"'))
-    }
-
-    /// The field as it stands in an object.
-    pub(crate) fn field(&self) -> String {
-        format!("\"{}\":{}", self.name, self.json)
-    }
-}
 
 /// Writes a document on one line; a failure is the output's to report.
 pub(crate) fn compact(value: &(impl Serialize + ?Sized), mark: Option<&Mark>, to: &mut Output) {
@@ -182,9 +144,9 @@ impl Formatter for Layout<'_> {
             && let Some(mark) = self.mark
         {
             self.next(to, !self.is_filled)?;
-            write!(to, "\"{}\"", mark.name)?;
+            write!(to, "\"{}\"", mark.name())?;
             self.colon(to)?;
-            to.write_all(mark.json.as_bytes())?;
+            to.write_all(mark.json().as_bytes())?;
             self.is_filled = true;
         }
         self.end(to, b"}")

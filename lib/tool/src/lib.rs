@@ -47,6 +47,7 @@ mod failure;
 mod input;
 mod json;
 mod lines;
+mod mark;
 mod output;
 mod program;
 mod reply;

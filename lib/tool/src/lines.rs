@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::cli::{Cli, Format};
 use crate::failure::{self, Failure};
 use crate::input::{self, Source};
-use crate::json::Mark;
+use crate::mark::Mark;
 use crate::output::Output;
 use crate::reply;
 use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};

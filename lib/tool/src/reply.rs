@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::Tag;
 use crate::cli::{Format, Shown};
-use crate::json::{self, Mark};
+use crate::json;
+use crate::mark::Mark;
 use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.

@@ -1,19 +1,19 @@
 //! Workflows over protocol tools (ken-workflow(1), ken-workflow(5)). The package is `ken-flow`, because the program in
 //! `bin/ken-workflow` has the other name.
 //!
-//! A [`Definition`] is a checked workflow, from a file of a [`Shelf`] or from names of protocols. An [`Engine`] runs it over
+//! A [`Definition`] is a checked workflow, from a file of a [`Catalog`] or from names of protocols. An [`Engine`] runs it over
 //! [`Data`]: each step is one line to a tool and one line back, to a co-process that is started when it is needed and kept
 //! for the next request. Governance judges each step and whether the steps agree; an [`Observer`] is told what happens,
 //! and can supply what was recorded before a crash.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ken_types::Error> {
-//! use ken_flow::{Data, Engine, Protocols, Settings, Shelf};
+//! use ken_flow::{Data, Engine, Protocols, Settings, Catalog};
 //!
 //! let protocols = Protocols::shipped();
-//! let shelf = Shelf::usual(protocols.clone());
+//! let catalog = Catalog::usual(protocols.clone());
 //! let engine = Engine::new(protocols, Settings::default());
-//! let workflow = shelf.find("StandardReasoningWorkflow")?;
+//! let workflow = catalog.find("StandardReasoningWorkflow")?;
 //! let data = Data::read(r#"{"user_input": "I am glad.", "facts": ["a"], "rules": [[["a"], "b"]]}"#)?;
 //! let outcome = engine.run(&workflow, &data, engine.request()).await?;
 //! println!("{}", serde_json::to_string(&outcome).unwrap_or_default());
@@ -44,7 +44,7 @@ mod quality;
 mod schema;
 mod scope;
 mod settings;
-mod shelf;
+mod catalog;
 mod template;
 mod tense;
 mod tool;
@@ -62,5 +62,5 @@ pub use pool::{ENVIRONMENT, ToolState};
 pub use process::MAX_ANSWER;
 pub use protocol::{Kind, Protocol, Protocols};
 pub use settings::{Governance, Settings};
-pub use shelf::{Shelf, load, load_named};
+pub use catalog::{Catalog, load, load_named};
 pub use tool::Tool;

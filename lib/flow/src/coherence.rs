@@ -409,6 +409,8 @@ mod tests {
         let definition = Definition::parse(&text, Path::new("test"), &protocols).unwrap();
         let made = |(_, answer): &(&str, Value)| {
             Some(Made {
+                id: Arc::from(""),
+                protocol: Arc::from(""),
                 input: Arc::from(""),
                 result: Answer::read(answer.to_string()).map(Arc::new),
             })

@@ -16,7 +16,7 @@ use crate::protocol::Protocols;
 /// Folders of workflows, the user's first. A workflow is looked up in its file every time, and read again when the file has
 /// changed: nothing needs to be watched, and no answer is older than the file. What is wrong with one file is an error of
 /// that workflow alone.
-pub struct Shelf {
+pub struct Catalog {
     folders: Vec<PathBuf>,
     protocols: Protocols,
     read: Mutex<HashMap<PathBuf, Kept>>,
@@ -43,10 +43,10 @@ struct Version {
 /// The coarsest tick of a file system's clock.
 const TICK: Duration = Duration::from_millis(20);
 
-impl Shelf {
-    /// A shelf of these folders; the first that has a name counts. They need not be there.
-    pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Shelf {
-        Shelf {
+impl Catalog {
+    /// A catalog of these folders; the first that has a name counts. They need not be there.
+    pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Catalog {
+        Catalog {
             folders,
             protocols,
             read: Mutex::default(),
@@ -56,7 +56,7 @@ impl Shelf {
     /// The user's folder (`$KEN_HOME/workflows`, else `$XDG_CONFIG_HOME/ken/workflows`, else `~/.config/ken/workflows`),
     /// and that of the installation: `share/ken/workflows` beside the program's folder, or `share/workflows` of the
     /// checkout that it was built in.
-    pub fn usual(protocols: Protocols) -> Shelf {
+    pub fn usual(protocols: Protocols) -> Catalog {
         let set = |name| {
             std::env::var_os(name)
                 .filter(|value| !value.is_empty())
@@ -72,7 +72,7 @@ impl Shelf {
             .into_iter()
             .flat_map(|folder| places.map(|path| folder.join(path)))
             .filter_map(|folder| fs::canonicalize(folder).ok());
-        Shelf::new(own.into_iter().chain(shipped).collect(), protocols)
+        Catalog::new(own.into_iter().chain(shipped).collect(), protocols)
     }
 
     pub fn folders(&self) -> &[PathBuf] {
@@ -202,7 +202,7 @@ pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     Definition::parse(&text, path, protocols)
 }
 
-/// Reads one file of a shelf. It has to be called as its workflow is, so that a name leads to its file without a look into
+/// Reads one file of a catalog. It has to be called as its workflow is, so that a name leads to its file without a look into
 /// all of them.
 pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     let workflow = load(path, protocols)?;

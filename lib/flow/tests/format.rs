@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ken_flow::{Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols, Shelf};
+use ken_flow::{Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols, Catalog};
 use ken_types::{Code, Error};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -448,8 +448,8 @@ fn write(folder: &Path, name: &str, steps: &Value) {
     fs::write(folder.join(format!("{name}.json")), text).unwrap();
 }
 
-fn shelf(folders: &[&Path]) -> Shelf {
-    Shelf::new(
+fn catalog(folders: &[&Path]) -> Catalog {
+    Catalog::new(
         folders.iter().map(|folder| folder.to_path_buf()).collect(),
         Protocols::shipped(),
     )
@@ -466,35 +466,35 @@ fn a_wrong_file_does_not_take_the_others_with_it() {
     )
     .unwrap();
     fs::write(folder.path().join("notes.txt"), "not looked at").unwrap();
-    let shelf = shelf(&[folder.path(), Path::new("/nowhere")]);
-    let all = shelf.list();
+    let catalog = catalog(&[folder.path(), Path::new("/nowhere")]);
+    let all = catalog.list();
     let names: Vec<(&str, bool)> = all
         .iter()
         .map(|(name, found)| (name.as_str(), found.is_ok()))
         .collect();
     assert_eq!(names, [("bad", false), ("good", true), ("other", false)]);
-    assert_eq!(shelf.find("good").unwrap().name(), "good");
-    let error = shelf.find("bad").unwrap_err();
+    assert_eq!(catalog.find("good").unwrap().name(), "good");
+    let error = catalog.find("bad").unwrap_err();
     assert!(error.message.contains("bad.json: unknown step `XYZ`"), "{error}");
     assert_eq!(error.at.as_deref(), Some("/steps/0/step"));
     assert!(
-        shelf
+        catalog
             .find("other")
             .unwrap_err()
             .message
             .contains("is named `renamed`")
     );
     for name in ["none", "", "../good", "good.json", "/etc/passwd"] {
-        assert_eq!(shelf.find(name).unwrap_err().code, Code::NotFound, "{name}");
+        assert_eq!(catalog.find(name).unwrap_err().code, Code::NotFound, "{name}");
     }
 }
 
 #[test]
 fn a_changed_file_is_seen_at_once_and_the_users_comes_first() {
     let (own, shipped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let shelf = shelf(&[own.path(), shipped.path()]);
+    let catalog = catalog(&[own.path(), shipped.path()]);
     let first = || {
-        shelf
+        catalog
             .find("w")
             .map(|workflow| workflow.steps()[0].protocol.clone())
     };
@@ -513,7 +513,7 @@ fn a_changed_file_is_seen_at_once_and_the_users_comes_first() {
 #[test]
 fn what_is_shipped_is_right() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../share/workflows");
-    let all = shelf(&[&folder]).list();
+    let all = catalog(&[&folder]).list();
     let names: Vec<&str> = all.keys().map(String::as_str).collect();
     assert_eq!(
         names,

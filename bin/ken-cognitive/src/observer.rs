@@ -10,16 +10,16 @@ use ken_types::Error;
 use crate::metrics::Metrics;
 
 /// Collects what the audit is to be told: all of a run is written at once, before its answer.
-pub(crate) struct Witness<'a> {
+pub(crate) struct AuditObserver<'a> {
     metrics: &'a Metrics,
     request_id: &'a str,
     user_id: &'a str,
     records: Mutex<Vec<Record>>,
 }
 
-impl<'a> Witness<'a> {
-    pub(crate) fn new(metrics: &'a Metrics, request_id: &'a str, user_id: &'a str) -> Witness<'a> {
-        Witness {
+impl<'a> AuditObserver<'a> {
+    pub(crate) fn new(metrics: &'a Metrics, request_id: &'a str, user_id: &'a str) -> AuditObserver<'a> {
+        AuditObserver {
             metrics,
             request_id,
             user_id,
@@ -52,7 +52,7 @@ impl<'a> Witness<'a> {
     }
 }
 
-impl Observer for Witness<'_> {
+impl Observer for AuditObserver<'_> {
     fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
         self.metrics.step(step);
         Box::pin(ready(Ok(())))

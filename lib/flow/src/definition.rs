@@ -141,6 +141,12 @@ impl Definition {
         &self.steps
     }
 
+    /// The protocol of the step with this id.
+    pub fn protocol_of(&self, id: &str) -> Option<&str> {
+        let step = self.steps.iter().find(|step| step.id == id)?;
+        Some(&step.protocol)
+    }
+
     /// The file it came from; empty for one of [`Definition::of_protocols`].
     pub fn origin(&self) -> &Path {
         &self.origin

@@ -36,6 +36,24 @@ pub enum Status {
     Aborted,
 }
 
+impl Status {
+    /// The name on the wire and in the audit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Aborted => "aborted",
+        }
+    }
+}
+
+impl Outcome {
+    /// The time that the run took, in milliseconds; 0 where it is not set.
+    pub fn milliseconds(&self) -> f64 {
+        self.execution_time_ms.unwrap_or_default().as_micros() as f64 / 1e3
+    }
+}
+
 /// The newest result of each step, in the order of the workflow's file, as the tools wrote them.
 #[derive(Debug, Default)]
 pub struct Results(pub(crate) Vec<(String, Arc<Answer>)>);

@@ -8,7 +8,7 @@ use ken_types::Error;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::cognitive::Cognitive;
+use crate::app::Cognitive;
 use crate::gate::Caller;
 
 /// GET /v1/protocols: by name.
@@ -30,7 +30,7 @@ pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Res
 /// GET /v1/templates: by name. One whose file is wrong is listed with what is wrong.
 pub(crate) async fn templates(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let mut all = Map::new();
-    for (name, found) in app.shelf.list() {
+    for (name, found) in app.catalog.list() {
         let entry = match found {
             Ok(definition) => template(&definition),
             Err(error) => json!({"name": name, "error": error}),

@@ -346,7 +346,12 @@ impl<'a> Run<'a> {
             Some(known) => known,
             None => self.observed(step, name, tool, &input).await?,
         };
-        Ok(Made { input, result })
+        Ok(Made {
+            id: step.id.as_str().into(),
+            protocol: step.protocol.as_str().into(),
+            input,
+            result,
+        })
     }
 
     /// Asks the tool under the observer's eyes; only the observer's own error is one here.
@@ -414,7 +419,6 @@ impl<'a> Run<'a> {
 
     fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
         Scope {
-            definition: self.definition,
             data: self.data,
             made: &progress.made,
             order: &progress.order,

@@ -7,6 +7,9 @@ use crate::observer::Recorded;
 /// A step that ran.
 #[derive(Clone)]
 pub(crate) struct Made {
+    /// The step's id and protocol.
+    pub(crate) id: Arc<str>,
+    pub(crate) protocol: Arc<str>,
     /// The line that its tool was given; empty when no line could be made.
     pub(crate) input: Arc<str>,
     pub(crate) result: Recorded,

@@ -1,18 +1,16 @@
-//! What all routes share, and how it comes to be.
+//! How the server starts: its settings, its state and its sockets.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ken_audit::Record;
-use ken_claims::Held;
-use ken_flow::{Engine, Protocols, Shelf};
+use ken_flow::{Catalog, Engine, Protocols};
 use ken_http::{Limiter, Rate, Server};
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_wire::{Daemon, Table};
-use serde_json::{Map, Value};
+use ken_wire::Table;
 
+use crate::app::Cognitive;
 use crate::audit::Audit;
 use crate::failure::envelope;
 use crate::keys::Keys;
@@ -25,61 +23,8 @@ use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::wire;
 
-/// Wrong keys of one address.
+/// Wrong keys that one address may send.
 const WRONG_KEYS: Rate = Rate::per_minute(20);
-
-/// Everything that a request may need.
-pub(crate) struct Cognitive {
-    pub(crate) settings: Settings,
-    pub(crate) keys: Keys,
-    pub(crate) limits: Limits,
-    pub(crate) wrong_keys: Limiter,
-    pub(crate) audit: Audit,
-    pub(crate) metrics: Metrics,
-    pub(crate) sessions: Sessions,
-    pub(crate) engine: Engine,
-    pub(crate) shelf: Shelf,
-    pub(crate) models: Models,
-    pub(crate) started: Instant,
-    /// Runs that were claimed.
-    pub(crate) held: Arc<Held>,
-}
-
-impl Daemon for Cognitive {
-    fn stats(&self) -> Map<String, Value> {
-        [
-            ("sessions".to_owned(), self.sessions.count().into()),
-            ("audit_waiting".to_owned(), self.audit.waiting().into()),
-            ("runs".to_owned(), self.held.running().into()),
-        ]
-        .into_iter()
-        .collect()
-    }
-}
-
-impl Cognitive {
-    /// Records what is about to happen, or has happened and not been told yet. After an error it must not.
-    pub(crate) async fn record(&self, records: Vec<Record>) -> Result<(), Error> {
-        let count = records.len();
-        let written = self.audit.write(records).await;
-        self.metrics.audited(count, &written);
-        written
-    }
-
-    /// An act was recorded before it was done. When it could not be done, that is recorded too.
-    pub(crate) async fn settle(&self, record: Record, done: Result<(), Error>) -> Result<(), Error> {
-        if done.is_err() {
-            _ = self.record(vec![record.with("outcome", "failed")]).await;
-        }
-        done
-    }
-
-    pub(crate) fn metrics_text(&self) -> Result<String, Error> {
-        self.metrics
-            .set_state(self.audit.waiting(), self.sessions.count(), &self.engine.state());
-        self.metrics.text()
-    }
-}
 
 /// Opens what the server needs and starts to listen.
 pub(crate) fn start(
@@ -94,7 +39,7 @@ pub(crate) fn start(
         keys: Keys::open(&dir, settings.key.as_deref())?,
         limits: Limits::new(&settings),
         engine: Engine::new(protocols.clone(), workflow_settings(variable, &protocols)?),
-        shelf: Shelf::usual(protocols),
+        catalog: Catalog::usual(protocols),
         models: Models::new(&dir),
         wrong_keys: Limiter::new(WRONG_KEYS),
         audit: Audit::start(dir)?,

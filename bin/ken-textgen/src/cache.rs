@@ -1,0 +1,95 @@
+//! The keys and values of the tokens that a text has so far.
+
+use candle_core::{Result, Tensor};
+
+/// Keys and values of one text, layer by layer: `length` positions of `width` numbers each.
+pub struct Cache {
+    layers: Vec<Layer>,
+    /// The same in the memory of a device, `[heads, positions, head size]`, where the model runs on one.
+    tensors: Vec<Option<(Tensor, Tensor)>>,
+    width: usize,
+    length: usize,
+}
+
+#[derive(Default, Clone)]
+pub(crate) struct Layer {
+    pub(crate) keys: Vec<f32>,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Cache {
+    pub fn new(layers: usize, width: usize) -> Cache {
+        Cache {
+            layers: vec![Layer::default(); layers],
+            tensors: vec![None; layers],
+            width,
+            length: 0,
+        }
+    }
+
+    /// How many positions are in it.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Forgets all positions and keeps the memory.
+    pub fn clear(&mut self) {
+        self.length = 0;
+        self.tensors.fill(None);
+        for layer in &mut self.layers {
+            layer.keys.clear();
+            layer.values.clear();
+        }
+    }
+
+    /// Adds keys and values on a device, and gives all of the layer's.
+    pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
+        let Some(place) = self.tensors.get_mut(layer) else {
+            candle_core::bail!("there is no layer {layer}")
+        };
+        let all = match place.take() {
+            None => (keys, values),
+            Some((old_keys, old_values)) => (
+                Tensor::cat(&[&old_keys, &keys], 1)?,
+                Tensor::cat(&[&old_values, &values], 1)?,
+            ),
+        };
+        Ok(place.insert(all).clone())
+    }
+
+    /// Counts positions whose keys and values are now in every layer.
+    pub fn advance(&mut self, positions: usize) {
+        self.length += positions;
+    }
+
+    /// The numbers of one position.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(crate) fn layer(&self, layer: usize) -> &Layer {
+        &self.layers[layer]
+    }
+
+    /// Adds the keys and values of rows of queries, keys and values side by side.
+    pub(crate) fn remember(&mut self, layer: usize, rows: &[f32]) {
+        let Some(layer) = self.layers.get_mut(layer) else {
+            return;
+        };
+        for row in rows.chunks_exact(3 * self.width) {
+            let (key, value) = row[self.width..].split_at(self.width);
+            layer.keys.extend_from_slice(key);
+            layer.values.extend_from_slice(value);
+        }
+    }
+}
+
+/// The next tokens of one text; its cache holds what came before.
+pub struct Next<'a> {
+    pub cache: &'a mut Cache,
+    pub tokens: &'a [u32],
+}

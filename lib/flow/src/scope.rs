@@ -1,0 +1,30 @@
+//! What a step can see.
+
+use crate::answer::Answer;
+use crate::data::Data;
+use crate::progress::Made;
+
+/// The input of the run, the newest result of every step so far, and what governance found wrong with the first result of
+/// the step that runs.
+pub(crate) struct Scope<'a> {
+    pub(crate) data: &'a Data,
+    /// By the steps of the definition.
+    pub(crate) made: &'a [Option<Made>],
+    /// The steps that ran, the last to run last.
+    pub(crate) order: &'a [usize],
+    pub(crate) issues: &'a [String],
+}
+
+impl Scope<'_> {
+    pub(crate) fn result(&self, id: &str) -> Option<&Answer> {
+        let made = self.made.iter().flatten().find(|made| *made.id == *id)?;
+        made.result.as_deref().ok()
+    }
+
+    /// The newest result of a protocol's steps.
+    pub(crate) fn newest_of(&self, protocol: &str) -> Option<&Answer> {
+        let newest_first = self.order.iter().rev();
+        let mut made = newest_first.filter_map(|step| self.made.get(*step)?.as_ref());
+        made.find(|made| *made.protocol == *protocol)?.result.as_deref().ok()
+    }
+}

@@ -1,0 +1,32 @@
+//! Statements and rules as numbers.
+
+/// A statement or its negation, as a number that its [`crate::Theory`] gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Literal(pub(crate) u32);
+
+impl Literal {
+    pub(crate) const fn new(atom: u32, negated: bool) -> Literal {
+        Literal(atom << 1 | negated as u32)
+    }
+
+    pub fn is_negated(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// The negation: twice is the literal itself.
+    #[must_use]
+    pub fn negation(self) -> Literal {
+        Literal(self.0 ^ 1)
+    }
+
+    pub(crate) fn atom(self) -> u32 {
+        self.0 >> 1
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A rule by its place in the order of [`crate::Theory::add_rule`].
+pub type RuleId = u32;
