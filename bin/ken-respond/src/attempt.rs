@@ -2,7 +2,7 @@ use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A draft and what ken-laws says of it.
+/// A draft and its judgement by ken-laws.
 #[derive(Serialize)]
 pub(crate) struct Attempt {
     pub(crate) response: String,
@@ -10,7 +10,7 @@ pub(crate) struct Attempt {
     pub(crate) judgement: Judgement,
 }
 
-/// What is kept of an answer of ken-laws.
+/// The fields of a ken-laws answer that matter here.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Judgement {
     /// As ken-laws wrote them.
@@ -42,7 +42,7 @@ impl Status {
 impl Judgement {
     pub(crate) fn read(answer: &str) -> Result<Judgement, Error> {
         serde_json::from_str(answer)
-            .map_err(|error| Error::internal(format!("the answer of ken-laws is not understood: {error}")))
+            .map_err(|error| Error::internal(format!("cannot read the answer of ken-laws: {error}")))
     }
 
     /// Percent.

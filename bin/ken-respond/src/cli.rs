@@ -13,40 +13,40 @@ use crate::response::Response;
 
 #[derive(Args)]
 pub(crate) struct Respond {
-    /// What is to be answered
+    /// The prompt to answer
     #[arg(short, long, value_name = "TEXT")]
     text: Option<String>,
-    /// How many drafts there are at most, 1 to 10
+    /// Maximum number of drafts, 1 to 10
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=10))]
     rounds: u8,
-    /// What ken-laws asks of a draft: lenient, moderate or strict
+    /// Strictness of ken-laws: lenient, moderate or strict
     #[arg(short, long, value_name = "STRICTNESS", default_value = "moderate", value_parser = ["lenient", "moderate", "strict"])]
     strictness: String,
-    /// What is known, as JSON; a draft must not contradict it
+    /// Known facts as a JSON object, which a draft must not contradict
     #[arg(short, long, value_name = "JSON")]
     context: Option<String>,
-    /// How many milliseconds one draft may take
+    /// Time limit of one draft, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 120_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     timeout_ms: u64,
-    /// The program that drafts; all words that follow are its arguments
+    /// Program that writes the drafts; all words that follow are its arguments
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     draft: Vec<String>,
     #[arg(skip)]
     opened: OnceCell<Opened>,
 }
 
-/// What all inputs share.
+/// State that all inputs share.
 struct Opened {
     drafter: Drafter,
     laws: Laws,
-    /// Dropped after those whose processes it watches.
+    /// Dropped after the owners of the child processes that it watches.
     runtime: Runtime,
 }
 
 impl Filter for Respond {
     const NAME: &'static str = "ken-respond";
     const ABOUT: &'static str =
-        "Draft an answer, have it judged by the five laws, and revise it until it passes";
+        "Draft an answer, judge it by the five laws, and revise it until it passes";
     const AFTER_HELP: &'static str =
         "Exit status: 0 the response passed, 1 no draft did, 2 an error. See ken-respond(1).";
 
@@ -62,7 +62,7 @@ impl Filter for Respond {
             let responding = Response::to(&question, &opened.drafter, &opened.laws, rounds);
             tokio::select! {
                 response = responding => response,
-                stopped = told_to_stop() => Err(stopped), // dropped drafts are killed
+                stopped = told_to_stop() => Err(stopped), // dropping the future kills the draft
             }
         })?;
         Ok(reply.send(&response))
@@ -84,7 +84,7 @@ impl Respond {
     }
 }
 
-/// Resolves when the program is told to end, so that what it started ends first.
+/// Resolves when the program is asked to stop, so that it can stop its children first.
 async fn told_to_stop() -> Error {
     let told = async |kind| match signal(kind) {
         Ok(mut signal) => _ = signal.recv().await,
@@ -95,5 +95,5 @@ async fn told_to_stop() -> Error {
         () = told(SignalKind::terminate()) => {}
         () = told(SignalKind::hangup()) => {}
     }
-    Error::cancelled("told to stop before there was a response")
+    Error::cancelled("stopped by a signal before there was a response")
 }

@@ -1,4 +1,4 @@
-//! Who drafts.
+//! Where drafts come from: a program, or ken-model.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ pub(crate) struct Drafter {
 }
 
 enum Who {
-    /// A program with its arguments, run once for each draft.
+    /// A program with its arguments, started once for each draft.
     Program(Vec<String>),
-    /// The ken-model of the running system, or one of our own.
+    /// The ken-model of the running system, or else a co-process.
     Model(Box<Tool>),
 }
 
 impl Drafter {
-    /// The command, if there is one; else ken-model.
+    /// Uses the command if one is given, else ken-model.
     pub(crate) fn of(command: &[String], time: Duration) -> Drafter {
         let who = match command {
             [] => Who::Model(Box::new(Tool::new(&Protocol::new(
@@ -39,7 +39,7 @@ impl Drafter {
         Drafter { who, time }
     }
 
-    /// The next draft, with what was wrong with the one before.
+    /// Asks for the next draft, given what was wrong with the one before.
     pub(crate) async fn draft(&self, question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
         let model = match &self.who {
             Who::Program(words) => return self.run(words, question, attempts).await,
@@ -74,14 +74,14 @@ impl Drafter {
     }
 }
 
-/// What a drafting program reads on standard input, in one line.
+/// The line that a drafting program reads on standard input.
 #[derive(Serialize)]
 struct Brief<'a> {
     prompt: &'a str,
     context: &'a Value,
-    /// 1 for the first.
+    /// Counted from 1.
     attempt: usize,
-    /// The draft before, and what was wrong with it.
+    /// The previous draft, and what was wrong with it.
     previous: Option<&'a str>,
     violations: &'a [String],
     recommendations: &'a [String],
@@ -102,8 +102,8 @@ impl<'a> Brief<'a> {
     }
 }
 
-/// A draft is the text that a program writes, or the `response` or `text` of a JSON object. An object without them is some
-/// other answer, a model's error for instance, and no draft.
+/// A draft is the text that a program writes, or the `response` or `text` of a JSON object. An object with neither is
+/// something else, for instance a model's error.
 fn written(who: &str, output: &str) -> Result<String, Error> {
     let Ok(Value::Object(mut document)) = serde_json::from_str(output) else {
         return Ok(output.trim_end_matches(['\n', '\r']).to_owned());

@@ -14,11 +14,11 @@ pub(crate) struct Laws {
     tool: Tool,
 }
 
-/// No text of 8 MiB takes it a second.
+/// ken-laws takes less than a second for a text of 8 MiB.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Laws {
-    /// `context` is JSON, and an error of the flag when it is not.
+    /// `context` must be JSON; else the error is that of the flag.
     pub(crate) fn new(strictness: &str, context: Option<&str>) -> Result<Laws, Error> {
         let mut laws = Protocol::new("LAWS", Kind::Laws, "ken-laws", "");
         laws.args

@@ -1,4 +1,4 @@
-//! A draft of ken-model, which is asked as a part of the running system or as a co-process.
+//! Asks ken-model for a draft, as a part of the running system or as a co-process.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) async fn ask(
         return Err(error.at(""));
     }
     let said: Said = serde_json::from_str(answer.text())
-        .map_err(|error| Error::internal(format!("the answer of ken-model is not understood: {error}")))?;
+        .map_err(|error| Error::internal(format!("cannot read the answer of ken-model: {error}")))?;
     Ok(said.text)
 }
 
@@ -76,7 +76,7 @@ fn user(text: String) -> Message {
     }
 }
 
-/// Who drafted, and when, matters to no provider.
+/// Providers do not look at the author or the time of a message.
 fn assistant(text: &str) -> Message {
     Message::Assistant {
         content: vec![Block::text(text)],

@@ -2,18 +2,18 @@ use ken_tool::{Error, MAX_DEPTH};
 use ken_types::json;
 use serde_json::Value;
 
-/// What is to be answered.
+/// The prompt, and what a response may build on.
 pub(crate) struct Question {
     pub(crate) prompt: String,
-    /// What a response must not contradict; null when nothing is known.
+    /// Facts that a response must not contradict, or null.
     pub(crate) context: Value,
 }
 
-/// The field of the prompt; the first of these that a document has.
+/// Names of the prompt's field; the first that a document has is used.
 const PROMPT: [&str; 3] = ["prompt", "user_input", "text"];
 
 impl Question {
-    /// A text, or an object with the prompt and perhaps a `context`. What begins with `{` is such an object.
+    /// Reads a text, or a JSON object with the prompt and an optional `context`. An input that begins with `{` is an object.
     pub(crate) fn read(input: &str) -> Result<Question, Error> {
         if !input.trim_start().starts_with('{') {
             return Ok(Question {

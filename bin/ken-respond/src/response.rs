@@ -9,11 +9,11 @@ use crate::draft::Drafter;
 use crate::laws::Laws;
 use crate::question::Question;
 
-/// The best of some attempts; there is at least one.
+/// The best of the attempts, of which there is at least one.
 pub(crate) struct Response {
     best: usize,
     attempts: Vec<Attempt>,
-    /// Why there was no further attempt.
+    /// Why no further attempt was made.
     ended: Ended,
 }
 
@@ -21,13 +21,13 @@ pub(crate) struct Response {
 #[serde(rename_all = "snake_case")]
 enum Ended {
     Passed,
-    /// The next draft was one that had been judged.
+    /// The next draft was the same as an earlier one.
     Unchanged,
     OutOfRounds,
 }
 
 impl Response {
-    /// Drafts and judges until a draft passes without conditions, until the drafts repeat themselves, or `rounds` times.
+    /// Drafts and judges until a draft passes without conditions, a draft is repeated, or `rounds` is reached.
     pub(crate) async fn to(
         question: &Question,
         drafter: &Drafter,
@@ -62,7 +62,7 @@ impl Response {
     }
 }
 
-/// The place of the attempt with the best status, then the highest score; of equals the last, which knew most.
+/// The index of the attempt with the best status, then the highest score; the latest one if they are equal.
 fn best(attempts: &[Attempt]) -> usize {
     let compare = |a: &Attempt, b: &Attempt| -> Ordering {
         let (a, b) = (&a.judgement, &b.judgement);

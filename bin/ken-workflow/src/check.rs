@@ -1,4 +1,4 @@
-//! `ken-workflow check`: whether files are workflows.
+//! `ken-workflow check`: validates workflow files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use serde::Serialize;
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// Files of workflows
+    /// Workflow files
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
 impl Report for Check {
     const NAME: &'static str = "ken-workflow check";
-    const ABOUT: &'static str = "Check files of workflows, and say what is wrong where";
-    const AFTER_HELP: &'static str = "Exit status: 0 all are workflows, 1 some are not, 2 an error.";
+    const ABOUT: &'static str = "Check workflow files and report what is wrong, and where";
+    const AFTER_HELP: &'static str = "Exit status: 0 all files are valid, 1 some are not, 2 an error.";
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let protocols = Protocols::shipped();
@@ -68,7 +68,7 @@ impl Answer for Found {
         for file in &self.files {
             match (&file.workflow, &file.error) {
                 (Some(name), _) => writeln!(to, "{}: ok: {name}", file.file)?,
-                (None, Some(error)) => writeln!(to, "wrong: {error}")?,
+                (None, Some(error)) => writeln!(to, "invalid: {error}")?,
                 (None, None) => {}
             }
         }

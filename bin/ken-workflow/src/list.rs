@@ -1,4 +1,4 @@
-//! `ken-workflow list`: the workflows that are there.
+//! `ken-workflow list`: lists the workflows.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde::Serialize;
 
 #[derive(Args)]
 pub(crate) struct List {
-    /// Only those that may be started from outside
+    /// List only workflows that clients may start
     #[arg(long)]
     public: bool,
 }
 
 impl Report for List {
     const NAME: &'static str = "ken-workflow list";
-    const ABOUT: &'static str = "List the workflows, the user's own and those that come with ken";
+    const ABOUT: &'static str = "List the user's workflows and those that come with ken";
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let mut listing = Listing::default();
@@ -34,7 +34,7 @@ impl Report for List {
 #[derive(Serialize, Default)]
 struct Listing {
     workflows: Vec<Entry>,
-    /// Files that are no workflows.
+    /// Files that are not valid workflows.
     errors: Vec<Fault>,
 }
 
@@ -74,7 +74,7 @@ impl Answer for Listing {
             }
         }
         for Fault { name, error } in &self.errors {
-            writeln!(to, "{name}: wrong: {error}")?;
+            writeln!(to, "{name}: invalid: {error}")?;
         }
         Ok(())
     }

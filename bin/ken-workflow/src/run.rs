@@ -1,4 +1,4 @@
-//! `ken-workflow run`: one input, one outcome.
+//! `ken-workflow run`: runs a workflow over an input.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -14,30 +14,30 @@ use tokio::runtime::{Builder, Runtime};
 
 #[derive(Args)]
 pub(crate) struct Run {
-    /// The workflow: its name, or its file if that has a / or ends in .json
+    /// Name of the workflow, or its file if the argument has a / or ends in .json
     #[arg(value_name = "NAME|FILE")]
     workflow: String,
-    /// The data, as JSON
+    /// The data as JSON
     #[arg(short, long, value_name = "JSON")]
     json: Option<String>,
-    /// The most milliseconds that the whole may take
+    /// Time limit of the whole run, in milliseconds
     #[arg(short, long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     deadline: Option<u64>,
     #[arg(skip)]
     opened: OnceCell<Opened>,
 }
 
-/// What all input lines share.
+/// State that all inputs share.
 struct Opened {
     workflow: Arc<Definition>,
     engine: Engine,
-    /// Dropped after the engine, whose processes it watches.
+    /// Dropped after the engine, whose child processes it watches.
     runtime: Runtime,
 }
 
 impl Filter for Run {
     const NAME: &'static str = "ken-workflow run";
-    const ABOUT: &'static str = "Run a workflow over one input: JSON data, or a text as its user_input";
+    const ABOUT: &'static str = "Run a workflow over JSON data, or over a text as user_input";
     const AFTER_HELP: &'static str =
         "Exit status: 0 completed, 1 failed or aborted, 2 an error. See ken-workflow(1).";
 
@@ -64,7 +64,7 @@ impl Filter for Run {
 }
 
 impl Run {
-    /// The flag gives JSON. Elsewhere an object is JSON, and anything else is the text that the steps read.
+    /// `--json` gives any JSON value. Other sources give an object, or else a text for `user_input`.
     fn data(&self, input: &str) -> Result<Data, Error> {
         if self.json.is_some() || input.trim_start().starts_with('{') {
             return Data::read(input);

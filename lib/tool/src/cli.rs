@@ -1,4 +1,4 @@
-//! The flags that every tool has, next to its own.
+//! The flags that every tool has, beside its own.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ pub(crate) struct Common {
     /// Read the input from PATH; - is standard input
     #[arg(short, long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Answer each input line with one output line, until the input ends
+    /// Answer each line of input with one line of output, until the input ends
     #[arg(long)]
     pub(crate) lines: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
-    /// Files to read, each of which is an input; - is standard input, also when the flags are complete
+    /// Files to read, each as an input of its own; - is standard input, even when the flags are complete
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -41,22 +41,22 @@ pub(crate) struct Bare<R: Args> {
     pub(crate) shown: Shown,
 }
 
-/// How an answer is shown.
+/// How an answer is printed.
 #[derive(Args)]
 pub(crate) struct Shown {
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub(crate) format: Format,
-    /// Show the details in a summary too
+    /// Add details to a summary
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// JSON, a line for each field and list item
+    /// JSON with one line for each field and list item
     Json,
-    /// JSON in one line
+    /// JSON on one line
     Compact,
     /// Text for people
     Summary,
@@ -136,7 +136,7 @@ fn plain_words(message: String) -> String {
     }
 }
 
-/// clap's words in one line, without its usage and its advice on colours; `at` is the flag.
+/// A message of clap on one line, without usage and advice, as an error whose `at` is the flag.
 pub fn usage_error(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);

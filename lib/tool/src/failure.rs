@@ -1,4 +1,4 @@
-//! How a tool ends when it did not answer.
+//! How a tool reports an error, and its exit status.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use crate::Error;
 use crate::mark::Mark;
 
-/// How a program that is no [`crate::Filter`], but ends like one, reports it.
+/// Why a tool ends without an answer. A program that is not a [`crate::Filter`] can use it too.
 pub enum Failure {
     /// The tool or its input is wrong.
     Error(Error),
-    /// A person called the tool without an input; the usage line.
+    /// The tool was started on a terminal without an input; holds the usage line.
     NothingToRead(String),
-    /// The reader of standard output went away: not worth a word.
+    /// The reader of standard output has closed it, which is not reported.
     ReaderGone,
 }
 
 /// What a shell reports for a process that SIGPIPE ended: 128 + 13.
 const SIGPIPE_STATUS: u8 = 141;
 
-/// The contract knows one status for every error of a tool, whatever the error's own is elsewhere.
+/// Tools have one status for every error, whatever status its code has elsewhere.
 const ERROR_STATUS: u8 = 2;
 
 impl From<Error> for Failure {
@@ -31,7 +31,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// Says what failed on standard error, and gives the exit status.
+    /// Reports the failure on standard error and returns the exit status.
     pub fn report(self, tool: &str) -> ExitCode {
         match self {
             Failure::ReaderGone => return ExitCode::from(SIGPIPE_STATUS),
@@ -59,11 +59,11 @@ pub(crate) fn say(tool: &str, error: &Error, usage: &str) {
     } else {
         format!("{tool}: {error}\n{}\n", usage.trim_end())
     };
-    // Nowhere is left to say that this failed; the exit status still does.
+    // If this fails too, only the exit status is left to tell.
     let _ = stderr.write_all(text.as_bytes());
 }
 
-/// `{"error":{"code","message","at",…}}` and a line feed. `at` is always there: "" is the whole input (RFC 6901).
+/// `{"error":{"code","message","at",…}}` and a line feed. `at` is always present; "" means the whole input (RFC 6901).
 pub fn line(error: &Error) -> String {
     #[derive(Serialize)]
     struct Line {
@@ -72,11 +72,11 @@ pub fn line(error: &Error) -> String {
     let mut error = error.clone();
     error.at.get_or_insert_default();
     let line = serde_json::to_string(&Line { error });
-    // Serialising texts and numbers into memory cannot fail; the bare code would still keep the form.
+    // Serialising texts and numbers into memory cannot fail.
     line.unwrap_or_else(|_| r#"{"error":{"code":"internal","message":"","at":""}}"#.to_owned()) + "\n"
 }
 
-/// The same without the line feed, and with the id of the line that is answered.
+/// The same without the line feed, with the field that says which input it answers.
 pub(crate) fn answer(error: &Error, mark: Option<&Mark>) -> String {
     let mut line = line(error);
     line.pop();

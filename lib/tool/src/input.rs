@@ -1,4 +1,4 @@
-//! Where the one input of a tool comes from, and its limits.
+//! Where the input of a tool comes from, and its limits.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use crate::{Code, Error, Filter, MAX_INPUT, Need};
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// One of the places that an input may come from.
+/// One source of input.
 pub(crate) enum Source<'a> {
     Inline(&'a str),
     /// The value of `--file`, or a FILE argument.
@@ -18,11 +18,11 @@ pub(crate) enum Source<'a> {
         path: &'a Path,
         is_flag: bool,
     },
-    /// Standard input, asked for by `-` or because nothing else was.
+    /// Standard input, named by `-` or read because no source is named.
     Stdin {
         named: bool,
     },
-    /// The flags say it all.
+    /// No input: the flags are complete.
     Nothing,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Source<'a> {
         matches!(self, Source::Stdin { named: false })
     }
 
-    /// Opens the source for reading; a directory, a missing file or one that may not be read is named in the error.
+    /// Opens the source for reading. The error names the file.
     pub(crate) fn open(&self) -> Result<Box<dyn Read + 'a>, Error> {
         match self {
             Source::Inline(text) => Ok(Box::new(text.as_bytes())),
@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The bytes that a regular file says it has, up to what is read of it; 0 when nobody knows.
+    /// The size of a regular file in bytes, at most what is read of it; 0 when it is unknown.
     fn size(&self) -> usize {
         let file = match self {
             Source::File { path, .. } => path.metadata().ok(),
@@ -107,7 +107,7 @@ pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> 
         (None, _, false) => Ok(files),
         (Some(_), ..) => Err(Error::invalid("", "more than one input is named")
             .hint("give one of the inline flag, --file PATH, or FILE arguments")),
-        // With --lines each line is an input of its own, which the flags only change.
+        // With --lines each line is an input, which the flags only modify.
         (None, _, true) if cli.filter.need() == Need::Nothing && !cli.common.lines => {
             Ok(vec![Source::Nothing])
         }
@@ -136,8 +136,8 @@ pub(crate) fn too_large() -> Error {
     Error::too_large(format!("the input is larger than {MAX_INPUT} bytes"))
 }
 
-/// Bytes as text, or where they stop being UTF-8. The mark that some editors put before a document is no part of it;
-/// before plain text it stays, so that a place in the text is one in the file.
+/// Decodes UTF-8. The byte order mark that some editors put before a JSON document is removed; before plain text it stays,
+/// so that offsets in the text are offsets in the file.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|error| {
         Error::invalid(
@@ -152,7 +152,7 @@ pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Refuses an input of blanks where one is needed.
+/// Refuses a blank input where one is needed.
 pub(crate) fn check_blank(text: &str, need: Need) -> Result<(), Error> {
     if need == Need::Input && text.trim().is_empty() {
         return Err(Error::invalid("", "the input is empty"));

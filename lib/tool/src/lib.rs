@@ -1,11 +1,11 @@
-//! The skeleton of every filter of ken: one input in, one answer out, an exit code.
+//! The skeleton of every filter of ken: it reads an input, writes an answer and sets the exit status.
 //!
 //! A tool supplies its flags and a [`Filter::run`]; the skeleton owns the rest, so that a flag, an exit status and an error
 //! mean the same in every tool:
 //!
 //! - exactly one input source: the tool's inline flag, `--file PATH`, FILE arguments, `-`, or standard input; of several
 //!   files each is an input, and its answer names it;
-//! - `--format json|compact|summary` on standard output, nothing there when the tool fails;
+//! - `--format json|compact|summary` on standard output, which stays empty when the tool fails;
 //! - `--lines`: one input line, one output line, flushed before the next read, until EOF; a [`Tag`] and an `id` come back;
 //! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
 //! - exit 0 done, 1 the answer is negative, 2 an error.
@@ -95,28 +95,27 @@ pub trait Filter: clap::Args {
     /// The value of the inline flag (`--json`, `--text`), when it was given.
     fn inline(&self) -> Option<&str>;
 
-    /// How much of an input these flags leave to be said.
+    /// Whether these flags leave an input to be read.
     fn need(&self) -> Need {
         Need::Input
     }
 
-    /// Answers one input. Called once, or once a line with `--lines`; keeps nothing between two calls that an answer
-    /// could depend on. The input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
+    /// Answers one input. Called once, or once for each line with `--lines`; no answer may depend on an earlier call. The input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error>;
 }
 
-/// How much of an input the flags leave to be said.
+/// Whether an input has to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// There must be an input, and it must not be blank.
     Input,
     /// An input may be blank, and standard input is not read when it is a terminal.
     Optional,
-    /// The flags say it all: standard input is read only when `-` or `--file -` names it.
+    /// The flags are complete: standard input is read only when `-` or `--file -` names it.
     Nothing,
 }
 
-/// Runs the tool over its arguments: the whole of a tool's `main`.
+/// Runs the tool with the arguments of the process: the whole of a tool's `main`.
 pub fn main<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os())
 }
@@ -130,7 +129,7 @@ fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
     end(F::NAME, cli::parse::<Cli<F>>(cli::command::<F>(), words), answer)
 }
 
-/// Answers or prints, and ends as every tool ends.
+/// Answers, or prints help; then reports errors and returns the exit status.
 fn end<P>(
     name: &str,
     parsed: Result<Parsed<P>, Failure>,
@@ -185,8 +184,8 @@ fn answer_one<F: Filter>(
     Ok(cli.filter.run(&text, reply)?.verdict())
 }
 
-/// Answers each file in turn. As with grep, a file in error is reported and the next one is read; the exit status is the
-/// worst of all.
+/// Answers each file in turn. As with grep, a file in error is reported and the next one is read; the exit status is that
+/// of the worst.
 fn answer_files<F: Filter>(
     cli: &Cli<F>,
     sources: &[Source<'_>],

@@ -14,10 +14,10 @@ use crate::output::Output;
 use crate::reply;
 use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};
 
-/// As much input as is taken in at once; answers wait for each other only within it.
+/// How many bytes of input are read at once.
 const BUFFER: usize = 64 * 1024;
 
-/// So many bytes of answers are written: they fit a pipe, so that no write waits for its reader in the midst.
+/// How many bytes of answers are written at once. They fit into a pipe, so that a write does not block halfway.
 const WRITTEN: usize = 60 * 1024;
 
 /// Answers every line with one line. A line in error is answered with the error, and the next one is read: the exit
@@ -39,7 +39,7 @@ pub(crate) fn answer_each<F: Filter>(
     let mut line = Vec::new();
     while output.is_fine() {
         let end = memchr::memchr(b'\n', reader.buffer());
-        // An answer never waits for an input that may wait for the answer.
+        // The writer of the input may be waiting for an answer before it sends more.
         if end.is_none() || output.filled() >= WRITTEN {
             output.flush();
         }
@@ -62,7 +62,7 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
         input::check_blank(&text, cli.filter.need())?;
         let reply = Reply::to_line(output, cli.common.shown.verbose, tag, mark.clone());
         let sent = cli.filter.run(&text, reply);
-        *line = text.into_bytes(); // its memory serves the next line
+        *line = text.into_bytes(); // reuse the allocation
         sent
     });
     if let Err(error) = result {
@@ -89,7 +89,8 @@ enum Line {
     End,
 }
 
-/// The next line into `line`, without its line feed. The last one may lack it. `end` is where it ends in the buffer; most do.
+/// Reads the next line into `line`, without its line feed, which the last line may lack. `end` is where it ends in the
+/// buffer, if it does.
 fn next(reader: &mut BufReader<impl Read>, end: Option<usize>, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     if let Some(end) = end {

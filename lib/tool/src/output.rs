@@ -1,4 +1,4 @@
-//! Standard output, and what became of it.
+//! Buffered standard output that remembers its first error.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use crate::{Code, Error};
 /// Answers are written in blocks of at most this many bytes.
 const BLOCK: usize = 256 * 1024;
 
-/// The first block's size: a small answer needs no more, and a process that waits for the next one keeps no more.
+/// The initial size of the block, which is enough for a small answer and keeps an idle co-process small.
 const FIRST_BLOCK: usize = 4 * 1024;
 
-/// Buffered standard output. The first error sticks: what follows is dropped, and [`Output::finish`] reports it.
+/// Buffered standard output. After an error all further output is dropped, and [`Output::finish`] reports the error.
 pub struct Output {
     file: Option<File>,
     block: Vec<u8>,
-    /// How much of the block is to be written.
+    /// How many bytes of the block wait to be written.
     filled: usize,
     error: Option<io::Error>,
 }
@@ -28,7 +28,7 @@ impl Output {
         Output::stdout(crate::start::stdout_was_closed())
     }
 
-    /// Standard output without std's line buffer, which hides a closed descriptor and writes line by line.
+    /// Bypasses the standard library's line buffer, which ignores a closed descriptor and writes line by line.
     fn stdout(was_closed: bool) -> Output {
         let file = match io::stdout().as_fd().try_clone_to_owned() {
             _ if was_closed => Err(io::Error::other("it is closed")),
@@ -61,17 +61,17 @@ impl Output {
         self.block.get(..self.filled).unwrap_or_default()
     }
 
-    /// Whether all that was written so far went well; after an error more is not worth computing.
+    /// Whether no error has occurred yet.
     pub fn is_fine(&self) -> bool {
         self.error.is_none()
     }
 
-    /// Adds text to what is to be written.
+    /// Appends text.
     pub fn text(&mut self, text: &str) {
         self.push(text.as_bytes());
     }
 
-    /// Adds bytes to what is to be written.
+    /// Appends bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.push(bytes);
     }
@@ -81,7 +81,7 @@ impl Output {
         self.filled
     }
 
-    /// Writes what was added.
+    /// Writes the block to the file.
     pub fn flush(&mut self) {
         let whole = self.block.get(..self.filled).unwrap_or_default();
         if let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) {
@@ -90,7 +90,7 @@ impl Output {
         self.filled = 0;
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     #[inline(always)]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         match self.place(bytes.len()) {
@@ -99,8 +99,7 @@ impl Output {
         }
     }
 
-    /// A place for so many bytes at the end of what is to be written, all of which the caller fills. None if they are more
-    /// than a block holds.
+    /// Reserves bytes at the end of the block, all of which the caller fills. `None` if they do not fit into one block.
     #[inline(always)]
     pub(crate) fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if self.block.len() - self.filled < bytes {
@@ -112,7 +111,7 @@ impl Output {
         Some(place)
     }
 
-    /// A larger block, or, once it is as large as they get, an empty one.
+    /// Enlarges the block, or flushes it once it has its full size.
     #[cold]
     fn make_room(&mut self, bytes: usize) {
         if self.filled + bytes <= BLOCK {
@@ -136,7 +135,7 @@ impl Output {
         self.error.get_or_insert(error);
     }
 
-    /// Flushes, and says whether all that was written arrived.
+    /// Flushes, and returns the first error of all writes.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.flush();
         match self.error {
@@ -150,7 +149,7 @@ impl Output {
     }
 }
 
-/// Never fails: an error of the file is kept for [`Output::finish`].
+/// Never returns an error: [`Output::finish`] does.
 impl Write for Output {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,10 +1,10 @@
-//! Where a program of ken is.
+//! Finds the programs of ken.
 
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
 
-/// A program that may be run: beside the running one, else on `PATH`; a path with folders is taken as it is.
+/// Looks for an executable beside the running program, then on `PATH`; a path with a slash is taken as it is.
 pub fn find_program(program: impl AsRef<Path>) -> Option<PathBuf> {
     let program = program.as_ref();
     if program.components().count() > 1 {

@@ -1,4 +1,4 @@
-//! What a tool answers, and how it is written.
+//! The answer of a tool, and how it is written.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,16 @@ use crate::output::Output;
 
 /// An answer: its serialisation is the JSON document, with the fields in the order of the contract.
 pub trait Answer: Serialize {
-    /// Whether the answer is a yes; a no ends the tool with exit status 1.
+    /// Whether the answer is positive; a negative one gives exit status 1.
     fn verdict(&self) -> Verdict {
         Verdict::Positive
     }
 
-    /// The answer as text for people, whole lines; `verbose` asks for the details too.
+    /// Writes the answer as lines of text for people; `verbose` adds details.
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result;
 
-    /// The document on one line, without its line feed. For a tool whose answers are many times its input and that has a
-    /// quicker way than its serialisation; the bytes must be the same.
+    /// Writes the document on one line, without a line feed. A tool may override it with something faster that writes the
+    /// same bytes.
     fn line(&self, to: &mut Output) {
         json::compact(self, None, to);
     }
@@ -33,7 +33,7 @@ pub trait Answer: Serialize {
 pub enum Verdict {
     /// Done: exit status 0.
     Positive,
-    /// Done, and the answer is no (validator FAIL, VVP failure): exit status 1.
+    /// Done, and the answer is negative (validator FAIL, VVP failure): exit status 1.
     Negative,
 }
 
@@ -46,7 +46,7 @@ impl Verdict {
     }
 }
 
-/// The one place for the answer to one input.
+/// Takes the answer to one input.
 pub struct Reply<'a> {
     output: &'a mut Output,
     format: Format,
@@ -55,7 +55,7 @@ pub struct Reply<'a> {
     mark: Option<Mark>,
 }
 
-/// That an answer was sent: only [`Reply::send`] makes one, so [`crate::Filter::run`] sends exactly one.
+/// Proof that an answer was sent. Only [`Reply::send`] returns it, so [`crate::Filter::run`] sends exactly one.
 #[derive(Debug)]
 pub struct Sent(Verdict);
 
@@ -76,7 +76,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// On one line, in answer to a line with this tag and this id.
+    /// A reply to a line of `--lines` with this tag and this id.
     pub(crate) fn to_line(
         output: &'a mut Output,
         verbose: bool,
@@ -100,13 +100,13 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Whether `--verbose` asks for the details, for answers whose document has them too.
+    /// Whether `--verbose` was given, for answers whose JSON depends on it.
     pub fn is_verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Writes the answer in the format that the flags chose. The answer may borrow from the input: it is written here
-    /// and now, in blocks, never held as one text. Whether it arrived is the skeleton's to report.
+    /// Writes the answer in the format that the flags choose. It is written in blocks and may borrow from the input. An
+    /// error of the output is reported when the tool ends.
     pub fn send(self, answer: &impl Answer) -> Sent {
         let Reply {
             output,

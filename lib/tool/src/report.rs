@@ -1,4 +1,4 @@
-//! Commands without an input, and the front of a tool that consists of several.
+//! Commands without an input, and tools that consist of several commands.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::error::{Error as ClapError, ErrorKind};
 use crate::cli::{self, Bare};
 use crate::{Error, Reply, Sent, end};
 
-/// A command that looks at something and answers: `--format` and `--verbose` beside its own flags.
+/// A command that reports on something and reads no input. It has `--format` and `--verbose` beside its own flags.
 pub trait Report: clap::Args {
     /// Both words, as in `ken-workflow list`.
     const NAME: &'static str;
@@ -32,8 +32,8 @@ pub fn report<R: Report>() -> ExitCode {
     })
 }
 
-/// The front of a tool of several commands, for a command line that names none of them: `--help`, `--version`, or an error.
-/// Each command has its name and its line for `--help`.
+/// Handles a command line that names none of a tool's commands: `--help`, `--version`, or an error. `commands` are the
+/// names, each with its line for `--help`.
 pub fn front(name: &'static str, about: &'static str, commands: &[(&'static str, &'static str)]) -> ExitCode {
     let commands = commands
         .iter()
@@ -47,7 +47,7 @@ pub fn front(name: &'static str, about: &'static str, commands: &[(&'static str,
     end(name, parsed, |_, _| Err(Error::invalid("", "no command").into()))
 }
 
-/// What a front takes: clap prints or refuses.
+/// Never parsed: clap prints help or refuses first.
 struct Nothing;
 
 impl FromArgMatches for Nothing {

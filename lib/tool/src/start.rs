@@ -1,4 +1,4 @@
-//! What only the very start of a process can know.
+//! Whether standard output was closed when the process started.
 //!
 //! Before `main`, std opens /dev/null in the place of a closed standard stream, so that a tool called with `>&-` would
 //! write its answer to nowhere and report success. The loader runs `.init_array` before std looks.

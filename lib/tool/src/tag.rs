@@ -1,8 +1,8 @@
-//! How a co-process tells to which line an answer belongs.
+//! How a co-process marks which line an answer belongs to.
 
 /// Twelve blanks at the end of a line, which mean nothing to a reader of JSON: a tab, ten tabs or spaces, a tab. With
-/// `--lines` a tool ends its answer with the tag that its line ended with. So whoever keeps a tool for many askers knows an
-/// answer that is late, double or unasked for what it is.
+/// `--lines` a tool ends its answer with the tag that its line ended with. A caller that
+/// shares a tool among requests can then recognise an answer that is late, repeated or unsolicited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag([u8; Tag::BYTES]);
 
@@ -10,7 +10,7 @@ impl Tag {
     /// The bytes of a tag.
     pub const BYTES: usize = 12;
 
-    /// A tag that differs from those of the 1023 numbers before and after.
+    /// A tag that differs from the tags of the 1023 numbers before and after.
     pub fn new(number: u64) -> Tag {
         let mut bytes = [b'\t'; Tag::BYTES];
         let inner = bytes.iter_mut().skip(1).take(Tag::BYTES - 2);
@@ -22,7 +22,7 @@ impl Tag {
         Tag(bytes)
     }
 
-    /// The tag at the end of a line, which is without its line feed.
+    /// The tag at the end of a line without its line feed.
     pub fn of(line: &[u8]) -> Option<Tag> {
         let tag = *line.last_chunk::<{ Tag::BYTES }>()?;
         let is_blank = tag.iter().all(|byte| matches!(byte, b' ' | b'\t'));
