@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Settings, Catalog, Status};
+use ken_flow::{Catalog, Data, Definition, Engine, Outcome, Protocols, Settings, Status};
 use ken_tests::{binary, give, root, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

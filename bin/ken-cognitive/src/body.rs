@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use ken_flow::{Data, Definition, Mode, Protocols, Catalog};
+use ken_flow::{Catalog, Data, Definition, Mode, Protocols};
 use ken_http::Failure;
 use ken_types::{Code, Error, json};
 use serde::Deserialize;

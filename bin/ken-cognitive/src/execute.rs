@@ -11,8 +11,8 @@ use ken_types::id::Mint;
 use ken_types::{Code, Error, Timestamp};
 use serde::Serialize;
 
-use crate::body::Body;
 use crate::app::Cognitive;
+use crate::body::Body;
 use crate::gate::Caller;
 use crate::observer::AuditObserver;
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admission::name;
-use crate::body::fields;
 use crate::app::Cognitive;
+use crate::body::fields;
 use crate::failure::unprocessable;
 use crate::gate::Caller;
 use crate::keys::{ADMIN, Role};

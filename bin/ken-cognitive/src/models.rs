@@ -12,7 +12,6 @@ use tokio::process::Command;
 
 use crate::file;
 
-
 /// How long ken-textgen may take to look at a model: it reads tables, not weights.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -58,7 +58,12 @@ fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
 fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let models = gate("models", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/models", models, models_admin::list);
-    let routes = add(routes, "POST /admin/models/activate", models, models_admin::activate);
+    let routes = add(
+        routes,
+        "POST /admin/models/activate",
+        models,
+        models_admin::activate,
+    );
     let keys = gate("api_keys", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
     let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);

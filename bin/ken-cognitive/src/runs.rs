@@ -90,7 +90,12 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
         observer: &recorder,
     };
     let done = app.engine.run(&definition, &data, request).await;
-    if let Some(lost) = recorder.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(lost) = recorder
+        .lost
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+    {
         return Err(lost);
     }
     match done {
@@ -118,7 +123,12 @@ fn refusal(error: &Error) -> Failure {
 }
 
 /// What cannot be written to the audit has not happened: the run fails.
-async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditObserver<'_>) -> Result<(), Failure> {
+async fn audited(
+    app: &Cognitive,
+    outcome: &Outcome,
+    run: &Run,
+    observer: AuditObserver<'_>,
+) -> Result<(), Failure> {
     let mut records = observer.into_records();
     let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
         .with("workflow", outcome.workflow.as_str())

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use ken_flow::{Definition, Protocols, Catalog};
+use ken_flow::{Catalog, Definition, Protocols};
 use ken_tool::{Answer, Error, Reply, Report, Sent};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ken_flow::{Data, Definition, Engine, Outcome, Protocols, Request, Settings, Catalog, Status, load};
+use ken_flow::{Catalog, Data, Definition, Engine, Outcome, Protocols, Request, Settings, Status, load};
 use ken_tool::{Answer, Error, Filter, Reply, Sent, Verdict};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};

@@ -1,4 +1,4 @@
-//! What a tool answered.
+//! The answer of a tool.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,16 +13,16 @@ use serde_json::value::RawValue;
 
 use crate::data::value_of;
 
-/// One JSON document, kept as the tool wrote it; its top-level fields can be taken out without reading the rest.
+/// One JSON document, kept as the tool wrote it. Its top-level fields can be read without parsing the rest.
 pub struct Answer {
     line: Box<RawValue>,
-    /// Where the names and the values of the fields stand in the line; none when the document is no object.
+    /// The ranges of the names and the values of the fields; empty when the document is not an object.
     fields: Vec<(Range<usize>, Range<usize>)>,
     tree: OnceLock<Value>,
 }
 
 impl Answer {
-    /// Checks that a line is one JSON document. `invalid` says where it is not.
+    /// Checks that a line is one JSON document. Returns `invalid`, with the place of the syntax error, if it is not.
     pub fn read(line: String) -> Result<Answer, Error> {
         let malformed = |error: serde_json::Error| Error::invalid("", format!("malformed JSON: {error}"));
         let line = RawValue::from_string(line).map_err(malformed)?;
@@ -34,7 +34,7 @@ impl Answer {
         })
     }
 
-    /// The document, in one line, as it was written.
+    /// The document on one line, as it was written.
     pub fn text(&self) -> &str {
         self.line.get()
     }
@@ -54,15 +54,15 @@ impl Answer {
         serde_json::from_str(self.field(name)?).ok()
     }
 
-    /// The whole as a value; read once, when it is first asked for.
+    /// The document as a value, parsed on first use.
     pub(crate) fn tree(&self) -> &Value {
         self.tree.get_or_init(|| value_of(self.text()))
     }
 
-    /// The error that a tool answers in place of a result: `{"error":{"code","message","at"}}`.
+    /// The error that a tool returns instead of a result: `{"error":{"code","message","at"}}`.
     pub fn error(&self) -> Option<Error> {
         match self.fields.len() {
-            1..=3 => self.parse("error"), // some tools add the line's number and id
+            1..=3 => self.parse("error"), // some tools add the number and the id of the line
             _ => None,
         }
     }
@@ -86,7 +86,7 @@ fn fields_of(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     reader.deserialize_any(Places(text)).unwrap_or_default()
 }
 
-/// Finds the places of an object's fields. A name with escapes is left out: no contract has one.
+/// Finds the ranges of an object's fields. Names with escapes are skipped: no contract has one.
 struct Places<'de>(&'de str);
 
 impl<'de> Visitor<'de> for Places<'de> {
@@ -108,11 +108,11 @@ impl<'de> Visitor<'de> for Places<'de> {
     }
 }
 
-/// Borrowed where it has no escapes; a `Cow<str>` alone would be copied (serde-rs/serde#1852).
+/// Borrowed when it has no escapes; a `Cow<str>` alone would be copied (serde-rs/serde#1852).
 #[derive(Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// Where `part`, a piece of `whole`, stands in it.
+/// The range of `part`, a slice of `whole`.
 fn place(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()

@@ -1,4 +1,4 @@
-//! The workflows that are there: files `NAME.json` in folders.
+//! The workflows of a system: files `NAME.json` in folders.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -13,22 +13,22 @@ use ken_types::{Code, Error};
 use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
 use crate::protocol::Protocols;
 
-/// Folders of workflows, the user's first. A workflow is looked up in its file every time, and read again when the file has
-/// changed: nothing needs to be watched, and no answer is older than the file. What is wrong with one file is an error of
-/// that workflow alone.
+/// Folders of workflow files, the user's first. The file of a workflow is checked at each use and read again when it has
+/// changed, so nothing needs to be watched and no result is older than the file. An invalid file is an error of that
+/// workflow alone.
 pub struct Catalog {
     folders: Vec<PathBuf>,
     protocols: Protocols,
     read: Mutex<HashMap<PathBuf, Kept>>,
 }
 
-/// A file as it was read.
+/// A file that has been read.
 struct Kept {
     version: Version,
     workflow: Result<Arc<Definition>, Error>,
 }
 
-/// What changes when a file does.
+/// Metadata that changes when the file does.
 #[derive(Debug, Clone, PartialEq)]
 struct Version {
     device: u64,
@@ -36,15 +36,15 @@ struct Version {
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
-    /// Whether the file was older than a clock's tick when it was read; a younger one can change unseen.
+    /// Whether the file was older than one clock tick when it was read. A younger file can change without a new time stamp.
     is_settled: bool,
 }
 
-/// The coarsest tick of a file system's clock.
+/// The coarsest resolution of a file system's time stamps.
 const TICK: Duration = Duration::from_millis(20);
 
 impl Catalog {
-    /// A catalog of these folders; the first that has a name counts. They need not be there.
+    /// A catalog of these folders, which need not exist. The first one that has a name wins.
     pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Catalog {
         Catalog {
             folders,
@@ -53,8 +53,8 @@ impl Catalog {
         }
     }
 
-    /// The user's folder (`$KEN_HOME/workflows`, else `$XDG_CONFIG_HOME/ken/workflows`, else `~/.config/ken/workflows`),
-    /// and that of the installation: `share/ken/workflows` beside the program's folder, or `share/workflows` of the
+    /// The catalog of the user's folder (`$KEN_HOME/workflows`, else `$XDG_CONFIG_HOME/ken/workflows`, else `~/.config/ken/workflows`),
+    /// and the folder of the installation: `share/ken/workflows` beside the program's folder, or `share/workflows` of the
     /// checkout that it was built in.
     pub fn usual(protocols: Protocols) -> Catalog {
         let set = |name| {
@@ -79,7 +79,7 @@ impl Catalog {
         &self.folders
     }
 
-    /// The workflow of this name. `not_found` when there is none; `invalid`, naming file and place, when its file is wrong.
+    /// Finds a workflow by name. Returns `not_found`, or `invalid` with file and place when its file is invalid.
     pub fn find(&self, name: &str) -> Result<Arc<Definition>, Error> {
         let unknown = || Error::not_found(format!("there is no workflow `{name}`"));
         if !is_name(name) {
@@ -95,7 +95,7 @@ impl Catalog {
             .unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
     }
 
-    /// The workflow that was meant, when its name is nearly this one.
+    /// A hint that names the workflow with a similar name, if there is one.
     fn suggestion(&self, name: &str) -> String {
         let known = self.names().into_iter();
         let scored = known.map(|known| {
@@ -110,12 +110,12 @@ impl Catalog {
         }
     }
 
-    /// The names of all files, whether their content is right or not.
+    /// The names of all files, valid or not.
     fn names(&self) -> BTreeSet<String> {
         self.files().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// The files that can be workflows, each with its name; those of the first folder come first.
+    /// All files with the name of a workflow, those of the first folder first.
     fn files(&self) -> Vec<(String, PathBuf)> {
         let entries = self.folders.iter().filter_map(|folder| fs::read_dir(folder).ok());
         let paths = entries.flatten().flatten().map(|entry| entry.path());
@@ -130,7 +130,7 @@ impl Catalog {
         named.collect()
     }
 
-    /// Every workflow by name, or what is wrong with its file.
+    /// Every workflow by name, or the error of its file.
     pub fn list(&self) -> BTreeMap<String, Result<Arc<Definition>, Error>> {
         let mut all = BTreeMap::new();
         for (name, path) in self.files() {
@@ -143,7 +143,7 @@ impl Catalog {
         all
     }
 
-    /// A file as it is now; nothing when there is none.
+    /// Reads a file unless it is unchanged; `None` if it does not exist.
     fn read(&self, path: &Path) -> Option<Result<Arc<Definition>, Error>> {
         let version = match metadata_of(path) {
             Ok(metadata) => Version::of(&metadata),
@@ -162,7 +162,7 @@ impl Catalog {
         Some(workflow)
     }
 
-    /// What was read of this version of a file.
+    /// The result of reading this version of a file earlier.
     fn kept(&self, path: &Path, version: &Version) -> Option<Result<Arc<Definition>, Error>> {
         let read = self.lock();
         let kept = read.get(path)?;
@@ -191,7 +191,7 @@ impl Version {
     }
 }
 
-/// Reads one file. Errors name it.
+/// Reads one file. Errors name the file.
 pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     let metadata = metadata_of(path).map_err(|error| unreadable(path, &error))?;
     if metadata.len() > MAX_FILE_BYTES as u64 {
@@ -202,8 +202,7 @@ pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     Definition::parse(&text, path, protocols)
 }
 
-/// Reads one file of a catalog. It has to be called as its workflow is, so that a name leads to its file without a look into
-/// all of them.
+/// Reads one file of a catalog. The file must have the name of its workflow, so that a workflow can be found by its file name.
 pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     let workflow = load(path, protocols)?;
     if path.file_stem().is_some_and(|stem| stem == workflow.name()) {
@@ -213,7 +212,7 @@ pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Erro
     Err(Error::invalid("/name", words).hint("a workflow NAME is the file NAME.json"))
 }
 
-/// The metadata of a regular file. Reading a pipe or a device could wait for ever, or change what it stands for.
+/// The metadata of a regular file. Reading a pipe or a device could block for ever or have side effects.
 fn metadata_of(path: &Path) -> io::Result<fs::Metadata> {
     let metadata = fs::metadata(path)?;
     match metadata.is_file() {

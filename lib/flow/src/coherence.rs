@@ -1,8 +1,8 @@
-//! Whether the results of one run agree.
+//! Checks whether the results of one run agree.
 //!
 //! Results are reduced to statements in the normal form of ken-logic: the facts and conclusions of a reasoning, the sentences
-//! that a model said. Five checks compare what has something to be compared; the rest are left out. The score is the share
-//! of the checks that found nothing. ken-workflow(5) describes each.
+//! that a model said. Each of the five checks is skipped when there is nothing for it to compare. The score is the share of
+//! the checks that found no issue. ken-workflow(5) describes each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,12 +18,12 @@ use crate::protocol::{Kind, Protocols};
 use crate::quality::rounded;
 use crate::tense::{self, Tense};
 
-/// The most issues of one check: more of a kind say nothing new.
+/// Maximum number of issues of one check.
 const MAX_ISSUES: usize = 8;
-/// The most sentences of a text that are compared.
+/// Maximum number of sentences of a text that are compared.
 const MAX_SENTENCES: usize = 200;
 
-/// Compares; nothing when no check has anything to compare.
+/// Compares the results; `None` when no check has anything to compare.
 pub(crate) fn of(
     definition: &Definition,
     protocols: &Protocols,
@@ -43,7 +43,7 @@ pub(crate) fn of(
     })
 }
 
-/// What a check found.
+/// The result of one check.
 struct Finding {
     name: &'static str,
     compared: usize,
@@ -68,12 +68,12 @@ impl Finding {
     }
 }
 
-/// What the results say.
+/// What the results of all steps say.
 struct Grounds<'a> {
-    /// In the order of the steps; a step that says a thing twice says it once.
+    /// In the order of the steps, without repetitions within a step.
     said: Vec<Said<'a>>,
     moods: Vec<Mood<'a>>,
-    /// Steps of REP whose own validation is good, and of VVP that find errors.
+    /// Steps of REP whose own validation passes; steps of VVP that found errors are in `refuted`.
     valid: Vec<&'a str>,
     refuted: Vec<(&'a str, Cow<'a, str>)>,
     verified: usize,
@@ -85,7 +85,7 @@ struct Said<'a> {
     statement: Statement<'a>,
 }
 
-/// What ESL reads.
+/// The mood that ESL found.
 struct Mood<'a> {
     step: &'a str,
     valence: &'a str,
@@ -151,7 +151,7 @@ impl<'a> Grounds<'a> {
         }
     }
 
-    /// A mood counts when ESL is more sure than not.
+    /// A mood counts when the confidence of ESL is at least one half.
     fn add_mood(&mut self, step: &'a str, answer: &'a Answer) {
         let valence = answer
             .parse("valence")
@@ -198,7 +198,7 @@ impl<'a> Grounds<'a> {
 }
 
 impl Said<'_> {
-    /// The statement as a part of an issue.
+    /// The statement as part of an issue's text.
     fn quoted(&self) -> String {
         format!("{} says \"{}\"", self.step, ken_text::head(&self.wording, 200))
     }
@@ -208,7 +208,7 @@ impl Said<'_> {
     }
 }
 
-/// No statement is denied, by the same step or another.
+/// Finds statements that the same step or another denies.
 fn contradiction(grounds: &Grounds<'_>) -> Option<Finding> {
     let mut first: HashMap<&str, &Said<'_>> = HashMap::with_capacity(grounds.said.len());
     let mut issues = Vec::new();
@@ -226,7 +226,7 @@ fn contradiction(grounds: &Grounds<'_>) -> Option<Finding> {
     Finding::new("contradiction", compared, issues)
 }
 
-/// What a reasoning calls valid, no verification refutes.
+/// Finds verifications that refute what a reasoning calls valid.
 fn verification(grounds: &Grounds<'_>) -> Option<Finding> {
     let compared = grounds.verified * grounds.valid.len();
     let mut issues = Vec::new();
@@ -241,7 +241,7 @@ fn verification(grounds: &Grounds<'_>) -> Option<Finding> {
     Finding::new("verification", compared, issues)
 }
 
-/// What is said of a person's mood is not the opposite of what ESL reads.
+/// Finds statements about a person's mood that are the opposite of what ESL found.
 fn sentiment(grounds: &Grounds<'_>) -> Option<Finding> {
     let felt: Vec<(&Said<'_>, &str)> = grounds
         .said
@@ -263,7 +263,7 @@ fn sentiment(grounds: &Grounds<'_>) -> Option<Finding> {
     Finding::new("sentiment", grounds.moods.len() * felt.len(), issues)
 }
 
-/// Nothing is past in one step and to come in another.
+/// Finds events that one step puts into the past and another into the future.
 fn tenses(grounds: &Grounds<'_>) -> Option<Finding> {
     let mut first: HashMap<String, (Tense, &Said<'_>)> = HashMap::new();
     let mut issues = Vec::new();
@@ -281,7 +281,7 @@ fn tenses(grounds: &Grounds<'_>) -> Option<Finding> {
     Finding::new("tense", compared, issues)
 }
 
-/// A quantity has one value.
+/// Finds quantities with two values for the same unit.
 fn entities(grounds: &Grounds<'_>) -> Option<Finding> {
     let mut first: HashMap<&str, (Quantity<'_>, &Said<'_>)> = HashMap::new();
     let mut issues = Vec::new();
@@ -305,7 +305,7 @@ struct Quantity<'a> {
     unit: &'a str,
 }
 
-/// "the limit is 5 s": the subject, the number and what follows it.
+/// Splits "the limit is 5 s" into the subject, the number and the rest.
 fn quantity_of(atom: &str) -> Option<(&str, Quantity<'_>)> {
     let (subject, rest) = [" is ", " are ", " = ", " equals "]
         .iter()
@@ -332,7 +332,7 @@ fn valence_of(statement: &Statement<'_>) -> Option<&'static str> {
     })
 }
 
-/// Who wrote the text that ESL reads.
+/// Words for the person whose text ESL reads.
 const PERSONS: [&str; 10] = [
     "author", "client", "customer", "i", "person", "sender", "speaker", "user", "writer", "you",
 ];

@@ -1,4 +1,4 @@
-//! When a step runs.
+//! The condition of a step, `when`.
 
 use ken_types::Error;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::place::{Found, Place};
 use crate::scope::Scope;
 
-/// A closed expression over what a run knows. A place where nothing is makes every comparison false.
+/// An expression over the input and the results. A comparison with a missing value is false.
 ///
 /// ```json
 /// {"exists": "/results/ESL/valence"}
@@ -35,7 +35,7 @@ pub(crate) enum Order {
 
 const KNOWN: [&str; 6] = ["exists", "equals", "compare", "not", "all", "any"];
 
-/// Conditions in conditions.
+/// Maximum nesting of conditions.
 const MAX_NESTED: usize = 8;
 
 impl Condition {
@@ -96,7 +96,7 @@ impl Condition {
         ))
     }
 
-    /// Whether it holds now.
+    /// Evaluates the condition.
     pub(crate) fn holds(&self, scope: &Scope<'_>) -> bool {
         let found = |place: &Place| place.find(scope).map(|found: Found<'_>| found.to_value());
         match self {
@@ -133,7 +133,7 @@ impl Order {
     }
 }
 
-/// 1 and 1.0 are one number.
+/// Compares numbers by value: 1 equals 1.0.
 fn equal(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {
         (Some(left), Some(right)) => left == right,

@@ -1,4 +1,4 @@
-//! What a workflow works on.
+//! The input of a workflow.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ impl Data {
         })
     }
 
-    /// The same for a value that was read already.
+    /// The same for a value that has been parsed already.
     pub fn from_value(value: &Value) -> Result<Data, Error> {
         Data::read(&value.to_string())
     }
@@ -75,7 +75,7 @@ impl Data {
         })
     }
 
-    /// Refuses names that stand for something else in a workflow: a step would take planted results for real ones.
+    /// Refuses field names that steps or the engine use: a step would take such a field for a real result.
     pub(crate) fn check_names(&self, reserved: &BTreeSet<&str>) -> Result<(), Error> {
         let planted = self
             .names()
@@ -96,7 +96,7 @@ impl fmt::Debug for Data {
     }
 }
 
-/// Names of what the engine itself writes.
+/// Names that the engine itself writes.
 const RESERVED: [&str; 6] = [
     "results",
     "governance",
@@ -106,7 +106,7 @@ const RESERVED: [&str; 6] = [
     "is_coherent",
 ];
 
-/// A valid document as a value. Raw values are valid; one that is nested too deep is nothing.
+/// A raw value, which is valid JSON, as a value; null if it is nested too deeply.
 pub(crate) fn value_of(raw: &str) -> Value {
     if json::check_depth(raw.as_bytes(), MAX_DEPTH).is_err() {
         return Value::Null;
@@ -148,7 +148,7 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// Appends a raw value in one line: blanks between its parts may be line feeds, texts hold none.
+/// Appends a raw value on one line: white space between its parts may contain line feeds, strings cannot.
 pub(crate) fn push_flat(to: &mut String, raw: &str) {
     if raw.as_bytes().contains(&b'\n') || raw.as_bytes().contains(&b'\r') {
         to.extend(

@@ -1,4 +1,4 @@
-//! A workflow as its file says it.
+//! A workflow as its file defines it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::protocol::Protocols;
 use crate::schema::Schema;
 use crate::template::Template;
 
-/// The most levels of `parallel` and `loop` in each other.
+/// Maximum nesting of `parallel` and `loop`.
 pub const MAX_NESTING: usize = 8;
-/// The most items of one workflow.
+/// Maximum number of items of a workflow.
 pub const MAX_ITEMS: usize = 64;
-/// The most rounds of one loop.
+/// Maximum number of rounds of a loop.
 pub const MAX_ROUNDS: u64 = 100;
-/// The most steps that one run can make, all rounds of its loops counted.
+/// Maximum number of steps of a run, counting all rounds of its loops.
 pub const MAX_STEPS: u64 = 1_000;
-/// The longest that a step may ask for: ten minutes, as long as any deadline in ken.
+/// Maximum timeout of a step: ten minutes, like any deadline in ken.
 pub const MAX_TIMEOUT_MS: u64 = 600_000;
-/// The most bytes of a workflow's file.
+/// Maximum size of a workflow file, in bytes.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
-/// A checked workflow (ken-workflow(5)): every item, step, field and place in it is known.
+/// A valid workflow (ken-workflow(5)).
 #[derive(Debug, Clone)]
 pub struct Definition {
     name: String,
@@ -40,7 +40,7 @@ pub struct Definition {
     origin: PathBuf,
 }
 
-/// One item of a workflow; steps by their number.
+/// One item of a workflow. Steps are indices into [`Definition::steps`].
 #[derive(Debug, Clone)]
 pub(crate) enum Item {
     Step(usize),
@@ -48,20 +48,20 @@ pub(crate) enum Item {
     Loop { rounds: u64, items: Vec<Item> },
 }
 
-/// One line to a tool and one line back.
+/// One call of a tool.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// The name of its result, unique in the workflow; the protocol's, where the file gives none.
+    /// The name of its result, unique in the workflow. The default is the name of the protocol.
     pub id: String,
     /// `REP`, `ESL`, …
     pub protocol: String,
-    /// From the start of the tool's work to its answer; absent: the engine's.
+    /// Time limit of the call; `None` for that of the engine.
     pub timeout: Option<Duration>,
     pub(crate) when: Option<Condition>,
     pub(crate) input: Option<Template>,
 }
 
-/// How the steps of a workflow that is made of names run.
+/// How the steps of [`Definition::of_protocols`] run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Sequential,
@@ -77,7 +77,7 @@ impl Definition {
         })
     }
 
-    /// A workflow of protocols alone, each a step; a repeated protocol gets a number. `at` of an error is its place.
+    /// Makes a workflow with one step for each protocol; repeated protocols get numbered ids. `at` of an error is the index.
     pub fn of_protocols(names: &[&str], mode: Mode, protocols: &Protocols) -> Result<Definition, Error> {
         if names.is_empty() || names.len() > MAX_ITEMS {
             return Err(Error::invalid(
@@ -126,12 +126,12 @@ impl Definition {
         &self.description
     }
 
-    /// Whether it may be started from outside, as a run.
+    /// Whether clients may start it as a run.
     pub fn is_public(&self) -> bool {
         self.is_public
     }
 
-    /// The schema of its input, as the file has it.
+    /// The schema of its input, as written in the file.
     pub fn schema(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().map(Schema::source)
     }
@@ -178,7 +178,7 @@ impl Definition {
     }
 }
 
-/// Names of workflows and of results: they stand in paths, in JSON pointers and in metrics.
+/// Whether a text can name a workflow or a result: names are used in paths, JSON pointers and metrics.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
     name.len() <= 64
@@ -220,7 +220,7 @@ fn name(node: &Node<'_>) -> Result<String, Error> {
     let name = node.text()?;
     let wrong = || {
         node.error(format!(
-            "`{name}` is no name: letters, digits, - and _, at most 64"
+            "`{name}` is not a valid name: letters, digits, - and _, at most 64"
         ))
     };
     if is_name(name) {
@@ -257,7 +257,7 @@ fn count(items: &[Item]) -> u64 {
 struct Reader<'p> {
     protocols: &'p Protocols,
     steps: Vec<Step>,
-    /// Every place that a condition or a template names, and where it does.
+    /// Every place that conditions and templates refer to, each with the pointer to the reference.
     places: Vec<(Place, String)>,
     items: usize,
 }
@@ -269,7 +269,7 @@ impl Reader<'_> {
         }
         let items = node.items()?;
         if items.is_empty() {
-            return Err(node.error("there is no item"));
+            return Err(node.error("must have at least one item"));
         }
         items.iter().map(|item| self.item(item, depth)).collect()
     }
@@ -336,7 +336,7 @@ impl Reader<'_> {
         Ok(Item::Step(self.steps.len() - 1))
     }
 
-    /// Results may be named before their step, in a loop; but there must be such a step.
+    /// In a loop a result may be referred to before its step, but the step must exist.
     fn check_places(&self) -> Result<(), Error> {
         for (place, at) in &self.places {
             if let Root::Result(id) = &place.root

@@ -23,17 +23,17 @@ use crate::settings::Settings;
 use crate::template::Unfilled;
 use crate::tool::Tool;
 
-/// The protocols and the processes of their tools. One engine serves every request of a program; it must be used on the
-/// thread that will end last, because the tools end with the thread that started them (PR_SET_PDEATHSIG).
+/// Runs workflows with the tools of its protocols. One engine serves every request of a program. It must be used on the
+/// main thread, because tools die with the thread that started them (PR_SET_PDEATHSIG).
 pub struct Engine {
     protocols: Protocols,
     tools: Vec<Tool>,
     settings: Settings,
 }
 
-/// What one run is held to.
+/// The limits and the observer of one run.
 pub struct Request<'a> {
-    /// When the whole must be done; a step that is at work then fails with `deadline`.
+    /// When the run must be finished; a step that is running then fails with `deadline`.
     pub deadline: Option<Instant>,
     pub settings: &'a Settings,
     pub observer: &'a dyn Observer,
@@ -52,12 +52,12 @@ impl Engine {
         &self.protocols
     }
 
-    /// What a request is held to that asks for nothing else.
+    /// The default settings of a request.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// A request with the engine's settings, without a deadline, that nobody observes.
+    /// A request with the engine's settings, without a deadline and without an observer.
     pub fn request(&self) -> Request<'_> {
         Request {
             deadline: None,
@@ -66,9 +66,9 @@ impl Engine {
         }
     }
 
-    /// Runs a workflow to its end. `Err` only when it was not begun, because the data is not what the workflow takes
-    /// (`invalid`, `at` a pointer into the data); what goes wrong in it is in the outcome. Dropped before its end, the tools
-    /// at work for it are killed, and nothing of it reaches another run.
+    /// Runs a workflow. Returns an error only when the run did not start because the input is refused (`invalid`, with a
+    /// pointer into the input as `at`); errors of steps are in the outcome. Dropping the future kills the tools that are
+    /// working for the run.
     pub async fn run(
         &self,
         definition: &Definition,
@@ -88,13 +88,12 @@ impl Engine {
         })
     }
 
-    /// What the processes of each protocol's tool are doing.
+    /// The state of each protocol's processes.
     pub fn state(&self) -> Vec<ToolState> {
         self.tools.iter().map(|tool| tool.pool.state()).collect()
     }
 
-    /// Ends the processes that do nothing; they are started again when they are needed, with the environment and the
-    /// files of then.
+    /// Ends idle processes. The next request starts new ones, which read their environment and files again.
     pub fn rest(&self) {
         self.tools.iter().for_each(|tool| tool.pool.rest());
     }
@@ -104,13 +103,13 @@ impl Engine {
     }
 }
 
-/// A run on its way.
+/// A run in progress.
 struct Run<'a> {
     engine: &'a Engine,
     definition: &'a Definition,
     data: &'a Data,
     request: Request<'a>,
-    /// Tools that may be at work for it.
+    /// Limits the number of tools that work for the run at the same time.
     places: Semaphore,
 }
 
@@ -125,7 +124,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// All items, and what governance says of their results.
+    /// Runs all items and judges their results.
     async fn govern(&self) -> Ended {
         let mut progress = Progress::new(self.definition.steps().len());
         let done = self.items(self.definition.items(), &mut progress).await;
@@ -173,7 +172,7 @@ impl<'a> Run<'a> {
             .as_ref()
             .filter(|found| !found.issues.is_empty())
         {
-            // Where results must agree, this was told when it was found.
+            // When results must agree, the observer was told at the step.
             Some(found) if !self.requires_coherence() => self.tell_incoherence(found).await,
             _ => Ok(()),
         }
@@ -249,7 +248,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Items one after the other, until one fails.
+    /// Runs items one after the other until one fails.
     fn items<'s>(&'s self, items: &'s [Item], progress: &'s mut Progress) -> Pending<'s, Result<(), Stop>> {
         Box::pin(async move {
             for item in items {
@@ -468,7 +467,7 @@ impl Limit {
     fn error(&self, step: &Step) -> Error {
         let words = match self.is_own {
             true => format!("no answer within {} ms", self.time.as_millis()),
-            false => "the time of the request was over".to_owned(),
+            false => "the deadline of the request has passed".to_owned(),
         };
         named(step, Error::new(Code::Deadline, words))
     }
@@ -479,11 +478,11 @@ fn line(step: &Step, kind: Kind, scope: &Scope<'_>) -> Result<String, Error> {
         None => kind.line(scope),
         Some(template) => template
             .fill(scope)
-            .map_err(|Unfilled(hole)| Error::invalid("", format!("nothing is at {{{{{hole}}}}}"))),
+            .map_err(|Unfilled(hole)| Error::invalid("", format!("{{{{{hole}}}}} has no value"))),
     }
 }
 
-/// The error of a step.
+/// Adds the name of the step to an error.
 fn named(step: &Step, error: Error) -> Error {
     let message = format!("step {}: {}", step.id, error.message);
     let at = error.at.filter(|at| !at.is_empty());
@@ -501,7 +500,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// A result that was recorded elsewhere, to be supplied by [`Observer::recorded`]. `invalid` when it is no JSON document.
+/// A recorded result for [`Observer::recorded`] to return. Returns `invalid` if it is not a JSON document.
 pub fn recorded(line: String) -> Recorded {
     Answer::read(line).map(Arc::new)
 }

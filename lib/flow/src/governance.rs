@@ -1,4 +1,4 @@
-//! What a run's results are worth.
+//! Judges the results of a run.
 
 use crate::definition::Definition;
 use crate::outcome::Summary;
@@ -6,7 +6,7 @@ use crate::progress::Made;
 use crate::protocol::Protocols;
 use crate::{coherence, quality};
 
-/// Judges every step that ran, and whether they agree.
+/// Rates every step that ran, and checks whether the results agree.
 pub(crate) fn judge(
     definition: &Definition,
     protocols: &Protocols,

@@ -1,4 +1,4 @@
-//! What a step's tool is given when its workflow does not say it.
+//! The default input of a step, for workflows that do not define one.
 
 use ken_types::Error;
 use serde_json::value::RawValue;
@@ -7,7 +7,7 @@ use crate::data::{push_flat, push_text};
 use crate::protocol::Kind;
 use crate::scope::Scope;
 
-/// Where the text of a step comes from: the first of these fields that the data has.
+/// The fields that can hold the text of a step; the first that is present is used.
 const TEXT: [&str; 4] = ["user_input", "text", "prompt", "message"];
 const REASONING: [&str; 9] = [
     "reasoning_type",
@@ -23,8 +23,8 @@ const REASONING: [&str; 9] = [
 const RULES: [&str; 3] = ["rules", "facts", "goals"];
 
 impl Kind {
-    /// One line of JSON for the tool, from the data and the results so far. `invalid` when the data lacks what it needs;
-    /// `at` points into the data.
+    /// Makes one line of JSON for the tool from the data and the results so far. Returns `invalid`, with a pointer into the
+    /// data as `at`, if a field is missing.
     pub(crate) fn line(self, scope: &Scope<'_>) -> Result<String, Error> {
         match self {
             Kind::Esl => Ok(Line::default().raw("user_input", text(scope)?).end()),
@@ -48,7 +48,7 @@ fn text<'a>(scope: &'a Scope<'_>) -> Result<&'a RawValue, Error> {
     })
 }
 
-/// A result of REP is verified as it is: it holds the facts and the rules as they were used, and the proofs.
+/// The newest result of REP, which holds facts, rules and proofs; without one, the rules of the data.
 fn verification(scope: &Scope<'_>) -> String {
     let Some(reasoned) = scope.newest_of("REP") else {
         return Line::default().copies(scope, &RULES).end();
@@ -66,7 +66,7 @@ fn verification(scope: &Scope<'_>) -> String {
     }
 }
 
-/// What a model said last, else the text of the data; against the context and the facts of the data.
+/// The newest text of a model, else the text of the data, with the context and the facts of the data.
 fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
     let said = scope.newest_of("MODEL").and_then(|answer| answer.field("text"));
     let line = match said {
@@ -76,7 +76,7 @@ fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
     Ok(line.copies(scope, &["context", "facts"]).end())
 }
 
-/// The messages of the data, else its text as one; what governance found wrong stands beside the system's words.
+/// The messages of the data, else its text as one message; issues are added to the system prompt.
 fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
     let mut line = Line::default().copies(scope, &["model"]);
     line = match scope.issues {
@@ -105,7 +105,7 @@ fn reminded(scope: &Scope<'_>, issues: &[String]) -> String {
     words.trim_start().to_owned()
 }
 
-/// An object in one line, field by field.
+/// Builds a JSON object on one line.
 struct Line(String);
 
 impl Default for Line {
@@ -139,7 +139,7 @@ impl Line {
         self
     }
 
-    /// Those of the named fields that the data has.
+    /// Copies those of the named fields that the data has.
     fn copies(mut self, scope: &Scope<'_>, names: &[&str]) -> Line {
         for name in names {
             if let Some(value) = scope.data.get(name) {
@@ -149,7 +149,7 @@ impl Line {
         self
     }
 
-    /// What governance found wrong with the first try, when this is the second.
+    /// Adds the issues of the first result when the step runs for the second time.
     fn issues(self, scope: &Scope<'_>) -> Line {
         match scope.issues {
             [] => self,

@@ -4,8 +4,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Runs the futures side by side in the caller's task, so that dropping the caller drops them. A workflow has few at a time:
-/// each is looked at on every turn.
+/// Runs futures concurrently in the caller's task, so that dropping the caller drops them. It polls every future each time,
+/// which is fine for the few branches of a workflow.
 pub(crate) async fn join_all<T, F: Future<Output = T>>(futures: impl Iterator<Item = F>) -> Vec<T> {
     let mut open: Vec<Option<Pin<Box<F>>>> = futures.map(|future| Some(Box::pin(future))).collect();
     let mut done: Vec<Option<T>> = open.iter().map(|_| None).collect();

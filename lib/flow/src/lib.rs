@@ -1,10 +1,9 @@
-//! Workflows over protocol tools (ken-workflow(1), ken-workflow(5)). The package is `ken-flow`, because the program in
-//! `bin/ken-workflow` has the other name.
+//! Workflows over protocol tools; see ken-workflow(1) and ken-workflow(5).
 //!
 //! A [`Definition`] is a checked workflow, from a file of a [`Catalog`] or from names of protocols. An [`Engine`] runs it over
 //! [`Data`]: each step is one line to a tool and one line back, to a co-process that is started when it is needed and kept
-//! for the next request. Governance judges each step and whether the steps agree; an [`Observer`] is told what happens,
-//! and can supply what was recorded before a crash.
+//! for the next request. Governance judges each step and whether the results agree; an [`Observer`] is told what
+//! happens, and can replay what was recorded before a crash.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ken_types::Error> {
@@ -22,6 +21,7 @@
 //! ```
 
 mod answer;
+mod catalog;
 mod coherence;
 mod condition;
 mod data;
@@ -44,12 +44,12 @@ mod quality;
 mod schema;
 mod scope;
 mod settings;
-mod catalog;
 mod template;
 mod tense;
 mod tool;
 
 pub use answer::Answer;
+pub use catalog::{Catalog, load, load_named};
 pub use data::Data;
 pub use definition::{
     Definition, MAX_FILE_BYTES, MAX_ITEMS, MAX_NESTING, MAX_ROUNDS, MAX_STEPS, MAX_TIMEOUT_MS, Mode, Step,
@@ -62,5 +62,4 @@ pub use pool::{ENVIRONMENT, ToolState};
 pub use process::MAX_ANSWER;
 pub use protocol::{Kind, Protocol, Protocols};
 pub use settings::{Governance, Settings};
-pub use catalog::{Catalog, load, load_named};
 pub use tool::Tool;

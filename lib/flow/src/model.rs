@@ -1,4 +1,4 @@
-//! The language model as a part of the same system: `model.generate` on its socket.
+//! Calls the language model of the running system: `model.generate` on its socket.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use ken_wire::Pool;
 
 use crate::answer::Answer;
 
-/// A connection to ken-model, where it listens. It holds the keys, so that tools need none.
+/// A connection to ken-model, which holds the keys so that tools need none.
 pub(crate) struct Part {
     socket: PathBuf,
     pool: Pool,
@@ -31,8 +31,7 @@ impl Part {
         self.socket.exists()
     }
 
-    /// Asks what `ken-model --lines` would be asked, and answers as it would: the first model of the list that gives an
-    /// answer. Dropped, the call is cancelled.
+    /// Sends what `ken-model --lines` would read, and returns what it would write. Dropping the future cancels the call.
     pub(crate) async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
         let until = Instant::now() + time;
         let mut request = call::read(line, MAX_DEPTH)?;

@@ -1,4 +1,4 @@
-//! A place in a document, for errors that name it.
+//! A JSON value with its JSON pointer, for errors that name the place.
 
 use ken_types::Error;
 use ken_types::json::{escape_pointer, kind_of};
@@ -38,13 +38,13 @@ impl<'a> Node<'a> {
         self.value.as_object().ok_or_else(|| self.expected("an object"))
     }
 
-    /// The named field, if it is there.
+    /// The named field, if it is present.
     pub(crate) fn field(&self, name: &str) -> Result<Option<Node<'a>>, Error> {
         let value = self.fields()?.get(name);
         Ok(value.map(|value| self.child(name, value)))
     }
 
-    /// The named field, which must be there.
+    /// The named field, which must be present.
     pub(crate) fn required(&self, name: &str) -> Result<Node<'a>, Error> {
         let missing = || Error::invalid(format!("{}/{name}", self.at), format!("missing field `{name}`"));
         self.field(name)?.ok_or_else(missing)
@@ -63,7 +63,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The fields of an object, each with its place.
+    /// The fields of an object as nodes.
     pub(crate) fn entries(&self) -> Result<impl Iterator<Item = (&'a str, Node<'a>)> + '_, Error> {
         let fields = self.fields()?.iter();
         Ok(fields.map(|(name, value)| (name.as_str(), self.child(name, value))))
@@ -90,7 +90,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A number is named by itself: what is wrong with it is mostly its value.
+/// The value of a number, the kind of anything else.
 fn shown(value: &Value) -> String {
     match value {
         Value::Number(number) => number.to_string(),

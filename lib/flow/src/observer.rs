@@ -1,4 +1,4 @@
-//! Who watches a run.
+//! Observes the steps of a run and can replay recorded ones.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -10,19 +10,18 @@ use serde::Serialize;
 
 use crate::answer::Answer;
 
-/// A future that a trait object gives back.
+/// A boxed future, for trait objects.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Is told what happens in a run, and waited for: a run goes on when its observer has written down what it was told. An
-/// error of the observer ends the run with that error.
+/// Receives the events of a run. The run waits until the observer has handled each event; an error of the observer ends the
+/// run with that error.
 pub trait Observer: Send + Sync {
-    /// A result that was written down before a crash. The run takes it and does not ask the tool again. What is supplied
-    /// here is not told again.
+    /// A result that was recorded before a crash. The run uses it instead of calling the tool, and does not report it again.
     fn recorded(&self, _name: &StepName) -> Option<Recorded> {
         None
     }
 
-    /// A step is about to ask its tool. Whoever finds a step begun and not ended knows that it was at work.
+    /// A step is about to call its tool. A step that began and did not end was interrupted.
     fn begun<'a>(&'a self, _name: &'a StepName) -> Pending<'a, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }
@@ -32,31 +31,31 @@ pub trait Observer: Send + Sync {
         Box::pin(ready(Ok(())))
     }
 
-    /// Governance has something to say.
+    /// Governance has found something or made a decision.
     fn event<'a>(&'a self, _event: &'a Event) -> Pending<'a, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }
 }
 
-/// An observer that does not care.
+/// An observer that ignores everything.
 #[derive(Debug, Clone, Copy)]
 pub struct Nobody;
 
 impl Observer for Nobody {}
 
-/// One execution of a step. The same workflow, input and results give the same names, so that a run that goes on after a
-/// crash finds what it has recorded.
+/// Names one execution of a step. Equal workflows, inputs and results give equal names, so that a resumed run finds its
+/// recorded results.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct StepName {
     pub id: String,
-    /// From 1: how often this step has run, in loops and in a second try.
+    /// Counts the executions of this step, in loops and retries, from 1.
     pub turn: u32,
 }
 
-/// How a step ended, as it can be recorded.
+/// The result or the error of a step, in a form that can be recorded.
 pub type Recorded = Result<Arc<Answer>, Error>;
 
-/// What an observer is told of a step.
+/// A step that has ended.
 #[derive(Debug)]
 pub struct StepEnd<'a> {
     pub name: &'a StepName,
@@ -67,7 +66,7 @@ pub struct StepEnd<'a> {
     pub time: Duration,
 }
 
-/// An act of governance; the names are those of the audit.
+/// An event of governance. The names are those of the audit log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -80,7 +79,7 @@ pub enum Event {
         score: f64,
         issues: Vec<String>,
     },
-    /// What follows from incoherence: `retry` or `abort`.
+    /// The reaction to incoherence: `retry` or `abort`.
     RecoveryDecision {
         decision: Decision,
         reason: String,
@@ -98,7 +97,7 @@ pub enum Decision {
 }
 
 impl Event {
-    /// The name in the audit.
+    /// The name in the audit log.
     pub fn name(&self) -> &'static str {
         match self {
             Event::GovernanceLowQuality { .. } => "governance_low_quality",

@@ -1,4 +1,4 @@
-//! A program that is run once: bytes in, bytes out.
+//! Runs a program once: bytes in, bytes out.
 
 use std::io;
 use std::process::ExitStatus;
@@ -13,22 +13,22 @@ use tokio::time::timeout;
 
 use crate::process::{Launch, command, words_of};
 
-/// What a program may take.
+/// Limits of a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub time: Duration,
-    /// Of its standard output.
+    /// Maximum size of its standard output.
     pub bytes: usize,
 }
 
-/// What is kept of its standard error.
+/// How many bytes of standard error are kept.
 const ERROR_BYTES: usize = 4096;
 
-/// Runs a program with its arguments, without a shell, in this environment and in a process group of its own; gives what it
-/// wrote to standard output. It need not read its input.
+/// Runs a program without a shell, in the current environment and in its own process group, and returns its standard output.
+/// The program need not read its input.
 ///
-/// `unavailable` when it cannot be started or does not end with status 0, `deadline` and `too_large` past a limit: it is
-/// then killed with its group, as it is when this is dropped.
+/// Returns `unavailable` if it cannot be started or exits with another status than 0, and `deadline` or `too_large` at a
+/// limit. Its process group is killed then, and also when the future is dropped.
 pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let Some((program, args)) = words.split_first() else {
         return Err(Error::invalid("", "there is no program to run"));
@@ -47,7 +47,7 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
             limits.time
         ))),
         Ok(Err(error)) => Err(Error::unavailable(format!(
-            "{program} cannot be talked to: {error}"
+            "cannot communicate with {program}: {error}"
         ))),
         Ok(Ok(None)) => {
             let limit = limits.bytes;
@@ -64,7 +64,7 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
     }
 }
 
-/// How it ended.
+/// How the program ended.
 struct End {
     status: ExitStatus,
     output: Vec<u8>,
@@ -72,7 +72,7 @@ struct End {
     said: Vec<u8>,
 }
 
-/// Dropped before it has ended, it is killed with all that it started.
+/// A running program. Dropping it kills its process group.
 struct Running(Child);
 
 impl Running {
@@ -81,7 +81,7 @@ impl Running {
         let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
-                let _ = stdin.write_all(input).await; // it may end without having read all
+                let _ = stdin.write_all(input).await; // the program may exit without reading everything
             }
             io::Result::Ok(())
         };
@@ -105,10 +105,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // While the child has not been waited for, its number, which is its group's, belongs to nobody else.
+        // The process id, which is the group's, cannot be reused before the child has been waited for.
         let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok());
         if let Some(group) = pid.and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL); // it may be gone
+            let _ = kill_process_group(group, Signal::KILL); // it may have exited
         }
     }
 }
@@ -125,7 +125,7 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> io::Result<V
     Ok(bytes)
 }
 
-/// Reads to the end, so that the program never waits for room, and keeps the beginning.
+/// Reads to the end, so that the program never blocks, and keeps the beginning.
 async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let Some(mut pipe) = pipe else {
         return Ok(Vec::new());
@@ -135,7 +135,7 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(kept)
 }
 
-/// The last line that is not blank, after a colon.
+/// The last non-blank line, after a colon.
 fn last_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The outcome of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,7 @@ pub struct Outcome {
     pub status: Status,
     pub results: Results,
     pub governance_summary: Summary,
-    /// Why it failed or was aborted. The message begins with the step; `at` is the tool's own pointer, into the step's
-    /// input.
+    /// Why it failed or was aborted. The message begins with the name of the step; `at` points into the step's input.
     pub error: Option<Error>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "milliseconds")]
     pub execution_time_ms: Option<Duration>,
@@ -27,12 +26,12 @@ pub struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Every step was done or not wanted.
+    /// Every step succeeded or was skipped.
     Completed,
-    /// A step failed. What other steps had answered by then is there.
+    /// A step failed. The results of the other steps are kept.
     Failed,
-    /// The results did not agree, not even after a step ran once more, and `GOV_REQUIRE_COHERENCE` is set. What steps had
-    /// answered by then is there.
+    /// The results did not agree, not even after a step ran once more, and `GOV_REQUIRE_COHERENCE` is set. The results are
+    /// kept.
     Aborted,
 }
 
@@ -75,7 +74,7 @@ impl Serialize for Results {
     }
 }
 
-/// What governance found.
+/// The findings of governance.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// By step, 0 to 1, in the order of the workflow's file. Empty when governance is off.
@@ -101,7 +100,7 @@ impl Default for Summary {
     }
 }
 
-/// Whether results agree.
+/// How well the results agree.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Coherence {
     /// The share of the checks that found nothing wrong, 0 to 1.

@@ -1,4 +1,4 @@
-//! Where a template or a condition looks: `/data/…`, `/results/ID/…` or `/issues`.
+//! A reference of a template or a condition: `/data/…`, `/results/ID/…` or `/issues`.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::scope::Scope;
 use ken_types::Error;
 
-/// A JSON pointer (RFC 6901) into what a run knows.
+/// A JSON pointer (RFC 6901) into the input, a result or the issues.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Place {
     pub(crate) root: Root,
@@ -19,11 +19,11 @@ pub(crate) enum Root {
     Data,
     /// The newest result of the step with this id.
     Result(String),
-    /// What governance found wrong, when the run is its own second try.
+    /// The issues of the step's first result, while it runs for the second time.
     Issues,
 }
 
-/// What is found at a place.
+/// A value that a place refers to.
 pub(crate) enum Found<'a> {
     /// As it was written.
     Raw(&'a str),
@@ -32,10 +32,10 @@ pub(crate) enum Found<'a> {
 }
 
 impl Place {
-    /// Reads a pointer; `node` is where it stands, for the error.
+    /// Parses a pointer; `node` gives the position for errors.
     pub(crate) fn parse(pointer: &str, node: &Node<'_>) -> Result<Place, Error> {
         let unknown = || {
-            node.error(format!("`{pointer}` is no place"))
+            node.error(format!("`{pointer}` is not a valid reference"))
                 .hint("/data/FIELD/…, /results/ID/… or /issues")
         };
         let (root, rest) = split(pointer.strip_prefix('/').ok_or_else(unknown)?);
@@ -54,7 +54,7 @@ impl Place {
         })
     }
 
-    /// What is there now.
+    /// Looks the value up.
     pub(crate) fn find<'a>(&self, scope: &'a Scope<'_>) -> Option<Found<'a>> {
         match &self.root {
             Root::Issues => Some(scope.issues)
@@ -91,7 +91,7 @@ impl Found<'_> {
         }
     }
 
-    /// The JSON of what is there, without line feeds.
+    /// Appends the value as JSON without line feeds.
     pub(crate) fn push_json(&self, to: &mut String) {
         match self {
             Found::Raw(raw) => crate::data::push_flat(to, raw),
@@ -100,7 +100,7 @@ impl Found<'_> {
         }
     }
 
-    /// What is there as a person reads it: a text is itself, a list of texts one a line, anything else its JSON.
+    /// Appends the value as text: a string as it is, a list of strings one per line, anything else as JSON.
     pub(crate) fn push_words(&self, to: &mut String) {
         match self.to_value() {
             Value::String(text) => to.push_str(&text),
@@ -115,7 +115,7 @@ impl Found<'_> {
     }
 }
 
-/// Up to the next `/`, and from there on.
+/// Splits before the next `/`.
 fn split(pointer: &str) -> (&str, &str) {
     pointer.split_at(pointer.find('/').unwrap_or(pointer.len()))
 }

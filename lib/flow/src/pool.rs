@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::process::{Asked, Fault, Launch, MAX_ANSWER, Process};
 use crate::protocol::Protocol;
 
-/// Variables of the environment that every tool is given, if they are set. Secrets are not among them.
+/// Environment variables that every tool inherits. None of them is a secret.
 pub const ENVIRONMENT: [&str; 12] = [
     "PATH",
     "HOME",
@@ -29,18 +29,18 @@ pub const ENVIRONMENT: [&str; 12] = [
     "CUDA_VISIBLE_DEVICES",
 ];
 
-/// How long a process that nobody needs is kept.
+/// How long an idle process is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Processes are started when a line finds none idle, and kept if their tool knows tags; those that were not needed for a
-/// minute are ended when another one comes back.
+/// The processes of one tool. A process is started when none is idle, and kept afterwards if the tool supports tags. Processes
+/// that were idle for a minute are ended when another one becomes idle.
 pub(crate) struct Pool {
     protocol: Protocol,
     launch: OnceLock<Launch>,
     places: Semaphore,
-    /// The newest used last.
+    /// The most recently used one is last.
     idle: Mutex<Vec<(Process, Instant)>>,
-    /// How often all were sent to rest; one that is older than the last time is not used again.
+    /// Counts the calls of `rest`; a process from before the last one is not used again.
     era: AtomicU64,
     counts: Counts,
 }
@@ -52,18 +52,18 @@ struct Counts {
     crashed: AtomicU64,
 }
 
-/// What the processes of a tool are doing.
+/// The state of a tool's processes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ToolState {
     pub protocol: String,
     pub program: PathBuf,
-    /// Whether the program is there to be started.
+    /// Whether the program exists.
     pub is_there: bool,
     pub idle: usize,
     pub at_work: usize,
     /// Since the engine began.
     pub started: u64,
-    /// Processes that ended, or had to be ended, instead of answering; those over their time are not among them.
+    /// Processes that ended or were killed instead of answering, except those that took too long.
     pub crashed: u64,
 }
 
@@ -79,8 +79,8 @@ impl Pool {
         }
     }
 
-    /// Sends a line to a process, and gives its answer. A process that ends instead of answering is replaced and asked
-    /// again once. Dropped before its end, the process at work is killed.
+    /// Sends a line to a process and returns its answer. If the process ends without an answer, a new one is tried once.
+    /// Dropping the future kills the process.
     pub(crate) async fn ask(&self, line: &str) -> Result<Answer, Error> {
         let _place = self.places.acquire().await; // never closed
         let _at_work = AtWork::begin(&self.counts.at_work);
@@ -108,7 +108,7 @@ impl Pool {
         asked.map(|(answer, _)| answer)
     }
 
-    /// The idle process that was used last, if it is fit, else a new one.
+    /// The most recently used idle process that is usable, else a new one.
     fn take(&self, launch: &Launch) -> Result<Process, Fault> {
         while let Some((process, _)) = self.pop() {
             if process.is_quiet() {
@@ -133,7 +133,7 @@ impl Pool {
             .count();
         let unused: Vec<_> = idle.drain(..unused).collect();
         idle.push((process, now));
-        drop(idle); // killing is not done under the lock
+        drop(idle); // kill outside of the lock
         drop(unused);
     }
 
@@ -158,7 +158,7 @@ impl Pool {
     fn missing(&self) -> Error {
         let program = self.protocol.program.display();
         Error::unavailable(format!(
-            "there is no program {program}, neither beside this one nor on PATH"
+            "program {program} not found beside this program or on PATH"
         ))
     }
 
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Ends the processes that do nothing; those at work end with their answer.
+    /// Ends idle processes now and busy ones after their answer.
     pub(crate) fn rest(&self) {
         self.era.fetch_add(1, Ordering::Relaxed);
         let idle = std::mem::take(&mut *self.idle());
@@ -184,26 +184,28 @@ impl Pool {
     fn error(&self, fault: Fault) -> Error {
         let program = self.protocol.program.display();
         match fault {
-            Fault::NotStarted(error) => Error::unavailable(format!("{program} does not start: {error}")),
+            Fault::NotStarted(error) => Error::unavailable(format!("cannot start {program}: {error}")),
             Fault::Ended {
                 how,
                 said: Some(said),
             } => Error::unavailable(format!("{program} {how}: {}", message_of(&said))),
-            Fault::Ended { how, said: None } => Error::unavailable(format!("{program} {how} without a word")),
-            Fault::Unasked => Error::unavailable(format!("{program} wrote a line that nobody asked for")),
+            Fault::Ended { how, said: None } => {
+                Error::unavailable(format!("{program} {how} without an error message"))
+            }
+            Fault::Unasked => Error::unavailable(format!("{program} wrote an unsolicited line")),
             Fault::TooLong => Error::new(
                 Code::TooLarge,
                 format!("the answer of {program} is longer than {MAX_ANSWER} bytes"),
             ),
             Fault::NotJson(error) => {
-                Error::internal(format!("the answer of {program} is no JSON: {}", error.message))
+                Error::internal(format!("the answer of {program} is not JSON: {}", error.message))
             }
             Fault::NotText => Error::internal(format!("the answer of {program} is not UTF-8")),
         }
     }
 }
 
-/// Counts a line that is at work, also when it is given up.
+/// Counts a line while it is processed, even when the caller gives up.
 struct AtWork<'a>(&'a AtomicUsize);
 
 impl AtWork<'_> {
@@ -219,7 +221,7 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// The message of a tool's own error line, or the line.
+/// The message of an error line that the tool wrote, else the line itself.
 fn message_of(said: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Line {

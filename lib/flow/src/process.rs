@@ -1,9 +1,8 @@
 //! A tool that is kept as a co-process.
 //!
-//! One line is in it at a time, and every line has a tag of its own ([`ken_tool::Tag`]), which a tool of ken puts at the end
-//! of its answer. An answer with another tag is none. A tool that does not know tags cannot tell whether an answer is a late or
-//! a second one to an earlier line: its process is given one line in its life. So nothing that a tool writes late, twice or
-//! unasked is ever taken for the answer to another request.
+//! A process gets one line at a time. Every line has a tag ([`ken_tool::Tag`]), which a tool of ken repeats at the end of its
+//! answer; an answer with another tag is ignored. With a tool that does not support tags a late or repeated answer could not
+//! be recognised, so its process gets a single line in its life. No answer can therefore reach another request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,17 +21,17 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// The longest answer, in bytes; a tool that writes more is killed.
+/// Maximum size of an answer, in bytes; a tool that writes more is killed.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// What is kept of a process's standard error: so many lines, each of so many bytes.
+/// How many lines of standard error are kept, and how many bytes of each.
 const ERROR_LINES: usize = 8;
 const ERROR_LINE_BYTES: usize = 512;
 
-/// What is read at first, and at least: most answers are smaller.
+/// Initial and minimum size of the read buffer; most answers are smaller.
 const READ_BYTES: usize = 8 * 1024;
 
-/// How long the last words of a process that ended may take.
+/// How long to wait for the standard error of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// How a tool is started.
@@ -43,31 +42,31 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
 }
 
-/// Why there is no answer.
+/// Why a process gave no answer.
 #[derive(Debug)]
 pub(crate) enum Fault {
     NotStarted(io::Error),
-    /// It ended, or closed its standard output; how, and its last line on standard error.
+    /// It ended or closed its standard output; with its last line on standard error.
     Ended {
         how: String,
         said: Option<String>,
     },
-    /// It wrote an answer to no line, or to another one.
+    /// It wrote a line that answers no request, or another one.
     Unasked,
     TooLong,
     NotText,
     NotJson(Error),
 }
 
-/// A running tool. Dropped, it is killed with all that it started.
+/// A running tool. Dropping it kills its process group.
 pub(crate) struct Process {
     child: Child,
     input: Sender,
     output: Receiver,
     errors: Errors,
-    /// Bytes of the answer that is being read.
+    /// The part of the answer that has been read.
     buffer: Vec<u8>,
-    /// Lines that it was given.
+    /// Number of lines that were sent.
     lines: u64,
 }
 
@@ -88,8 +87,8 @@ impl Process {
         })
     }
 
-    /// Whether it lives and has written nothing since its last answer. Asked of the system, not of what the runtime
-    /// knows, which may be one turn old.
+    /// Whether it is alive and has written nothing since its last answer. This asks the kernel, because the state of the
+    /// runtime may be out of date.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut byte = [0u8; 1];
         matches!(
@@ -98,8 +97,8 @@ impl Process {
         )
     }
 
-    /// Sends a line, without its line feed, and waits for the answer. After an error, and when this is not waited for to
-    /// the end, the process cannot be used again.
+    /// Sends a line, given without its line feed, and waits for the answer. The process cannot be used again after an error,
+    /// or when the future is dropped early.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<Asked, Fault> {
         self.lines += 1;
         let tag = Tag::new(self.lines);
@@ -114,7 +113,7 @@ impl Process {
         }
     }
 
-    /// The line that ends at `end` of the buffer, as the answer to the line with this tag.
+    /// Takes the line that ends at `end` of the buffer as the answer to the line with this tag.
     fn answer(&mut self, tag: Tag, end: usize) -> Result<Asked, Fault> {
         let is_last = self.buffer.len() == end + 1;
         let mut line = std::mem::take(&mut self.buffer);
@@ -122,7 +121,7 @@ impl Process {
         let found = Tag::of(&line);
         let is_asked = match found {
             Some(found) => found == tag,
-            // Only the first line may do without; and the answer to what was not read is none.
+            // Only the first answer may lack a tag, and none can come before the line has been read.
             None => {
                 self.lines == 1 && !rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0)
             }
@@ -138,7 +137,7 @@ impl Process {
         })
     }
 
-    /// Where the line ends in the buffer; nothing when it is too long.
+    /// Reads until a line ends, and returns where; `None` when it is too long.
     async fn read_line(&mut self) -> io::Result<Option<usize>> {
         loop {
             let searched = self.buffer.len();
@@ -156,7 +155,7 @@ impl Process {
         }
     }
 
-    /// How it ended. One that closed its output and lives on is as good as dead.
+    /// How it ended. A process that has closed its output is treated as ended.
     async fn ended(&mut self) -> Fault {
         let waited = timeout(LAST_WORDS, self.child.wait()).await;
         let how = match waited {
@@ -172,16 +171,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // While the child has not been waited for, its number, which is its group's, belongs to nobody else.
+        // The process id, which is the group's, cannot be reused before the child has been waited for.
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
         if let Some(group) = pid.and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL); // it may be gone
+            let _ = kill_process_group(group, Signal::KILL); // it may have exited
         }
         self.errors.task.abort();
     }
 }
 
-/// Where the first line feed is, which is nearly always the last byte.
+/// The position of the first line feed, which is nearly always the last byte.
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     let (last, before) = bytes.split_last()?;
     if before.contains(&b'\n') {
@@ -193,11 +192,11 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 /// The answer to a line.
 pub(crate) struct Asked {
     pub(crate) text: String,
-    /// Whether it had its tag and nothing came after it; else the process is not to be used again.
+    /// Whether the answer had the tag and nothing followed it; else the process must not be used again.
     pub(crate) is_clean: bool,
 }
 
-/// Reads standard error as it comes, so that a tool never waits for room, and keeps the last lines.
+/// Reads standard error continuously, so that the tool never blocks, and keeps the last lines.
 struct Errors {
     kept: Arc<Mutex<Tail>>,
     task: JoinHandle<()>,
@@ -218,7 +217,7 @@ impl Errors {
 
     /// The last line, once the process has ended.
     async fn last(&mut self) -> Option<String> {
-        let _ = timeout(LAST_WORDS, &mut self.task).await; // what came by then has to do
+        let _ = timeout(LAST_WORDS, &mut self.task).await; // use what has arrived by then
         let tail = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let line = tail
             .lines
@@ -238,7 +237,7 @@ async fn read_errors(pipe: Receiver, kept: Arc<Mutex<Tail>>) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        tokio::task::yield_now().await; // a flood must not hold up the others
+        tokio::task::yield_now().await; // let others run during a flood of output
     }
 }
 
@@ -269,7 +268,7 @@ pub(crate) fn command(launch: &Launch) -> Command {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0) // so that what it starts is killed with it
+        .process_group(0) // so that its children are killed with it
         .kill_on_drop(true);
     let parent = getpid();
     // SAFETY: between fork and exec it makes two system calls and neither allocates nor locks.

@@ -1,10 +1,10 @@
-//! What a run has done so far.
+//! The state of a run.
 
 use std::sync::Arc;
 
 use crate::observer::Recorded;
 
-/// A step that ran.
+/// A step that has run.
 #[derive(Clone)]
 pub(crate) struct Made {
     /// The step's id and protocol.
@@ -18,15 +18,15 @@ pub(crate) struct Made {
 /// The state of a run. A branch of `parallel` has a copy of its own, which holds what the branch can see.
 #[derive(Clone)]
 pub(crate) struct Progress {
-    /// The newest result of each step, by the steps of the definition.
+    /// The newest result of each step, by its index in the definition.
     pub(crate) made: Vec<Option<Made>>,
     /// How often each step has run.
     turns: Vec<u32>,
-    /// The steps that ran, the last to run last.
+    /// The steps that have run, the latest last.
     pub(crate) order: Vec<usize>,
-    /// What was wrong with the first result of the step that is running for the second time.
+    /// The issues of the first result, while a step runs for the second time.
     pub(crate) issues: Vec<String>,
-    /// What governance did, for the summary.
+    /// The actions of governance, for the summary.
     pub(crate) actions: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Progress {
         news
     }
 
-    /// Takes over a step of a branch.
+    /// Adds a step that a branch has run.
     pub(crate) fn take(&mut self, step: usize, turn: u32, made: Made) {
         if let Some(known) = self.turns.get_mut(step) {
             *known = turn;

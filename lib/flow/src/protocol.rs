@@ -1,8 +1,8 @@
-//! Which tool does a step, what it is given, what it promises.
+//! The protocols: which tool runs a step, and what its results contain.
 
 use std::path::PathBuf;
 
-/// What a step of this kind is about: how its input is made and how its result is judged.
+/// Determines how the input of a step is made and how its result is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Esl,
@@ -10,35 +10,35 @@ pub enum Kind {
     Vvp,
     Laws,
     Model,
-    /// A tool that ken does not know: its input is the data, any JSON document is a result.
+    /// A tool that ken does not know: its input is the data, and any JSON document is a result.
     Other,
 }
 
-/// A name that steps use, and the tool behind it: `PROGRAM ARGS…`, one line in, one line out.
+/// A named tool, `PROGRAM ARGS…`, that answers each line of input with one line.
 #[derive(Debug, Clone)]
 pub struct Protocol {
     pub name: String,
     pub kind: Kind,
-    /// In one sentence, for lists.
+    /// One sentence for lists.
     pub description: &'static str,
-    /// A name, looked for beside the running program and then on `PATH`; or a path.
+    /// A path, or a name that is looked up beside the running program and then on `PATH`.
     pub program: PathBuf,
     pub args: Vec<String>,
-    /// Environment variables that it is given beside [`crate::ENVIRONMENT`]; one that ends in `*` is a beginning.
+    /// Environment variables that it inherits in addition to [`crate::ENVIRONMENT`]; a trailing `*` matches any ending.
     pub environment: &'static [&'static str],
-    /// The fields that every result has.
+    /// The fields of every result.
     pub promises: &'static [&'static str],
-    /// The most processes of it.
+    /// Maximum number of processes.
     pub processes: usize,
-    /// Where ken-model listens, for [`Kind::Model`]; while this socket is there it is asked in place of the tool.
+    /// The socket of ken-model, for [`Kind::Model`]. While it exists it is used instead of the tool.
     pub socket: Option<PathBuf>,
 }
 
-/// The table of the protocols that steps may name.
+/// The protocols that steps may use.
 #[derive(Debug, Clone)]
 pub struct Protocols(Vec<Protocol>);
 
-/// Processes of one tool. More than cores, because a slow request must not stand before the quick ones.
+/// Processes of one tool: more than there are cores, so that slow requests do not block quick ones.
 const PROCESSES: usize = 16;
 
 impl Protocols {
@@ -78,7 +78,7 @@ impl Protocols {
         ])
     }
 
-    /// Adds a protocol, in the place of one of the same name.
+    /// Adds a protocol, or replaces the one with the same name.
     pub fn with(mut self, protocol: Protocol) -> Protocols {
         match self.0.iter_mut().find(|known| known.name == protocol.name) {
             Some(known) => *known = protocol,
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// As `share/tools_manifest.json` and ken-model(8) have them.
+    /// The same as in `share/tools_manifest.json` and ken-model(8).
     fn promises(self) -> &'static [&'static str] {
         match self {
             Kind::Esl => &[

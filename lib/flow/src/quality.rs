@@ -1,8 +1,7 @@
-//! What a single result is worth: a table of contracts, not of words.
+//! The quality of a single result.
 //!
-//! Quality is the mean of three parts, each 0 to 1: the share of the promised fields that are there; the share of the
-//! checks against the input and of the result's parts against each other that hold; what the tool itself says of its
-//! result. ken-workflow(5) has the table.
+//! Quality is the mean of three parts, each from 0 to 1: the share of the promised fields that are present; the share of the
+//! consistency checks, against the input and within the result, that hold; and the tool's own validation of its result. ken-workflow(5) has the table.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use serde::de::IgnoredAny;
 use crate::answer::Answer;
 use crate::protocol::{Kind, Protocol};
 
-/// The quality of a result that was made from the line `input`; three digits.
+/// The quality of a result for the line `input`, rounded to three digits.
 pub(crate) fn of(protocol: &Protocol, input: &str, answer: &Answer) -> f64 {
     let parts = [
         completeness(protocol, answer),
@@ -65,7 +64,7 @@ fn own_validation(kind: Kind, answer: &Answer) -> f64 {
             Some("length") => 0.5,
             _ => 0.0,
         },
-        // The scores of ken-laws are about the text, not about the judgement.
+        // The scores of ken-laws rate the text, not the result.
         Kind::Laws | Kind::Other => 1.0,
     }
 }
@@ -90,7 +89,7 @@ struct Span {
     end: usize,
 }
 
-/// The state is the strongest emotion, and the evidence lies in the text.
+/// The state is the strongest emotion, and the evidence lies within the text.
 fn emotion(input: &str, answer: &Answer) -> Vec<bool> {
     let length = length_of(input, "user_input");
     let Some(emotions) = answer.parse::<Vec<Emotion<'_>>>("detected_emotions") else {
@@ -105,7 +104,7 @@ fn emotion(input: &str, answer: &Answer) -> Vec<bool> {
     ]
 }
 
-/// As many confidences and proofs as conclusions, and the rules of the input.
+/// There is a confidence and a proof for each conclusion, and the rules are those of the input.
 fn reasoning(input: &str, answer: &Answer) -> Vec<bool> {
     #[derive(Deserialize)]
     struct Input<'a> {
@@ -129,7 +128,7 @@ fn reasoning(input: &str, answer: &Answer) -> Vec<bool> {
     ]
 }
 
-/// Every rule of the input was looked at, and the status is what the issues say.
+/// Every rule of the input was checked, and the status matches the issues.
 fn verification(input: &str, answer: &Answer) -> Vec<bool> {
     #[derive(Deserialize)]
     struct Input {
@@ -157,7 +156,7 @@ fn verification(input: &str, answer: &Answer) -> Vec<bool> {
     ]
 }
 
-/// Percentages, a known status, and evidence that lies in the text.
+/// The score is a percentage, the status is known, and the evidence lies within the text.
 fn judgement(input: &str, answer: &Answer) -> Vec<bool> {
     #[derive(Deserialize)]
     struct Scores {
@@ -184,7 +183,7 @@ fn count(answer: &Answer, name: &str) -> Option<usize> {
     answer.parse::<Vec<IgnoredAny>>(name).map(|items| items.len())
 }
 
-/// The bytes of a text in an input line; nothing bounds the evidence when it is not there.
+/// The length of a text field in bytes; the maximum when the field is missing, so that evidence is not checked.
 fn length_of(input: &str, name: &str) -> usize {
     let fields: Option<std::collections::HashMap<&str, &serde_json::value::RawValue>> =
         serde_json::from_str(input).ok();

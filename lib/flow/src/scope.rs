@@ -1,4 +1,4 @@
-//! What a step can see.
+//! The values that a step can refer to.
 
 use crate::answer::Answer;
 use crate::data::Data;
@@ -8,9 +8,9 @@ use crate::progress::Made;
 /// the step that runs.
 pub(crate) struct Scope<'a> {
     pub(crate) data: &'a Data,
-    /// By the steps of the definition.
+    /// By index of the step in the definition.
     pub(crate) made: &'a [Option<Made>],
-    /// The steps that ran, the last to run last.
+    /// The steps that have run, the latest last.
     pub(crate) order: &'a [usize],
     pub(crate) issues: &'a [String],
 }
@@ -25,6 +25,9 @@ impl Scope<'_> {
     pub(crate) fn newest_of(&self, protocol: &str) -> Option<&Answer> {
         let newest_first = self.order.iter().rev();
         let mut made = newest_first.filter_map(|step| self.made.get(*step)?.as_ref());
-        made.find(|made| *made.protocol == *protocol)?.result.as_deref().ok()
+        made.find(|made| *made.protocol == *protocol)?
+            .result
+            .as_deref()
+            .ok()
     }
 }

@@ -1,4 +1,4 @@
-//! What a run is held to.
+//! Settings of the engine and of single runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use ken_types::Error;
 
 use crate::definition::MAX_TIMEOUT_MS;
 
-/// Times, and how results are governed; of an engine, or of one request.
+/// Timeouts and governance, of an engine or of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// From when a step needs its tool to the tool's answer.
+    /// Time limit of a step, including the wait for a process.
     pub timeout: Duration,
-    /// The same for single protocols.
+    /// Time limits of single protocols.
     pub timeouts: BTreeMap<String, Duration>,
-    /// The most tools at work for one run.
+    /// Maximum number of tools that work for one run at the same time.
     pub max_parallel: usize,
     pub governance: Governance,
 }
 
-/// How results are judged.
+/// Settings of governance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Governance {
     pub is_enabled: bool,
-    /// 0 to 1. A step below it is warned of.
+    /// From 0 to 1. A step of lower quality gives a warning.
     pub min_quality: f64,
-    /// Whether results that do not agree end a run, after one more try.
+    /// Whether a run is aborted when its results disagree even after a retry.
     pub requires_coherence: bool,
 }
 
@@ -45,9 +45,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From `PROTOCOL_TIMEOUT_MS`, `PROTOCOL_TIMEOUTS_MS` (`NAME:MS,…`), `MAX_PARALLEL_PROTOCOLS`, `GOV_ENABLE`,
-    /// `GOV_MIN_QUALITY` and `GOV_REQUIRE_COHERENCE`, each with its default where it is not set or empty. `invalid` names
-    /// the variable in `at`.
+    /// Reads `PROTOCOL_TIMEOUT_MS`, `PROTOCOL_TIMEOUTS_MS` (`NAME:MS,…`), `MAX_PARALLEL_PROTOCOLS`, `GOV_ENABLE`,
+    /// `GOV_MIN_QUALITY` and `GOV_REQUIRE_COHERENCE`, each with its default if it is unset or empty. Returns `invalid`
+    /// with the name of the variable as `at`.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let mut settings = Settings::default();
         let get = |name: &'static str| Variable::of(name, variable(name));
@@ -78,7 +78,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The time of a protocol's step that asks for none.
+    /// The default timeout of a protocol's steps.
     pub(crate) fn timeout_of(&self, protocol: &str) -> Duration {
         self.timeouts.get(protocol).copied().unwrap_or(self.timeout)
     }

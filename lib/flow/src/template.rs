@@ -1,4 +1,4 @@
-//! The input of a step as its workflow writes it.
+//! The input of a step as its workflow defines it.
 
 use ken_types::Error;
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::node::Node;
 use crate::place::Place;
 use crate::scope::Scope;
 
-/// A JSON value with holes. A text that is one hole, `"{{/data/text}}"`, is replaced by what is found there, of whatever
-/// type; in a longer text a hole is replaced by the words of what is found. `{{A|B}}` takes the first place where something
-/// is; with nothing after the last bar, `{{A|}}`, the field, the item or the words may be left out.
+/// A JSON value with placeholders. A string that is one placeholder, `"{{/data/text}}"`, is replaced by the value it refers
+/// to, of any type; in a longer string a placeholder is replaced by text. `{{A|B}}` uses the first reference that has a value.
+/// With nothing after the last bar, `{{A|}}`, the field, the item or the text may be omitted.
 #[derive(Debug, Clone)]
 pub(crate) enum Template {
-    /// JSON without holes.
+    /// JSON without placeholders.
     Fixed(String),
     Hole(Hole),
     Words(Vec<Piece>),
@@ -25,7 +25,7 @@ pub(crate) enum Template {
 pub(crate) struct Hole {
     places: Vec<Place>,
     is_optional: bool,
-    /// As it was written, for errors.
+    /// The source text, for errors.
     written: String,
 }
 
@@ -35,11 +35,11 @@ pub(crate) enum Piece {
     Hole(Hole),
 }
 
-/// A hole that nothing fills.
+/// A placeholder without a value.
 #[derive(Debug)]
 pub(crate) struct Unfilled(pub(crate) String);
 
-/// What became of a part.
+/// Whether a part was written.
 #[derive(PartialEq)]
 enum Part {
     Written,
@@ -47,7 +47,7 @@ enum Part {
 }
 
 impl Template {
-    /// Reads a template; the places that its holes name are added to `places`, each with where it is named.
+    /// Parses a template. The references of its placeholders are added to `places`, each with its position.
     pub(crate) fn parse(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Template, Error> {
         match node.value {
             Value::String(text) => Template::of_text(text, node, places),
@@ -71,7 +71,7 @@ impl Template {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{/") {
             let Some((inner, after)) = after.split_once("}}") else {
-                return Err(node.error("a hole `{{` has no end `}}`"));
+                return Err(node.error("a placeholder `{{` has no end `}}`"));
             };
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
@@ -125,7 +125,9 @@ impl Hole {
         };
         for pointer in inner.split('|') {
             if hole.is_optional {
-                return Err(node.error(format!("`{inner}`: only the last place of a hole can be nothing")));
+                return Err(node.error(format!(
+                    "`{inner}`: only the last reference of a placeholder can be empty"
+                )));
             }
             if pointer.is_empty() {
                 hole.is_optional = true;
@@ -161,7 +163,7 @@ fn words(pieces: &[Piece], scope: &Scope<'_>) -> Result<String, Unfilled> {
     Ok(words)
 }
 
-/// The parts of a list or an object, without those that are left out; only an object's have names.
+/// Writes the parts of a list or an object, except those that are omitted. Only the parts of an object have names.
 fn push_all<'a>(
     parts: impl Iterator<Item = (&'a str, &'a Template)>,
     [open, close]: [char; 2],

@@ -1,4 +1,4 @@
-//! When a statement says that something happens.
+//! The tense of a statement.
 
 use std::fmt;
 
@@ -17,8 +17,7 @@ impl fmt::Display for Tense {
     }
 }
 
-/// What is said to happen, without its tense, and its tense; nothing for a statement in the present, and for one of several
-/// tenses. `atom` is a statement in normal form.
+/// Splits a statement into the event and its tense; `None` for the present, and for a statement with several tenses. `atom` is a statement in normal form.
 pub(crate) fn of(atom: &str) -> Option<(String, Tense)> {
     let mut tense = None;
     let mut event = String::with_capacity(atom.len());

@@ -7,11 +7,11 @@ use crate::model::Part;
 use crate::pool::Pool;
 use crate::protocol::Protocol;
 
-/// What does the steps of one protocol; by itself, for a program that needs no workflow.
+/// The tool of one protocol. It can also be used without a workflow.
 pub struct Tool {
     pub(crate) protocol: Protocol,
     pub(crate) pool: Pool,
-    /// ken-model as a part, where it may be one.
+    /// The connection to ken-model, for that protocol.
     part: Option<Part>,
 }
 
@@ -24,9 +24,9 @@ impl Tool {
         }
     }
 
-    /// Sends a line to the part, if there is one, else to a co-process, and gives its answer, which may be an
-    /// [`Answer::error`]. `time` is what a part is given; it is for the caller to give up. Dropped before its end, the call
-    /// is cancelled or the process killed.
+    /// Sends a line to ken-model's socket, if there is one, else to a co-process, and returns its answer, which may be an
+    /// [`Answer::error`]. `time` is the deadline that a part is told; the caller has to enforce it. Dropping the future
+    /// cancels the call or kills the process.
     pub async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
         match &self.part {
             Some(part) if part.is_there() => part.ask(line, time).await,

@@ -67,7 +67,7 @@ fn the_deadline_of_a_request_ends_its_step() {
             .unwrap();
         assert_eq!(
             failed(&outcome).message,
-            "step SLEEPER: the time of the request was over"
+            "step SLEEPER: the deadline of the request has passed"
         );
         assert!(until_gone("1000.0418"));
     });
@@ -204,10 +204,10 @@ fn answers_that_are_none() {
     on_runtime(async {
         let engine = bench.engine();
         for (tool, code, words) in [
-            ("GARBAGE", Code::Internal, "is no JSON"),
+            ("GARBAGE", Code::Internal, "is not JSON"),
             ("BYTES", Code::Internal, "is not UTF-8"),
             ("HUGE", Code::TooLarge, "is longer than"),
-            ("SILENT", Code::Unavailable, "ended with status 0 without a word"),
+            ("SILENT", Code::Unavailable, "ended with status 0 without an error message"),
             ("CLOSED", Code::Unavailable, "closed its output"),
             ("ERROR", Code::Invalid, "no rules"),
         ] {
@@ -344,7 +344,7 @@ fn conditions_templates_and_loops() {
         assert_eq!(results.get("skipped"), None);
         assert_eq!(
             failed(&outcome).message,
-            "step unfilled: nothing is at {{/results/skipped}}"
+            "step unfilled: {{/results/skipped}} has no value"
         );
         assert_eq!(
             results.get("after"),

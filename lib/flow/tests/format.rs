@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ken_flow::{Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols, Catalog};
+use ken_flow::{Catalog, Data, Definition, MAX_ITEMS, MAX_NESTING, Mode, Protocols};
 use ken_types::{Code, Error};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
         .collect();
     for (items, at, words) in [
         (json!({}), "/steps", "must be a list"),
-        (json!([]), "/steps", "there is no item"),
+        (json!([]), "/steps", "must have at least one item"),
         (json!(["ESL"]), "/steps/0", "must be an object, not text"),
         (
             json!([{"step": "ESL"}, {"stp": "ESL"}]),
@@ -68,7 +68,7 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
             "/steps/0/timeout_ms",
             "whole number",
         ),
-        (json!([{"step": "ESL", "id": "a/b"}]), "/steps/0/id", "is no name"),
+        (json!([{"step": "ESL", "id": "a/b"}]), "/steps/0/id", "is not a valid name"),
         (
             json!([{"step": "ESL"}, {"step": "ESL"}]),
             "/steps/1/step",
@@ -102,7 +102,7 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
         (
             json!([{"step": "ESL", "when": {"exists": "/dta/x"}}]),
             "/steps/0/when/exists",
-            "`/dta/x` is no place",
+            "`/dta/x` is not a valid reference",
         ),
         (
             json!([{"step": "ESL", "when": {"exists": "/results/REP"}}]),
