@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape};
 
 use crate::cache::{Cache, Layer};
 use crate::plain;

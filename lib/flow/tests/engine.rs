@@ -207,7 +207,11 @@ fn answers_that_are_none() {
             ("GARBAGE", Code::Internal, "is not JSON"),
             ("BYTES", Code::Internal, "is not UTF-8"),
             ("HUGE", Code::TooLarge, "is longer than"),
-            ("SILENT", Code::Unavailable, "ended with status 0 without an error message"),
+            (
+                "SILENT",
+                Code::Unavailable,
+                "ended with status 0 without an error message",
+            ),
             ("CLOSED", Code::Unavailable, "closed its output"),
             ("ERROR", Code::Invalid, "no rules"),
         ] {

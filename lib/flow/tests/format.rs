@@ -68,7 +68,11 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
             "/steps/0/timeout_ms",
             "whole number",
         ),
-        (json!([{"step": "ESL", "id": "a/b"}]), "/steps/0/id", "is not a valid name"),
+        (
+            json!([{"step": "ESL", "id": "a/b"}]),
+            "/steps/0/id",
+            "is not a valid name",
+        ),
         (
             json!([{"step": "ESL"}, {"step": "ESL"}]),
             "/steps/1/step",
