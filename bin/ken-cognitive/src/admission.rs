@@ -1,4 +1,4 @@
-//! Who calls: the key of a request, and what to do about one without.
+//! Authentication: the key of a request and its role.
 
 use ken_audit::Record;
 use ken_http::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
@@ -8,7 +8,7 @@ use ken_types::{Code, Error};
 use crate::app::Cognitive;
 use crate::keys::{Owner, Role};
 
-/// What a route asks of its caller.
+/// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// No key.
@@ -20,7 +20,7 @@ pub(crate) enum Need {
 }
 
 impl Cognitive {
-    /// Who calls, or why not. `None` only where nothing is needed.
+    /// The owner of the request's key, or the refusal. `None` only when no key is required.
     pub(crate) async fn admit(&self, request: &Request, need: Need) -> Result<Option<Owner>, Failure> {
         let role = match need {
             Need::Nothing => return Ok(None),
@@ -33,13 +33,13 @@ impl Cognitive {
             return Err(self.refuse(request, given.is_some()).await);
         };
         if owner.role < role {
-            let message = format!("this needs a key of role {}", name(role));
+            let message = format!("this requires a key with the role {}", name(role));
             return Err(Error::forbidden(message).into());
         }
         Ok(Some(owner))
     }
 
-    /// Wrong and missing keys count against their address, and only they do.
+    /// Refuses a wrong or missing key, and counts it against the address of the caller.
     async fn refuse(&self, request: &Request, was_given: bool) -> Failure {
         self.metrics.auth_failed();
         let quota = self.wrong_keys.take(Key::Address(request.peer()));
@@ -55,7 +55,7 @@ impl Cognitive {
         let record = Record::new("auth_failed", request.id(), "")
             .with("address", request.peer().to_string())
             .with("reason", if was_given { "wrong" } else { "missing" });
-        // It is refused in any case; that it could not be recorded is in the log.
+        // The request is refused even when this cannot be recorded; the failure is in the log.
         _ = self.audit.write(vec![record]).await;
         Failure::from(Error::new(Code::Unauthenticated, what))
             .at("authorization")
@@ -64,7 +64,7 @@ impl Cognitive {
     }
 }
 
-/// The key of a request; one that is given twice is none.
+/// The key of a request. A header that is given twice is ignored.
 fn key_of(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = only(headers, AUTHORIZATION.as_str()).and_then(bearer);
     bearer.or_else(|| only(headers, "x-api-key").map(<[u8]>::trim_ascii))

@@ -1,4 +1,4 @@
-//! What all routes share.
+//! The state and the clients that all routes share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::models::Models;
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 
-/// Everything that a request may need.
+/// The state of the server.
 pub(crate) struct Cognitive {
     pub(crate) settings: Settings,
     pub(crate) keys: Keys,
@@ -32,7 +32,7 @@ pub(crate) struct Cognitive {
     pub(crate) catalog: Catalog,
     pub(crate) models: Models,
     pub(crate) started: Instant,
-    /// Runs that were claimed.
+    /// Runs that this process has claimed.
     pub(crate) held: Arc<Held>,
 }
 
@@ -49,7 +49,7 @@ impl Daemon for Cognitive {
 }
 
 impl Cognitive {
-    /// Records what is about to happen, or has happened and not been told yet. After an error it must not.
+    /// Records an act before it is done or answered. After an error the act must not take place.
     pub(crate) async fn record(&self, records: Vec<Record>) -> Result<(), Error> {
         let count = records.len();
         let written = self.audit.write(records).await;
@@ -57,7 +57,7 @@ impl Cognitive {
         written
     }
 
-    /// An act was recorded before it was done. When it could not be done, that is recorded too.
+    /// Records that an act failed which had been recorded before it was done.
     pub(crate) async fn settle(&self, record: Record, done: Result<(), Error>) -> Result<(), Error> {
         if done.is_err() {
             _ = self.record(vec![record.with("outcome", "failed")]).await;

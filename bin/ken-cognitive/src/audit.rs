@@ -1,5 +1,5 @@
-//! The way to the audit log: a queue and one thread. What waits while a write is under way is written by the next one
-//! together, so many requests share a sync.
+//! Writes the audit log through a queue and one thread. Records that arrive during a write are written together by the next
+//! one, so that many requests share one sync.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use ken_audit::{Record, Trail};
 use ken_types::Error;
 use tokio::sync::{mpsc, oneshot};
 
-/// Records that belong together, and whoever waits for them.
+/// Records that are written together, and the caller that waits for them.
 struct Batch {
     records: Vec<Record>,
     done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// A handle on the log.
+/// A handle to the writer thread.
 pub(crate) struct Audit {
     queue: mpsc::Sender<Batch>,
     is_failing: Arc<AtomicBool>,
 }
 
-/// Callers that wait; more wait to get into the queue.
+/// Capacity of the queue; further callers wait for a place in it.
 const QUEUE: usize = 1_024;
-/// Batches that are written at once.
+/// Maximum number of batches of one write.
 const AT_ONCE: usize = 256;
 
 impl Audit {
-    /// Starts the thread. A log that cannot be opened ends nothing: each act is refused until it can be.
+    /// Starts the thread. If the log cannot be opened, acts are refused until it can be.
     pub(crate) fn start(dir: PathBuf) -> Result<Audit, Error> {
         let (queue, batches) = mpsc::channel(QUEUE);
         let is_failing = Arc::new(AtomicBool::new(false));
@@ -45,9 +45,9 @@ impl Audit {
         Ok(Audit { queue, is_failing })
     }
 
-    /// Returns when the records are on disk. `unavailable`: they are not, and what they tell of must not happen.
+    /// Returns when the records are on disk. After `unavailable` they are not, and the acts must not take place.
     pub(crate) async fn write(&self, records: Vec<Record>) -> Result<(), Error> {
-        let gone = || Error::unavailable("the audit log has ended");
+        let gone = || Error::unavailable("the audit thread has ended");
         let (done, written) = oneshot::channel();
         self.queue
             .send(Batch { records, done })
@@ -60,7 +60,7 @@ impl Audit {
         self.is_failing.load(Relaxed)
     }
 
-    /// How many wait.
+    /// Number of batches that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
@@ -93,7 +93,7 @@ impl Writer {
             .collect();
         let written = self.append(&records);
         for batch in waiting.drain(..) {
-            // Whoever asked may have gone.
+            // The caller may have gone away.
             _ = batch.done.send(written.clone());
         }
     }
@@ -105,7 +105,7 @@ impl Writer {
         let written = match &mut self.trail {
             Some(trail) => trail.append(records).map(drop),
             None => Err(Error::unavailable("the audit log cannot be opened")
-                .hint("`ken logs cognitive` says why; nothing that has to be recorded is done meanwhile")),
+                .hint("see `ken logs cognitive`; acts that must be recorded are refused meanwhile")),
         };
         self.note(written.as_ref().err());
         written
@@ -118,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// Says once that it fails, and once that it works again.
+    /// Logs the first failure, and the recovery.
     fn note(&self, error: Option<&Error>) {
         let was_failing = self.is_failing.swap(error.is_some(), Relaxed);
         match error {

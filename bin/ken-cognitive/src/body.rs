@@ -1,4 +1,4 @@
-//! What a request to `/v1/execute` says, in both spellings.
+//! The body of `/v1/execute`, with the old and the new names of its fields.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::failure::unprocessable;
 
-/// The body as it was written; `data` is not looked into, because it goes to the tools as it is.
+/// The body. `data` is not parsed, because it is passed to the tools as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Body<'a> {
@@ -33,7 +33,7 @@ pub(crate) struct Body<'a> {
     pub(crate) session_id: Option<Cow<'a, str>>,
 }
 
-/// The same fields, for finding out which of them is wrong.
+/// The same fields with owned values, to find out which one is wrong.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "only its errors are of interest")]
@@ -48,16 +48,16 @@ struct Fields {
 }
 
 impl<'a> Body<'a> {
-    /// 400 for what is no JSON, 422 for a wrong field, with `at`.
+    /// Reads a body. The error is 400 for malformed JSON and 422, with `at`, for a wrong field.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
         let bytes = if bytes.is_empty() { b"{}" } else { bytes };
         let read: Option<Body<'_>> = serde_json::from_slice(bytes).ok();
-        // A list of values would be taken for the fields in their order.
+        // Serde would accept a list as the values of the fields in order.
         let is_object = bytes.trim_ascii_start().starts_with(b"{");
         read.filter(|_| is_object).ok_or_else(|| wrong(bytes))
     }
 
-    /// The workflow that it names, or that its protocols make.
+    /// The workflow that the body names, or the one made of its protocols.
     pub(crate) fn definition(
         &self,
         catalog: &Catalog,
@@ -70,7 +70,7 @@ impl<'a> Body<'a> {
         match (name, &self.protocol_names) {
             (Some(_), Some(_)) => Err(unprocessable(Error::invalid(
                 "/protocol_names",
-                "a workflow and protocols are given; one of them says what to do",
+                "both a workflow and protocols are given; give one of them",
             ))),
             (Some((at, name)), None) => named(catalog, name).map_err(|failure| failure.at(at)),
             (None, Some(names)) => self.of_protocols(names, protocols),
@@ -99,7 +99,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// What the workflow is to work on. 400 for names that results have, 422 for what the workflow does not take.
+    /// The input of the workflow. The error is 400 for field names of results, 422 for input that the workflow refuses.
     pub(crate) fn data(&self, definition: &Definition) -> Result<Data, Failure> {
         let given = one_of(
             ("/initial_data", self.initial_data.map(RawValue::get)),
@@ -118,7 +118,7 @@ impl<'a> Body<'a> {
         Ok(data)
     }
 
-    /// The session that it names. 422 for what cannot stand in a path.
+    /// The session id, if there is one. The error is 422 for an id that cannot be part of a path.
     pub(crate) fn session(&self) -> Result<Option<&str>, Failure> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte);
         match self.session_id.as_deref() {
@@ -131,7 +131,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The one of two spellings that is given, with its place. Both are too many, even if they agree.
+/// The one of two names of a field that is given, with its pointer. Giving both is an error.
 fn one_of<'a>(
     older: (&'static str, Option<&'a str>),
     newer: (&'static str, Option<&'a str>),
@@ -139,7 +139,7 @@ fn one_of<'a>(
     match (older, newer) {
         ((at, Some(_)), (_, Some(_))) => {
             let message = format!(
-                "{} says the same as {}; give one of them",
+                "{} and {} are the same field; give one of them",
                 &older.0[1..],
                 &newer.0[1..]
             );
@@ -150,7 +150,7 @@ fn one_of<'a>(
     }
 }
 
-/// A workflow of the catalog. One whose file is wrong is there and cannot be run: 503.
+/// A workflow of the catalog. The error is 503 for a workflow whose file is invalid.
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     catalog.find(name).map_err(|error| match error.code {
         Code::NotFound => Error {
@@ -164,7 +164,7 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     })
 }
 
-/// Fields of a value, which has to be an object: 422 for one that is wrong.
+/// Reads the fields of an object. The error is 422 for a wrong field.
 pub(crate) fn fields<T: DeserializeOwned>(value: Value) -> Result<T, Failure> {
     match value.is_object() {
         true => json::from_value(value).map_err(unprocessable),
@@ -176,7 +176,7 @@ fn wrong(bytes: &[u8]) -> Failure {
     let value = json::parse(bytes, json::MAX_DEPTH).map_err(Failure::from);
     match value.and_then(fields::<Fields>) {
         Err(failure) => failure,
-        // What only the first reading minds.
+        // Only the borrowing parser refuses it.
         Ok(_) => Error::invalid("", "malformed JSON").into(),
     }
 }

@@ -1,4 +1,4 @@
-//! POST /v1/execute: a workflow, from its data to its answer.
+//! POST /v1/execute: runs a workflow and answers with its outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use crate::body::Body;
 use crate::gate::Caller;
 use crate::observer::AuditObserver;
 
-/// The longest that a workflow may take; each step has its own, shorter time.
+/// Time limit of a workflow; each step has a shorter one.
 const LONGEST: Duration = Duration::from_secs(600);
-/// A body that takes longer than this in all is not waited for, however steadily it drips.
+/// Time limit for receiving a body, however steadily it arrives.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// POST /v1/execute and /execute
@@ -53,7 +53,7 @@ pub(crate) async fn execute(
     answer(&app, &outcome, &session, &request, &caller)
 }
 
-/// What the audit keeps: how it ended, never what it was about.
+/// The audit record: how the run ended, without its content.
 fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Caller) -> Record {
     let record = Record::new("execute_completed", request.id(), caller.user_id())
         .with("workflow", outcome.workflow.as_str())
@@ -66,7 +66,7 @@ fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Calle
     }
 }
 
-/// What is the same in the answer and in the session's history.
+/// The fields that the answer and the session's history share.
 #[derive(Serialize)]
 struct Rest<'a> {
     workflow: &'a str,
@@ -75,7 +75,7 @@ struct Rest<'a> {
     governance_summary: &'a Summary,
     error: &'a Option<Error>,
     execution_time_ms: f64,
-    /// The error's message once more, for older clients.
+    /// Repeats the message of the error for older clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
 }
@@ -108,7 +108,7 @@ fn answer(
     ))
 }
 
-/// An object of some texts, none of which needs escapes, and all that stands in another object.
+/// Adds fields at the beginning of a JSON object.
 fn object(texts: &[(&str, &str)], rest: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(rest.len() + 128);
     bytes.push(b'{');
@@ -119,13 +119,13 @@ fn object(texts: &[(&str, &str)], rest: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// A request id is any visible text.
+/// Escapes a request id, which is visible ASCII text.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// 200 when it was done; 422 when it was aborted or a tool refused its input; 504 when a step took too long; 502 when a
-/// tool failed.
+/// 200 for a completed run; 422 when it was aborted or a tool refused its input; 504 when a step timed out; 502 when a tool
+/// failed.
 fn status_of(outcome: &Outcome) -> u16 {
     match (outcome.status, outcome.error.as_ref().map(|error| error.code)) {
         (Status::Completed, _) => 200,

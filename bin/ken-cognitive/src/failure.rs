@@ -1,4 +1,4 @@
-//! How an error looks: `{"error":{"code","message","at"?,"hint"?,"retry_after_ms"?},"detail":message}`.
+//! The error body: `{"error":{"code","message","at"?,"hint"?,"retry_after_ms"?},"detail":message}`.
 
 use ken_http::Failure;
 use ken_types::{Code, Error};
@@ -20,7 +20,7 @@ pub(crate) fn envelope(failure: &Failure) -> Vec<u8> {
         detail: &error.message,
         fields: failure.fields(),
     };
-    // Text, numbers and maps with text keys: nothing here can fail to be written.
+    // Serialising text, numbers and maps with text keys cannot fail.
     serde_json::to_vec(&body).unwrap_or_default()
 }
 

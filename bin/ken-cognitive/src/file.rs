@@ -1,4 +1,4 @@
-//! Small files that hold what is to outlive everything: written beside, synced, put in place.
+//! Small files that are replaced atomically: written to a temporary file, synced and renamed.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,13 +7,13 @@ use std::path::Path;
 
 use ken_types::Error;
 
-/// Makes a folder for them, mode 0700.
+/// Creates a folder for them with mode 0700.
 pub(crate) fn folder(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| failed(path, &error))
 }
 
-/// Reads a file that only its owner may read; `None` when there is none.
+/// Reads a file that only its owner may read; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
         .mode();
     if mode & 0o077 != 0 {
         let message = format!(
-            "{} can be read by others (mode {:o})",
+            "{} is readable by others (mode {:o})",
             path.display(),
             mode & 0o777
         );
@@ -33,7 +33,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     Ok(Some(text))
 }
 
-/// Replaces a file, or makes it, mode 0600. When this returns it is on disk; after an error the old one is as it was.
+/// Creates or replaces a file with mode 0600. It is on disk when this returns; after an error the old file is unchanged.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Error> {
     try_write(path, text).map_err(|error| failed(path, &error))
 }

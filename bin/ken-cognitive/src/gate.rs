@@ -1,4 +1,4 @@
-//! What every request passes: the key, the role, the limits; and what is counted of it.
+//! The checks of every request: key, role and rate limits; and its metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::app::Cognitive;
 use crate::keys::Owner;
 use crate::limits::{Group, Payer};
 
-/// How a route is guarded.
+/// The requirements of a route.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
-    /// The label of its metrics.
+    /// The label of the route in metrics.
     pub(crate) route: &'static str,
     pub(crate) need: Need,
     pub(crate) group: Option<Group>,
 }
 
-/// Who calls, as a route sees it.
+/// The caller of a route.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// `None` where no key was needed.
+    /// `None` when no key was required.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -33,7 +33,7 @@ impl Caller {
     }
 }
 
-/// Lets a request through to the function of its route, or not.
+/// Checks a request and passes it to the function of its route.
 pub(crate) async fn pass<F, W>(
     app: Arc<Cognitive>,
     request: Request,

@@ -1,4 +1,4 @@
-//! Whether it works.
+//! Health checks.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use serde_json::json;
 use crate::app::Cognitive;
 use crate::gate::Caller;
 
-/// GET /health: it answers.
+/// GET /health
 pub(crate) async fn health(_: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     Ok(Response::json_bytes(200, r#"{"status":"ok"}"#))
 }
 
-/// GET /health/detailed: what each part of it says. 503 when something that every request needs does not work.
+/// GET /health/detailed: the state of each component. 503 when one that every request needs does not work.
 pub(crate) async fn detailed(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let audit = if app.audit.is_failing() { "failing" } else { "ok" };
     let body = json!({

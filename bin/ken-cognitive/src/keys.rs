@@ -1,9 +1,9 @@
-//! Keys: who may call, and as what. Only digests are kept.
+//! API keys and their roles. Only digests are kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use ken_types::{Error, Timestamp, id};
+use ken_types::{Error, Timestamp, hex, id};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
@@ -13,7 +13,7 @@ use crate::file;
 /// SHA-256 of a key.
 pub(crate) type Digest = [u8; 32];
 
-/// What a key allows, each all of the one before it.
+/// The role of a key. Each role includes the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Role {
     #[serde(rename = "read-only", alias = "readonly", alias = "read_only")]
@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Admin,
 }
 
-/// Who has a key.
+/// The owner of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Owner {
     pub(crate) user_id: Arc<str>,
@@ -32,7 +32,7 @@ pub(crate) struct Owner {
     pub(crate) digest: Digest,
 }
 
-/// A key that was added.
+/// A key that an admin has added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -43,23 +43,23 @@ pub(crate) struct Entry {
     pub(crate) created_at: Timestamp,
 }
 
-/// The configured key, and those that were added.
+/// The configured key and the added ones.
 pub(crate) struct Keys {
     configured: Digest,
     path: PathBuf,
     owners: RwLock<Arc<Vec<Owner>>>,
-    /// What the file holds. Locked while it is written, which is rare and short.
+    /// The content of the file. Locked during a write, which is rare and short.
     entries: Mutex<Vec<Entry>>,
 }
 
-/// Whose the configured key is.
+/// The user id of the configured key.
 pub(crate) const ADMIN: &str = "admin";
-/// Each is compared with at every request.
+/// Maximum number of keys. Every request is compared with each of them.
 const MAX_KEYS: usize = 1_000;
 
 impl Keys {
-    /// Reads the keys of a folder. Without a configured key one is made and kept there, so that nothing is ever open:
-    /// `admin.key`, mode 0600.
+    /// Reads the keys of a folder. Without a configured key one is generated and kept there in `admin.key`, mode 0600, so that
+    /// the server is never open.
     pub(crate) fn open(dir: &Path, configured: Option<&str>) -> Result<Keys, Error> {
         file::folder(dir)?;
         let configured = match configured {
@@ -71,7 +71,7 @@ impl Keys {
             Some(text) => serde_json::from_str(&text).map_err(|error| damaged(&path, &error.to_string()))?,
             None => Vec::new(),
         };
-        let owners = owners(&entries).ok_or_else(|| damaged(&path, "a key_hash is no SHA-256"))?;
+        let owners = owners(&entries).ok_or_else(|| damaged(&path, "a key_hash is not a SHA-256 digest"))?;
         Ok(Keys {
             configured,
             path,
@@ -80,7 +80,7 @@ impl Keys {
         })
     }
 
-    /// Whose key this is. All are compared, each in constant time, so that the time tells nothing.
+    /// The owner of a key. All keys are compared, each in constant time, so that the time reveals nothing.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Owner> {
         let given: Digest = Sha256::digest(key).into();
         let is_configured = bool::from(self.configured.ct_eq(&given));
@@ -101,7 +101,7 @@ impl Keys {
         found.cloned()
     }
 
-    /// Every added key, in the order they came.
+    /// Every added key, oldest first.
     pub(crate) fn list(&self) -> Vec<Entry> {
         self.entries
             .lock()
@@ -109,18 +109,18 @@ impl Keys {
             .clone()
     }
 
-    /// What adding this key would give, or why it cannot be added. Nothing changes.
+    /// Checks a new key and makes its entry, without adding it.
     pub(crate) fn prepare(&self, key: &str, role: Role, user_id: Option<&str>) -> Result<Entry, Error> {
         let given = digest(key);
-        let key_hash = hex(&given);
+        let key_hash = hex::encode(&given);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if bool::from(self.configured.ct_eq(&given)) || entries.iter().any(|entry| entry.key_hash == key_hash)
         {
-            return Err(Error::conflict("this key is there already").at("/api_key"));
+            return Err(Error::conflict("this key already exists").at("/api_key"));
         }
         if entries.len() >= MAX_KEYS {
             return Err(Error::conflict(format!(
-                "there are {MAX_KEYS} keys, which is all that are kept"
+                "there are {MAX_KEYS} keys, which is the maximum"
             )));
         }
         let named = || format!("user-{}", key_hash.get(..12).unwrap_or_default());
@@ -132,12 +132,12 @@ impl Keys {
         })
     }
 
-    /// Adds a key that was prepared; it is on disk and valid when this returns.
+    /// Adds a prepared key. It is on disk and valid when this returns.
     pub(crate) fn add(&self, entry: Entry) -> Result<(), Error> {
         self.change(|entries| entries.push(entry))
     }
 
-    /// Takes every key of a user away; at once, and for ever when this returns.
+    /// Removes every key of a user. The change is on disk and in force when this returns.
     pub(crate) fn remove(&self, user_id: &str) -> Result<(), Error> {
         self.change(|entries| entries.retain(|entry| entry.user_id != user_id))
     }
@@ -148,7 +148,8 @@ impl Keys {
         change(&mut changed);
         let text = serde_json::to_string_pretty(&changed)
             .map_err(|error| Error::internal(format!("the keys could not be written: {error}")))?;
-        let owners = owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is no SHA-256"))?;
+        let owners =
+            owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is not a SHA-256 digest"))?;
         file::write(&self.path, &text)?;
         *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(owners);
         *entries = changed;
@@ -156,16 +157,16 @@ impl Keys {
     }
 }
 
-/// Makes a key, or reads the one that was made.
+/// Reads the generated admin key, or generates it.
 fn own_key(path: &Path) -> Result<Digest, Error> {
     if let Some(text) = file::read(path)?
         && !text.trim().is_empty()
     {
         return Ok(digest(text.trim()));
     }
-    let key = hex(&id::random::<32>()?);
+    let key = hex::encode(&id::random::<32>()?);
     file::write(path, &format!("{key}\n"))?;
-    tracing::info!(path = %path.display(), "MCP_API_KEY is not set: an admin key has been made");
+    tracing::info!(path = %path.display(), "MCP_API_KEY is not set: an admin key has been generated");
     Ok(digest(&key))
 }
 
@@ -174,7 +175,7 @@ fn owners(entries: &[Entry]) -> Option<Vec<Owner>> {
         Some(Owner {
             user_id: entry.user_id.as_str().into(),
             role: entry.role,
-            digest: unhex(&entry.key_hash)?,
+            digest: hex::decode(&entry.key_hash)?,
         })
     };
     entries.iter().map(owner).collect()
@@ -183,27 +184,12 @@ fn owners(entries: &[Entry]) -> Option<Vec<Owner>> {
 fn damaged(path: &Path, why: &str) -> Error {
     Error::invalid(
         path.display().to_string(),
-        format!("the file of keys cannot be read: {why}"),
+        format!("cannot read the file of keys: {why}"),
     )
 }
 
 fn digest(key: &str) -> Digest {
     Sha256::digest(key.as_bytes()).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Digest> {
-    let mut digest = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (byte, place) in digest.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(place..place + 2)?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Administration of keys.
+//! Administration of API keys.
 
 use std::sync::Arc;
 
@@ -66,9 +66,9 @@ pub(crate) async fn remove(
         .filter(|entry| entry.user_id == user_id)
         .count();
     if count == 0 {
-        let error = Error::not_found(format!("no key of {user_id:?}"));
+        let error = Error::not_found(format!("there is no key of {user_id:?}"));
         return Err(match user_id {
-            ADMIN => error.hint("the key of MCP_API_KEY is taken away by setting another"),
+            ADMIN => error.hint("to remove the key of MCP_API_KEY, set another one"),
             _ => error,
         }
         .into());
@@ -88,7 +88,7 @@ impl NewKey {
         if !(8..=256).contains(&self.api_key.len()) || !is_visible {
             return Err(Error::invalid(
                 "/api_key",
-                "a key has 8 to 256 visible ASCII characters, and no blank",
+                "a key has 8 to 256 visible ASCII characters without spaces",
             ));
         }
         let Some(user_id) = &self.user_id else {
@@ -102,7 +102,7 @@ impl NewKey {
         if user_id == ADMIN {
             return Err(Error::invalid(
                 "/user_id",
-                "`admin` is who has the key of MCP_API_KEY",
+                "`admin` is reserved for the key of MCP_API_KEY",
             ));
         }
         Ok(())

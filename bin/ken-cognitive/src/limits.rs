@@ -1,4 +1,4 @@
-//! How often who may ask for what: a limit for each group of routes, and a quota for each key over all of them.
+//! Rate limits: which caller may send how many requests, by group of routes, and a quota of each key over all routes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use ken_types::Error;
 use crate::settings::Settings;
 use crate::window::Window;
 
-/// What a limit counts for.
+/// The caller that a request is counted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Payer {
     /// The digest of a key.
     Key([u8; 32]),
-    /// Whoever asks without one.
+    /// The address of a caller without a key.
     Address(IpAddr),
 }
 
-/// The limits of a group of routes; the names are those of metrics.
+/// A group of routes with a common limit. The names are those in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Execute,
@@ -28,7 +28,7 @@ pub(crate) enum Group {
     Templates,
     Session,
     Metrics,
-    /// Administration: only the quota of the key counts.
+    /// Administration, which only the quota of the key limits.
     Admin,
 }
 
@@ -57,8 +57,8 @@ impl Limits {
         }
     }
 
-    /// Counts a request, in its group and in the quota of its key; what is refused is counted in neither. The headers
-    /// are those of the limit that leaves less.
+    /// Counts a request in its group and in the quota of its key; a refused request is counted in neither. The headers are
+    /// those of the limit with fewer requests left.
     pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Allowance, Refusal> {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
         let both = [
@@ -96,11 +96,11 @@ impl Group {
     }
 }
 
-/// A request was counted.
+/// A request that was counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Allowance(Option<Quota>);
 
-/// A limit is reached.
+/// A request that was refused because a limit is reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
     quota: Quota,
@@ -108,7 +108,7 @@ pub(crate) struct Refusal {
 }
 
 impl Allowance {
-    /// `X-RateLimit-*`; none where nothing limits.
+    /// The `X-RateLimit-*` headers; empty when there is no limit.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(quota) = &self.0 {

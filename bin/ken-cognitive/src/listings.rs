@@ -1,4 +1,4 @@
-//! What there is to be run: protocols, workflows; and what was run in a session.
+//! Lists protocols, workflows, and the history of a session.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::app::Cognitive;
 use crate::gate::Caller;
 
-/// GET /v1/protocols: by name.
+/// GET /v1/protocols: an object by name.
 pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let mut all = Map::new();
     for (protocol, state) in app.engine.protocols().iter().zip(app.engine.state()) {
@@ -27,7 +27,7 @@ pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Res
     Response::json(200, &all)
 }
 
-/// GET /v1/templates: by name. One whose file is wrong is listed with what is wrong.
+/// GET /v1/templates: an object by name. A workflow whose file is invalid is listed with the error.
 pub(crate) async fn templates(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let mut all = Map::new();
     for (name, found) in app.catalog.list() {
@@ -55,7 +55,7 @@ fn template(definition: &Definition) -> Value {
     })
 }
 
-/// GET /v1/session/:id: its last answers, oldest first; 404 for whoever it does not belong to.
+/// GET /v1/session/:id: the last answers, oldest first; 404 for anyone but its owner and admins.
 pub(crate) async fn session(
     app: Arc<Cognitive>,
     caller: Caller,

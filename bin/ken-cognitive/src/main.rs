@@ -1,5 +1,5 @@
-//! The cognitive server: workflows of protocol tools over HTTP. What a request computes is what `ken-workflow` computes;
-//! this adds who may ask, how often, and what is remembered of it.
+//! The cognitive server: workflows of protocol tools over HTTP. It computes the same as `ken-workflow` and adds keys, rate
+//! limits, sessions, metrics and an audit log.
 
 mod admission;
 mod app;

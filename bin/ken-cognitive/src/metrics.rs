@@ -1,4 +1,4 @@
-//! What is counted. Labels are names of routes, statuses and protocols; never anything that a caller wrote.
+//! Metrics. Labels are names of routes, statuses and protocols, never text of a caller.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Histograms = Family<Labels<1>, Histogram, fn() -> Histogram>;
 
-/// All of them, and the registry that writes them.
+/// All metrics, and the registry that encodes them.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Counters<2>,
@@ -39,7 +39,7 @@ pub(crate) struct Metrics {
     sessions: Gauge,
 }
 
-/// What can refuse a request for its frequency.
+/// Names of the rate limits.
 const LIMITS: [&str; 7] = [
     "execute",
     "protocols",
@@ -50,7 +50,7 @@ const LIMITS: [&str; 7] = [
     "wrong_keys",
 ];
 
-/// A request that is being answered.
+/// Counts a request as open until dropped.
 pub(crate) struct Open(Gauge);
 
 impl Drop for Open {
@@ -84,7 +84,7 @@ impl Metrics {
         };
         metrics.register_requests();
         metrics.register_workflows();
-        // What has not happened yet is shown as nought, so that its first time can be seen.
+        // Limits start at zero, so that the first refusal is visible as an increase.
         for limit in LIMITS {
             drop(metrics.limited.get_or_create(&[("limit", limit.to_owned())]));
         }
@@ -105,13 +105,13 @@ impl Metrics {
         );
         to.register_with_unit(
             "step_duration",
-            "From a step's need to its tool's answer",
+            "Time from the start of a step to the answer of its tool",
             Unit::Seconds,
             self.step_duration.clone(),
         );
         to.register(
             "step_quality",
-            "What governance found steps worth, 0 to 1",
+            "Quality of steps, 0 to 1",
             self.step_quality.clone(),
         );
         to.register(
@@ -121,10 +121,14 @@ impl Metrics {
         );
         to.register(
             "governance_coherence_failures",
-            "Tries whose results did not agree",
+            "Times that results did not agree",
             self.coherence_failures.clone(),
         );
-        to.register("governance_retries", "Second tries", self.retries.clone());
+        to.register(
+            "governance_retries",
+            "Steps that ran once more because results did not agree",
+            self.retries.clone(),
+        );
         to.register("governance_aborts", "Workflows aborted", self.aborts.clone());
         to.register(
             "tool_processes",
@@ -142,7 +146,7 @@ impl Metrics {
         );
         to.register_with_unit(
             "request_duration",
-            "From the head of a request to its answer",
+            "Time from the head of a request to its answer",
             Unit::Seconds,
             self.request_duration.clone(),
         );
@@ -171,7 +175,7 @@ impl Metrics {
             "Acts refused because they could not be recorded",
             self.audit_failures.clone(),
         );
-        to.register("queue_length", "What waits, by queue", self.queue.clone());
+        to.register("queue_length", "Entries that wait, by queue", self.queue.clone());
         to.register(
             "sessions",
             "Sessions whose history is kept",
@@ -248,7 +252,7 @@ impl Metrics {
         }
     }
 
-    /// Sets what is a state rather than a count, just before it is shown.
+    /// Updates the gauges, just before they are read.
     pub(crate) fn set_state(&self, audit_queue: usize, sessions: usize, tools: &[ToolState]) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.queue
@@ -263,7 +267,7 @@ impl Metrics {
         }
     }
 
-    /// OpenMetrics text, which Prometheus reads; also as its own older format, where only `# TYPE` of counters differs.
+    /// OpenMetrics text. Prometheus also reads it as its older format, in which only `# TYPE` of counters differs.
     pub(crate) fn text(&self) -> Result<String, Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)
@@ -272,12 +276,12 @@ impl Metrics {
     }
 }
 
-/// Tenths.
+/// Buckets for shares: tenths.
 fn shares() -> Histogram {
     Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 }
 
-/// From a tenth of a millisecond to ten seconds.
+/// Buckets for durations, from a tenth of a millisecond to ten seconds.
 fn durations() -> Histogram {
     Histogram::new([
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

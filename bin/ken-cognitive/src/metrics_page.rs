@@ -1,4 +1,4 @@
-//! GET /metrics and /metrics/prometheus: one registry, two forms.
+//! GET /metrics and /metrics/prometheus: the same metrics in two formats.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) async fn metrics(app: Arc<Cognitive>, _: Caller, _: Request) -> Resul
     Response::json(200, &as_json(&app.metrics_text()?))
 }
 
-/// Every sample of the text: a number by its name; where there are labels, a list of them with their values.
+/// Every sample by its name: a number or, with labels, a list of labels and values.
 fn as_json(text: &str) -> Value {
     let mut all = Map::new();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -51,7 +51,7 @@ fn as_json(text: &str) -> Value {
     Value::Object(all)
 }
 
-/// `a="x",b="y"}`; no value has a quote or a comma in it, as none is a caller's text.
+/// Parses `a="x",b="y"}`. No value contains a quote or a comma, because none is text of a caller.
 fn read_labels(text: &str) -> Map<String, Value> {
     let pairs = text.trim_end_matches('}').split("\",");
     let pair = |pair: &str| {

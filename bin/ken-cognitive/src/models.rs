@@ -1,5 +1,4 @@
-//! Local models: which there are, and which is meant where none is named. `ken-textgen` reads the same choice, so it is
-//! in force wherever text is generated.
+//! Local models, and the one that is active. `ken-textgen` reads the same choice, so it applies wherever text is generated.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -12,12 +11,12 @@ use tokio::process::Command;
 
 use crate::file;
 
-/// How long ken-textgen may take to look at a model: it reads tables, not weights.
+/// Time limit for ken-textgen to check a model. It reads tables, not weights.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The choice that is kept, and whom to ask about models.
+/// The stored choice, and the program that knows the models.
 pub(crate) struct Models {
-    /// Holds the alias that was activated (ken-textgen(1)).
+    /// The file with the active alias (ken-textgen(1)).
     choice: PathBuf,
     textgen: PathBuf,
 }
@@ -54,7 +53,7 @@ impl Models {
 
     pub(crate) async fn aliases(&self) -> Result<Vec<Alias>, Error> {
         if std::env::var_os("MVLM_MODEL_DIRS").is_none_or(|dirs| dirs.is_empty()) {
-            return Ok(Vec::new()); // nobody needs to be asked
+            return Ok(Vec::new()); // ken-textgen need not be asked
         }
         let text = self.ask(&["--list-models"]).await?;
         let lines = text.lines().map(|line| {
@@ -64,12 +63,12 @@ impl Models {
         lines.collect()
     }
 
-    /// Whether the model would run; the error is ken-textgen's own.
+    /// Checks that the model would run; the error is that of ken-textgen.
     pub(crate) async fn check(&self, alias: &str) -> Result<(), Error> {
         self.ask(&["--check", "--model", alias]).await.map(drop)
     }
 
-    /// Keeps the choice; when this returns it is on disk.
+    /// Stores the choice. It is on disk when this returns.
     pub(crate) fn choose(&self, alias: &str) -> Result<(), Error> {
         file::write(&self.choice, &format!("{alias}\n"))
     }
@@ -83,7 +82,7 @@ impl Models {
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(PATIENCE, command.output()).await;
         let output = output
-            .map_err(|_| Error::deadline("ken-textgen has not answered"))?
+            .map_err(|_| Error::deadline("ken-textgen did not answer in time"))?
             .map_err(absent)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -92,7 +91,7 @@ impl Models {
     }
 }
 
-/// The error line of a tool.
+/// The error that a tool wrote to standard error.
 fn error_of(output: &Output) -> Error {
     #[derive(Deserialize)]
     struct Line {

@@ -44,7 +44,7 @@ pub(crate) async fn activate(
     app.record(vec![record.clone()]).await?;
     let written = app.models.choose(&alias);
     app.settle(record, written).await?;
-    // Those that run have the model of before.
+    // Running tools still use the previous model.
     app.engine.rest();
     Response::json(200, &app.models.list().await?)
 }

@@ -1,4 +1,4 @@
-//! Who watches a run for the audit and the metrics.
+//! Observes a run for the audit log and the metrics.
 
 use std::future::ready;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use ken_types::Error;
 
 use crate::metrics::Metrics;
 
-/// Collects what the audit is to be told: all of a run is written at once, before its answer.
+/// Counts steps and collects audit records. All records of a run are written together, before its answer.
 pub(crate) struct AuditObserver<'a> {
     metrics: &'a Metrics,
     request_id: &'a str,
@@ -31,7 +31,7 @@ impl<'a> AuditObserver<'a> {
         self.records.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Numbers and names of steps; the issues themselves are words of the user.
+    /// Records numbers and names of steps, but not the issues, which contain text of the user.
     fn record(&self, event: &Event) -> Record {
         let record = Record::new(event.name(), self.request_id, self.user_id);
         match event {

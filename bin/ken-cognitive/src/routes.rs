@@ -1,4 +1,4 @@
-//! Every route: method, path, function, and how it is guarded. What each answers is in `share/openapi/cognitive.json`.
+//! Every route: method, path, function and requirements. The answers are described in `share/openapi/cognitive.json`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::keys::Role;
 use crate::limits::Group;
 use crate::{execute, health, keys_admin, listings, metrics_page, models_admin, openapi};
 
-/// First segments of all paths with a body.
+/// First segments of the paths that take a body.
 const AREAS: [&str; 3] = ["v1", "execute", "admin"];
 
 const READ: Need = Need::Role(Role::ReadOnly);

@@ -1,5 +1,5 @@
-//! Runs of workflows that were started at the gateway: claimed from the store, done by the engine, recorded step by
-//! step. A step that was recorded is not made again; one that asks a model and was cut ends its run as interrupted.
+//! Runs of workflows that were started at the gateway: claimed from the store, executed by the engine and recorded step by
+//! step. A recorded step is not executed again. A step that calls a model and was interrupted ends its run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use crate::app::Cognitive;
 use crate::observer::AuditObserver;
 
-/// Runs at a time; the store hands out no more to all holders together.
+/// Maximum number of runs at a time; the store enforces it for all holders together.
 const AT_ONCE: usize = 32;
 
-/// Claims runs until told to stop.
+/// Claims runs until the server stops.
 pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
     let socket = places.socket("store");
     let claiming = Claiming {
@@ -55,7 +55,7 @@ impl Worker for Runner {
             Some(interrupted) => Err(interrupted),
             None => tokio::select! {
                 ended = execute(&self.app, &run, Instant::now() + left) => ended?,
-                // Dropped before its end, the engine kills the tools at work for it.
+                // Dropping the future of the run kills its tools.
                 _ = aborted.wait_for(|aborted| *aborted) => Err(failure("Aborted", "The run was aborted.")),
             },
         };
@@ -70,7 +70,7 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
     }
 }
 
-/// What became of it. An error when it could not be recorded: somebody else has the run.
+/// Executes a run. Returns an error when it could not be recorded, because another holder has the run.
 async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result<Value, Failure>, Error> {
     let found = app.catalog.find(run.workflow());
     let (definition, data) = match found.and_then(|found| Ok((found, Data::from_value(run.payload())?))) {
@@ -109,10 +109,10 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
     }
 }
 
-/// Who asks, for the audit: runs carry no key.
+/// The user id in the audit log: runs carry no key.
 const USER: &str = "gateway";
 
-/// Its payload was checked before it was admitted; its workflow has been changed or taken away since.
+/// The failure of a run whose workflow has been changed or removed since its input was checked.
 fn refusal(error: &Error) -> Failure {
     let name = if error.code == Code::NotFound {
         "WorkflowNotFound"
@@ -122,7 +122,7 @@ fn refusal(error: &Error) -> Failure {
     failure(name, error.to_string())
 }
 
-/// What cannot be written to the audit has not happened: the run fails.
+/// Writes the audit records. If that fails, the run fails.
 async fn audited(
     app: &Cognitive,
     outcome: &Outcome,
@@ -142,7 +142,7 @@ async fn audited(
     written.map_err(|error| failure("AuditUnavailable", error.message))
 }
 
-/// The outcome as `ken-workflow` prints it, without the time: a run that went on gives what one in a single piece does.
+/// The outcome as `ken-workflow` prints it, without the time, so that a resumed run has the same result.
 fn result(outcome: Outcome) -> Result<Value, Failure> {
     let why = |error: &Option<Error>| {
         error
@@ -162,7 +162,7 @@ fn result(outcome: Outcome) -> Result<Value, Failure> {
     }
 }
 
-/// Writes down what happens in a run, and supplies what was written down before.
+/// Records the steps of a run, and replays the ones recorded before.
 struct RunRecorder<'a> {
     run: &'a Run,
     definition: &'a Definition,
@@ -172,7 +172,7 @@ struct RunRecorder<'a> {
     lost: Mutex<Option<Error>>,
 }
 
-/// One execution of a step, as it is recorded.
+/// The key of one execution of a step.
 fn key(name: &StepName) -> String {
     match name.turn {
         1 => name.id.clone(),
@@ -181,7 +181,7 @@ fn key(name: &StepName) -> String {
 }
 
 impl RunRecorder<'_> {
-    /// Whether a step may be made again: all but those that ask a model give the same again and change nothing.
+    /// Whether a step may be repeated. All steps but calls of a model are deterministic and change nothing.
     fn is_repeatable(&self, id: &str) -> bool {
         let protocol = self.definition.protocol_of(id);
         let protocol = protocol.and_then(|name| self.app.engine.protocols().find(name));

@@ -1,5 +1,5 @@
-//! What was asked before: the last answers of each session. It is kept in memory, bounded, and ends with the process;
-//! what has to outlive it is a run (ken-workflow(1)), or the audit log.
+//! The last answers of each session, kept in bounded memory until the process ends. Runs (ken-workflow(1)) and the audit log
+//! are durable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Sessions(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     by_id: HashMap<String, Session>,
-    /// By the time of their last use, oldest first.
+    /// Session ids by last use, oldest first.
     by_use: BTreeMap<u64, String>,
     uses: u64,
     bytes: usize,
@@ -28,18 +28,18 @@ struct Session {
     entries: VecDeque<Bytes>,
 }
 
-/// Sessions that are kept, entries of each, and bytes of all together. The least recently used goes first.
+/// Limits: sessions, entries of a session, and bytes of all together. The least recently used session is removed first.
 const MAX_SESSIONS: usize = 1_000;
 const MAX_ENTRIES: usize = 50;
 const MAX_BYTES: usize = 2 << 20;
 
 impl Sessions {
-    /// Makes a session, or uses one that is the caller's own.
+    /// Creates a session, or uses one of the caller.
     pub(crate) fn claim(&self, id: &str, user_id: &str) -> Result<(), Error> {
         let mut kept = self.lock();
         match kept.by_id.get(id) {
             Some(session) if &*session.owner != user_id => {
-                Err(Error::forbidden("this session is another user's").at("/session_id"))
+                Err(Error::forbidden("this session belongs to another user").at("/session_id"))
             }
             Some(_) => {
                 kept.touch(id);
@@ -53,7 +53,7 @@ impl Sessions {
         }
     }
 
-    /// Adds an entry, which is JSON. A session that was forgotten meanwhile is made again.
+    /// Adds a JSON entry. A session that was removed in the meantime is created again.
     pub(crate) fn record(&self, id: &str, user_id: &str, entry: Bytes) {
         let mut kept = self.lock();
         if !kept.by_id.contains_key(id) {

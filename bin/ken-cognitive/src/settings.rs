@@ -8,7 +8,7 @@ use ken_types::Error;
 /// Settings of the server itself; those of workflows are read by the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
-    /// The configured admin key.
+    /// The admin key, if one is configured.
     pub(crate) key: Option<String>,
     pub(crate) body_bytes: u64,
     /// Requests per minute of one key over all routes; `None`: no limit.
@@ -28,7 +28,7 @@ pub(crate) struct Rates {
 }
 
 const BODY_BYTES: u64 = 1 << 20;
-/// A body is held in memory as a whole.
+/// Upper limit of `MAX_BODY_BYTES`: a body is held in memory.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
 impl Settings {
@@ -89,7 +89,7 @@ fn number(
     }
 }
 
-/// `true`, `1`, `yes`, `on` and their opposites.
+/// Reads `true`, `1`, `yes`, `on` and their opposites.
 fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<bool>, Error> {
     let Some(text) = text(name) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How the server starts: its settings, its state and its sockets.
+//! Starts the server: reads settings, opens state and sockets.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::wire;
 
-/// Wrong keys that one address may send.
+/// How many wrong keys one address may send.
 const WRONG_KEYS: Rate = Rate::per_minute(20);
 
-/// Opens what the server needs and starts to listen.
+/// Opens the state and starts listening.
 pub(crate) fn start(
     program: Program,
     start: &mut Start<NoOptions>,
@@ -67,7 +67,7 @@ pub(crate) fn start(
     Ok((wire::table(program.part(), program.version), app))
 }
 
-/// A time for a protocol that there is not is a mistake like any other.
+/// Reads the settings of the engine, and refuses a timeout for an unknown protocol.
 fn workflow_settings(
     variable: impl Fn(&str) -> Option<String>,
     protocols: &Protocols,
@@ -87,7 +87,7 @@ fn workflow_settings(
     }
 }
 
-/// The socket that kend holds, else one of our own.
+/// The socket that kend passes, else a new one.
 fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     if let Some(socket) = start.sockets.take("http") {
         return Ok(TcpListener::from(socket));

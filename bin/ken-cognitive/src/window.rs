@@ -1,7 +1,7 @@
-//! So many requests in a span of time, counted from a caller's first one: never more, and never fewer.
+//! A rate limit by fixed windows: N requests within a span that begins with a caller's first request.
 //!
-//! A bucket that fills evenly, as the gateway has it, lets through nearly twice the number within its first span; here
-//! a limit is a promise about what the tools are asked to do.
+//! The token bucket of the gateway lets through nearly twice the number within the first span. This limit is exact, because it
+//! protects the tools.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use ken_http::{Clock, Quota, Rate};
 
-/// The counts of one limit, by caller.
+/// The counts of one limit by caller.
 pub(crate) struct Window<K> {
     rate: Rate,
     clock: Clock,
@@ -23,7 +23,7 @@ struct Count {
     taken: u32,
 }
 
-/// Callers that are counted at a time. Beyond these, those whose span is over are forgotten, or the one that began first.
+/// Maximum number of callers. Beyond it those whose span is over are removed, or else the one with the oldest span.
 const MAX_CALLERS: usize = 4_096;
 
 impl<K: Copy + Eq + Hash> Window<K> {
@@ -35,12 +35,12 @@ impl<K: Copy + Eq + Hash> Window<K> {
         }
     }
 
-    /// What a request would find now; nothing is counted.
+    /// The quota without counting a request.
     pub(crate) fn look(&self, caller: K) -> Quota {
         self.find(caller, false)
     }
 
-    /// Counts a request, if there is room for it.
+    /// Counts a request if the limit allows it.
     pub(crate) fn take(&self, caller: K) -> Quota {
         self.find(caller, true)
     }
@@ -65,7 +65,7 @@ impl<K: Copy + Eq + Hash> Window<K> {
 
     fn quota(&self, count: &Count, has_room: bool, now: Instant) -> Quota {
         let left = (count.began + self.rate.per).saturating_duration_since(now);
-        // Whole milliseconds, and never too early.
+        // Round up to whole milliseconds.
         let left_ms = u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
         Quota {
             limit: self.rate.count,

@@ -1,4 +1,4 @@
-//! The wire: which workflows may be started from outside, and whether one would take a payload.
+//! Wire operations: lists the workflows that clients may start, and checks payloads for them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitiv
         .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args) })
 }
 
-/// The public ones; those whose file is wrong are left out, `GET /v1/templates` shows what is wrong with them.
+/// Lists the public workflows without those whose file is invalid, which `GET /v1/templates` shows.
 fn list(app: &Cognitive) -> Workflows {
     let all = app.catalog.list().into_values().flatten();
     let public = all.filter(|definition| definition.is_public());
@@ -41,11 +41,11 @@ fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
     let definition = app.catalog.find(&args.name)?;
     if !definition.is_public() {
         return Err(Error::not_found(format!(
-            "there is no workflow `{}` that may be started",
+            "there is no public workflow `{}`",
             args.name
         )));
     }
-    // `at` is a pointer into the payload, which its caller knows by another place.
+    // `at` is a pointer into the payload.
     definition.check(&Data::from_value(&args.payload)?)?;
     Ok(Nothing {})
 }

@@ -8,7 +8,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::rounded;
 use crate::rules::Rules;
 
-/// The answer of any kind of reasoning, in the order of the contract; `more` holds what only one kind has.
+/// The answer of any type of reasoning, with the fields in the order of the contract; `more` has the fields of one type.
 #[derive(Serialize)]
 #[serde(bound = "C: Serialize + Texts, N: Confidences, S: Serialize, M: Serialize")]
 pub(crate) struct Answer<'a, C, N, S, M> {
@@ -75,14 +75,14 @@ pub(crate) struct Issue {
 #[derive(Serialize)]
 pub(crate) struct Proof {
     pub(crate) statement: String,
-    /// Places in the reasoning chain, the last one derives the statement; none for a fact.
+    /// Indices into the reasoning chain, of which the last derives the statement; empty for a fact.
     pub(crate) steps: Vec<usize>,
-    /// Whether steps were left out, all but the last.
+    /// Whether all steps but the last were omitted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) shortened: bool,
 }
 
-/// A step of the chain that is not made on the fly.
+/// A step of the reasoning chain.
 #[derive(Serialize)]
 pub(crate) struct Step {
     #[serde(rename = "type")]
@@ -122,7 +122,7 @@ impl Texts for Vec<Step> {
     }
 }
 
-/// What a kind of reasoning found.
+/// The findings of one type of reasoning.
 pub(crate) struct Found<'a, C, N, S, M> {
     pub(crate) conclusions: &'a C,
     pub(crate) confidence: N,
@@ -133,7 +133,7 @@ pub(crate) struct Found<'a, C, N, S, M> {
 }
 
 impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
-    /// `facts` as they were used.
+    /// Makes the answer; `facts` are the facts as they were used.
     pub(crate) fn answer(
         self,
         kind: Kind,
@@ -158,7 +158,7 @@ impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
 }
 
 impl Validation {
-    /// Valid without errors. The whole is as sure as its weakest conclusion, and not at all once it contradicts itself.
+    /// A result without errors is valid. Its confidence is that of the weakest conclusion, or 0 if it is not valid.
     fn of(issues: Vec<Issue>, confidence: &impl Confidences) -> Validation {
         let is_valid = !issues.iter().any(|issue| issue.severity == "error");
         let weakest = confidence.values().fold(1.0, f64::min);

@@ -1,5 +1,5 @@
-//! The steps of a deduction, in words. A long proof is most of an answer and far more than what was asked, so its JSON is
-//! put together here, a step at a time, rather than a field at a time.
+//! The steps of a deduction as text. A long proof is most of an answer, so its JSON is written one step at a time rather than
+//! one field at a time.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 use crate::answer::{Confidences, Texts};
 use crate::numbers::rounded;
 
-/// The steps of the closure, in words.
+/// The steps of the closure as text.
 pub(crate) struct Chain<'c, 'a> {
     theory: &'c Theory<'a>,
     closure: &'c Closure,
     confidence: &'c Confidence,
-    /// Whether all words stand in JSON as they are.
+    /// Whether no text needs JSON escapes.
     is_plain: bool,
 }
 
@@ -43,7 +43,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         self.confidence.at(step).map_or("", |known| &known.1)
     }
 
-    /// A step as JSON. Its explanation says again what stands before it, and is copied from there.
+    /// Writes a step as JSON. The statements in its explanation are copied from the fields before it.
     fn write(&self, step: &Step, to: &mut String) {
         let mut digits = itoa::Buffer::new();
         let rule = digits.format(step.rule);
@@ -82,7 +82,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
-                // The document may have no words for what is refuted, but it has for this.
+                // The document may have no wording for the refuted statement, but it has one for this.
                 say(Piece::Text(": else "));
                 say(Piece::Words(refuting));
                 say(Piece::Text(" could not hold"));
@@ -103,7 +103,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         say(Piece::Text(")"));
     }
 
-    /// Adds a literal as it stands within a text of JSON, and says where.
+    /// Appends a literal as part of a JSON string, and returns its range.
     fn word(&self, literal: Literal, to: &mut String) -> Range<usize> {
         let (start, (not, words)) = (to.len(), self.theory.words(literal));
         to.push_str(not);
@@ -116,7 +116,7 @@ impl<'c, 'a> Chain<'c, 'a> {
     }
 }
 
-/// A part of an explanation.
+/// One piece of an explanation.
 enum Piece<'p> {
     Text(&'p str),
     Words(Literal),
@@ -185,8 +185,8 @@ impl Texts for Conclusions<'_, '_> {
     }
 }
 
-/// `decay` to the power of the depth, by multiplying, which is the same on every machine. Each is a number and its text, made
-/// once: a long chain has hundreds of thousands of steps, and mostly one confidence.
+/// `decay` to the power of the depth, by repeated multiplication, which gives the same bits on every machine. The text of each
+/// number is made once, because a long chain has hundreds of thousands of steps and few different confidences.
 pub(crate) struct Confidence {
     by_depth: Vec<(f64, String)>,
 }
@@ -205,7 +205,7 @@ impl Confidence {
         Ok(Confidence { by_depth })
     }
 
-    /// Without decay there is but one.
+    /// Without decay there is only one.
     fn at(&self, step: &Step) -> Option<&(f64, String)> {
         self.by_depth.get(step.depth as usize).or(self.by_depth.last())
     }

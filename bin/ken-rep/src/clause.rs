@@ -1,4 +1,4 @@
-//! Where a denial ends in an observation.
+//! Finds where a negation in an observation ends.
 
 use ken_text::{Word, is_stop_word};
 

@@ -7,21 +7,21 @@ use crate::{abductive, analogical, causal, deductive, inductive, scan};
 
 #[derive(Args)]
 pub(crate) struct Rep {
-    /// The document, as JSON
+    /// The document as JSON
     #[arg(short, long, value_name = "JSON")]
     json: Option<String>,
-    /// How to reason; overrides the document
+    /// Type of reasoning; overrides the document
     #[arg(long, value_enum, value_name = "TYPE")]
     reasoning_type: Option<Kind>,
-    /// Facts; they override the document's. One that begins with - needs --facts=FACT; a lone - asks for standard input
+    /// Facts, instead of the document's. Write --facts=FACT for one that begins with -; a single - reads standard input
     #[arg(long, num_args = 1.., value_name = "FACT", allow_negative_numbers = true)]
     facts: Vec<String>,
-    /// Rules, as a JSON list of [[premise...], conclusion]; they override the document's
+    /// Rules as a JSON list of [[premise...], conclusion], instead of the document's
     #[arg(long, value_name = "JSON")]
     rules: Option<String>,
 }
 
-/// What names standard input.
+/// The name of standard input.
 const STDIN: &str = "-";
 
 impl Filter for Rep {
@@ -78,7 +78,7 @@ impl Rep {
             .filter(|fact| *fact != STDIN)
     }
 
-    /// Whether standard input was asked for where the values of `--facts` had not ended: `--facts a -`.
+    /// Whether `-` for standard input was taken as one of the values of `--facts`: `--facts a -`.
     fn asks_for_input(&self) -> bool {
         self.facts.iter().any(|fact| fact == STDIN)
     }

@@ -1,4 +1,4 @@
-//! What follows for certain.
+//! Deduction: what follows with certainty.
 
 use ken_logic::{Closure, Contradiction, Literal, Theory};
 use ken_tool::{Error, Reply, Sent};
@@ -8,8 +8,8 @@ use crate::chain::{Chain, Conclusions, Confidence, Scores};
 use crate::document::{Document, Kind};
 use crate::numbers::counted;
 
-/// The most places that the proofs of all contradictions may name together. A contradiction makes nearly everything
-/// contradictory, and proofs of the later ones hold those of the earlier.
+/// Maximum length of the proofs of all contradictions together. One contradiction makes nearly everything contradictory, and
+/// the proofs of later ones contain those of earlier ones.
 const MOST_PROOF_STEPS: usize = 100_000;
 
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
@@ -80,7 +80,7 @@ fn issue(
     }
 }
 
-/// A contradiction without its proofs: for an answer whose chain does not hold them.
+/// A contradiction without proofs, for answers whose chain does not contain them.
 pub(crate) fn unproved(
     theory: &Theory<'_>,
     closure: &Closure,
@@ -138,7 +138,7 @@ fn proof(theory: &Theory<'_>, closure: &Closure, literal: Literal, left: &mut us
 }
 
 fn shortened(closure: &Closure, literal: Literal, statement: String, left: &mut usize) -> Proof {
-    // Finding out that it is too long took as long as what is left: a few times of that must be the end of it.
+    // The search for a proof that is too long took all that was left, so allow only a few of them.
     *left /= 2;
     Proof {
         statement,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::rules::{Rules, list, text};
 
-/// What is to be reasoned about.
+/// The input of a reasoning.
 pub(crate) struct Document<'a> {
     pub(crate) kind: Kind,
     pub(crate) facts: Vec<Cow<'a, str>>,
@@ -19,7 +19,7 @@ pub(crate) struct Document<'a> {
     pub(crate) source_case: Value,
     pub(crate) target_case: Value,
     pub(crate) events: Vec<Value>,
-    /// What is left of confidence after each step of deduction: above 0, at most 1.
+    /// The factor of confidence for each step of a deduction: above 0, at most 1.
     pub(crate) decay: f64,
 }
 
@@ -75,7 +75,7 @@ impl Default for Document<'_> {
 }
 
 impl<'a> Document<'a> {
-    /// Takes a document from its tree. Fields that mean nothing here are left to whoever else reads the document.
+    /// Reads a document from its tree. Unknown fields are ignored, because others may read the document too.
     pub(crate) fn of(value: Value) -> Result<Document<'a>, Error> {
         let fields = match value {
             Value::Object(fields) => fields,
@@ -107,13 +107,13 @@ impl<'a> Document<'a> {
         Ok(document)
     }
 
-    /// Makes the facts statements of a theory.
+    /// Adds the facts to a theory as statements.
     pub(crate) fn facts_in<'t>(&'t self, theory: &mut Theory<'t>) -> Result<Vec<Literal>, Error> {
         statements(theory, &self.facts, "/facts")
     }
 }
 
-/// Makes wordings statements of a theory; an error points at the one that is none.
+/// Adds wordings to a theory as statements; an error points at the wrong one.
 pub(crate) fn statements<'t>(
     theory: &mut Theory<'t>,
     wordings: &'t [impl AsRef<str>],
@@ -147,7 +147,7 @@ fn texts(fields: &Map<String, Value>, field: &str) -> Result<Vec<String>, Error>
         .collect()
 }
 
-/// A hypothesis is a text, or an object of a `statement` and a `cost`, 1 if it has none.
+/// A hypothesis is a text, or an object with a `statement` and an optional `cost`, by default 1.
 fn hypotheses(fields: &Map<String, Value>) -> Result<Vec<Hypothesis>, Error> {
     let Some(value) = fields.get("hypotheses") else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What many observations have in common.
+//! Induction: what many observations have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,7 +180,7 @@ impl<'t> Generalisation<'t> {
     }
 }
 
-/// A content word, or its denial.
+/// A content word or its negation.
 struct Term {
     word: String,
     is_denied: bool,

@@ -1,4 +1,4 @@
-//! ken-rep: reasoning and explanation. One document of facts and rules in, conclusions with their proofs out.
+//! ken-rep: reasoning and explanation. Reads a document of facts and rules and writes conclusions with their proofs.
 
 mod abductive;
 mod analogical;

@@ -1,11 +1,11 @@
-//! When an event happened.
+//! The time of an event.
 
 use serde_json::Value;
 
 /// A time on one of three scales; only times of one scale can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Moment {
-    /// A bare number: minutes, days, steps; the document knows.
+    /// A plain number, whose unit only the document knows.
     Number(f64),
     /// Seconds since midnight.
     Clock(f64),

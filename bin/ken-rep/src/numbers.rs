@@ -1,7 +1,7 @@
-//! The few figures that several kinds of reasoning share.
+//! Numbers that several types of reasoning share.
 
 /// The lower end of Wilson's score interval for `k` of `n`, at 95 % (Wilson, "Probable inference, the law of succession, and
-/// statistical inference", 1927): what `k` of `n` says of the next one, cautiously.
+/// statistical inference", 1927): a cautious estimate for the next case.
 pub(crate) fn wilson(k: usize, n: usize) -> f64 {
     if n == 0 {
         return 0.0;
@@ -14,7 +14,7 @@ pub(crate) fn wilson(k: usize, n: usize) -> f64 {
     ((centre - spread) / (1.0 + Z * Z / n)).clamp(0.0, 1.0)
 }
 
-/// A share for people and programs: six decimals, so that the last bits of a product do not show.
+/// Rounds a share to six decimals, which hides rounding errors.
 pub(crate) fn rounded(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }

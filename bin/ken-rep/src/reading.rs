@@ -1,4 +1,4 @@
-//! An observation as words with numbers between them, each number by a name of its own.
+//! Splits an observation into words and numbers, and gives each number a name.
 
 use std::collections::BTreeSet;
 

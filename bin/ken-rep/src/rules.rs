@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::wordings::{Part, Wordings};
 
-/// `[[premise…], conclusion]`, any number of times; all premises in one list.
+/// Rules `[[premise…], conclusion]`, with the texts of all rules in one list.
 #[derive(Default)]
 pub(crate) struct Rules<'a> {
-    /// Of each rule its premises, then its conclusion.
+    /// The premises and then the conclusion of each rule.
     texts: Wordings<'a>,
-    /// By rule: where its texts end.
+    /// By rule: the end of its texts.
     ends: Vec<u32>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Rules<'a> {
         Ok(rules)
     }
 
-    /// None yet, of this document.
+    /// An empty list of rules for this document.
     pub(crate) fn of_document(document: &'a str) -> Rules<'a> {
         Rules {
             texts: Wordings::of(document),
@@ -53,7 +53,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// A premise of the rule that is being read, or at last its conclusion.
+    /// Adds a premise to the current rule or, as the last text, its conclusion.
     pub(crate) fn push(&mut self, part: Part) {
         self.texts.push(part);
     }
@@ -86,7 +86,7 @@ impl<'a> Rules<'a> {
             .map_or("", |text| self.texts.get(text))
     }
 
-    /// Adds all rules to a theory, which numbers them as they are numbered here.
+    /// Adds all rules to a theory, which gives them the same numbers.
     pub(crate) fn add_to<'t>(&'t self, theory: &mut Theory<'t>) -> Result<(), Error> {
         for rule in 0..self.len() {
             theory

@@ -1,6 +1,5 @@
-//! Reading a document of facts and rules straight from its text, without a tree in between: the form of the large ones.
-//! Whatever is anything else is `None` here, and is read again by way of a tree, which knows duplicate keys, depth and the
-//! place of an error.
+//! Reads documents. Large ones consist of facts and rules and are read without building a tree. Anything else, errors
+//! included, is parsed again into a tree, which detects duplicate keys and depth and gives the position of errors.
 
 use std::borrow::Cow;
 
@@ -20,7 +19,7 @@ pub(crate) fn read(input: &str) -> Result<Document<'_>, Error> {
     }
 }
 
-/// A place in a document.
+/// A position in a document.
 struct Scan<'a> {
     document: &'a str,
     at: usize,
@@ -80,7 +79,7 @@ impl<'a> Scan<'a> {
         Some(rules)
     }
 
-    /// All that stands between two brackets, with commas.
+    /// Reads the items between two brackets.
     fn each(
         &mut self,
         [begin, end]: [u8; 2],
@@ -120,7 +119,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The rest of a text that begins at `start`, of which an escape is next.
+    /// Reads the rest of a string that begins at `start`; an escape comes next.
     fn escaped(&mut self, start: usize) -> Option<String> {
         while self.next() == b'\\' {
             self.at += 2;
@@ -136,7 +135,7 @@ impl<'a> Scan<'a> {
         self.document.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte; 0, which no document has outside of a text, at the end.
+    /// The next byte; 0, which cannot occur outside of a string, at the end.
     fn next(&self) -> u8 {
         self.document.as_bytes().get(self.at).copied().unwrap_or(0)
     }
@@ -147,7 +146,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Takes this byte, and blanks before it.
+    /// Consumes this byte and the white space before it.
     fn byte(&mut self, byte: u8) -> Option<()> {
         self.blanks();
         (self.next() == byte).then(|| self.at += 1)

@@ -1,4 +1,4 @@
-//! Series of numbers in observations.
+//! Trends in series of numbers.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-/// Texts of a document, in order: eight bytes each, which are its place in the document where it stands there as it is, and
-/// in a text of their own where it was written with escapes.
+/// Texts of a document in order, eight bytes each: the range in the document or, for a text that was written with escapes, the
+/// range in a separate buffer.
 #[derive(Default)]
 pub(crate) struct Wordings<'a> {
     document: &'a str,
@@ -9,7 +9,7 @@ pub(crate) struct Wordings<'a> {
     places: Vec<Place>,
 }
 
-/// A text that is added: its place in the document or, where it is written there with escapes, what they mean.
+/// A text to add: its range in the document or, if it contains escapes, the unescaped text.
 pub(crate) enum Part {
     Place { start: usize, end: usize },
     Own(String),
@@ -17,7 +17,7 @@ pub(crate) enum Part {
 
 struct Place {
     start: u32,
-    /// The length, and [`OWN`] where the text is not in the document.
+    /// The length, with [`OWN`] set if the text is in the separate buffer.
     length: u32,
 }
 

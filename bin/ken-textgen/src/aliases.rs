@@ -10,15 +10,15 @@ use serde::Serialize;
 const DIRS: &str = "MVLM_MODEL_DIRS";
 const ACTIVE: &str = "ACTIVE_MVLM_MODEL";
 
-/// The models that have a name here.
+/// The configured models.
 #[derive(Debug, Default)]
 pub struct Aliases {
     entries: Vec<(String, PathBuf)>,
-    /// The name of the one that is meant where none is named.
+    /// The alias of the default model.
     active: Option<String>,
 }
 
-/// One of them, to be shown.
+/// One model, for listing.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Alias<'a> {
     pub alias: &'a str,
@@ -62,7 +62,7 @@ impl Aliases {
         })
     }
 
-    /// The directory of an alias; without one, of the active alias, else of the first.
+    /// The directory of an alias; without one, that of the active alias or of the first.
     pub fn find(&self, alias: Option<&str>) -> Result<PathBuf, Error> {
         let named = match alias {
             Some(alias) => Some((alias, "--model")),
@@ -97,8 +97,8 @@ impl Aliases {
     }
 }
 
-/// What was activated over HTTP (ken-cognitive(8)): it is newer than what was configured. `None` where nothing was, or
-/// where there is no place of ken's.
+/// The alias that was activated over HTTP (ken-cognitive(8)), which takes precedence over the configuration. `None` if there
+/// is none or no state directory.
 fn activated() -> Option<String> {
     let variable = |name: &str| {
         let value = std::env::var_os(name).map(PathBuf::from);

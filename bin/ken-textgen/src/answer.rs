@@ -1,4 +1,4 @@
-//! What is written: the generated text, or all there is to say about it.
+//! The output: the generated text, or JSON with details.
 
 use ken_textgen::generate::{Reason, Run};
 use serde::Serialize;
@@ -11,9 +11,9 @@ pub(crate) struct Answer<'a> {
     line: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a Value>,
-    /// Without blanks at its ends, as text output has it.
+    /// Trimmed, for text output.
     text: &'a str,
-    /// As the tokens say it.
+    /// Exactly as the tokens spell it.
     raw_text: &'a str,
     stop_reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub(crate) struct Piece<'a> {
     delta: &'a str,
 }
 
-/// Which line of the input an answer is for, and what that line calls itself.
+/// The line of the input that an answer is for: its number and its id.
 #[derive(Default)]
 pub(crate) struct Tag {
     pub(crate) line: Option<usize>,
@@ -96,7 +96,7 @@ pub(crate) fn indented(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Lets text pass as it comes, without blanks at its beginning and its end.
+/// Passes text on as it arrives, but trims both ends.
 #[derive(Default)]
 pub(crate) struct Trim {
     begun: bool,
@@ -104,7 +104,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// What can be shown now: blanks wait until something follows them.
+    /// The text that can be written now: white space waits until something follows it.
     pub(crate) fn pass(&mut self, text: &str) -> String {
         let text = if self.begun { text } else { text.trim_start() };
         let solid = text.trim_end();

@@ -1,4 +1,4 @@
-//! Whether a directory holds a model that would run, without running it.
+//! Checks whether the model in a directory would run.
 
 use std::path::Path;
 

@@ -10,82 +10,82 @@ use ken_types::Error;
 #[derive(Parser)]
 #[command(name = "ken-textgen", version, after_help = "ken-textgen(1) tells the rest.")]
 pub(crate) struct Cli {
-    /// The model: config.json, model.safetensors, tokenizer.json or vocab.json and merges.txt
+    /// Model directory: config.json, model.safetensors, tokenizer.json or vocab.json and merges.txt
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub(crate) model_dir: Option<PathBuf>,
-    /// The model, as an alias of MVLM_MODEL_DIRS (alias:directory,…); ACTIVE_MVLM_MODEL or its first one without this flag
+    /// Alias in MVLM_MODEL_DIRS (alias:directory,…) [default: ACTIVE_MVLM_MODEL, else the first]
     #[arg(long, value_name = "ALIAS")]
     pub(crate) model: Option<String>,
-    /// Say whether the model would run, and what it is; generate nothing
+    /// Check the model and describe it, without generating text
     #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "lines", "stream", "format"])]
     pub(crate) check: bool,
     /// List the aliases of MVLM_MODEL_DIRS
     #[arg(long, exclusive = true)]
     pub(crate) list_models: bool,
-    /// The text to go on from
+    /// Text to continue
     #[arg(short, long, value_name = "TEXT", conflicts_with_all = ["prompt_file", "lines"])]
     pub(crate) prompt: Option<String>,
     /// Read the prompt from PATH; - is standard input
     #[arg(short = 'f', long, visible_alias = "file", value_name = "PATH")]
     pub(crate) prompt_file: Option<PathBuf>,
-    /// What computes; there is one
+    /// Engine; only `hf`
     #[arg(long, default_value = "hf", value_parser = ["hf"])]
     pub(crate) engine: String,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
-    /// Generate at most N tokens [default: 128, or what the model has positions for]
+    /// Maximum number of tokens [default: 128, or as many as the model has positions for]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_new_tokens: Option<usize>,
-    /// End the text where TEXT would come; may be given several times
+    /// Stop before TEXT; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// Past the model's positions, forget the oldest tokens
+    /// Drop the oldest tokens when the positions of the model are used up
     #[arg(long)]
     pub(crate) sliding_window: bool,
-    /// Write each token as soon as it is there
+    /// Write each token as soon as it is generated
     #[arg(long)]
     pub(crate) stream: bool,
-    /// How the answer is written
+    /// Output format
     #[arg(long, value_enum)]
     pub(crate) format: Option<Format>,
-    /// One prompt a line in, plain or as JSON; one answer a line out
+    /// Read one prompt per line, plain or as JSON, and write one answer per line
     #[arg(long)]
     pub(crate) lines: bool,
-    /// With --lines, generate up to N texts side by side
+    /// With --lines, generate up to N texts concurrently
     #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) batch: u16,
-    /// Compute with int8 weights; the first time, they are written beside the model
+    /// Use int8 weights, which are written beside the model on first use
     #[arg(long)]
     pub(crate) int8: bool,
     /// Threads [default: by measurement]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Instructions to use: avx512, avx2 or scalar [default: the best there is]
+    /// Instruction set: avx512, avx2 or scalar [default: the best available]
     #[arg(long, value_name = "NAME", value_parser = isa)]
     pub(crate) isa: Option<Isa>,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct SamplingFlags {
-    /// Take the likeliest token each time
+    /// Always choose the likeliest token
     #[arg(long)]
     pub(crate) greedy: bool,
-    /// Below 1 bolder in what is likely, above 1 more even [default: 1]
+    /// Sampling temperature: below 1 favours likely tokens, above 1 evens out [default: 1]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
-    /// Choose among the K likeliest tokens; 0 is all [default: 50]
+    /// Sample from the K likeliest tokens; 0 for all [default: 50]
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
-    /// Choose among the likeliest tokens that together have the share P [default: 1]
+    /// Sample from the likeliest tokens with a total probability of P [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
-    /// Divide the logits of tokens that occurred by X [default: 1]
+    /// Penalty for tokens that have occurred [default: 1]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub(crate) repetition_penalty: Option<f32>,
-    /// Let no sequence of N tokens occur twice; 0 lets it [default: 0]
+    /// Never repeat a sequence of N tokens; 0 for no limit [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) no_repeat_ngram_size: Option<usize>,
-    /// Equal seeds give equal texts [default: 0]
+    /// Seed of the random numbers [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
@@ -96,7 +96,7 @@ pub(crate) enum Format {
     Text,
     /// JSON, indented; with --stream, JSON lines
     Json,
-    /// JSON in one line
+    /// JSON on one line
     Compact,
 }
 

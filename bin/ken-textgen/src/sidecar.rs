@@ -83,10 +83,7 @@ fn fits(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> bool {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    ken_types::hex::encode(&Sha256::digest(bytes))
 }
 
 /// One matrix to round, or one tensor to copy.

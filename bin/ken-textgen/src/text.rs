@@ -1,4 +1,4 @@
-//! A text as it grows: bytes to characters, stop sequences found, and what may be shown already.
+//! A growing text: decodes bytes to characters and finds stop sequences.
 
 /// Collects the bytes of tokens.
 #[derive(Default)]

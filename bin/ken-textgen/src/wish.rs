@@ -1,4 +1,4 @@
-//! What was asked for: flags over a request's fields over the model's own defaults.
+//! Combines the parameters of a request: its fields, the flags, and the defaults of the model.
 
 use ken_textgen::config::Generation;
 use ken_textgen::generate::Wish;

@@ -1,5 +1,5 @@
-//! The proofs of a result of ken-rep: each step must rest on what is given or was concluded before it, and its rule must
-//! yield what it concludes.
+//! Verifies the proofs of a result of ken-rep: the premises of each step must be given or concluded before it, and its rule must
+//! yield its conclusion.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// The types of steps that a rule of the document must yield; others are no deductions.
+/// The types of steps that a rule must yield; other types are not deductions.
 const DEDUCTIONS: [&str; 3] = ["axiom", "modus_ponens", "modus_tollens"];
 
 pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Error> {
@@ -83,7 +83,7 @@ impl<'v> Step<'v> {
         format!("/reasoning_chain/{}", self.number)
     }
 
-    /// Why the rule of a deduction does not yield its conclusion, if so.
+    /// Why the rule of a deduction does not yield its conclusion, or `None` if it does.
     fn is_amiss(&self, base: &RuleBase<'_>) -> Option<String> {
         let number = self.number;
         match self.kind {
@@ -148,7 +148,7 @@ impl<'v> Step<'v> {
     }
 }
 
-/// The statements that are given or proved: by number, whether they hold and whether they are denied.
+/// The given and proved statements: by number, whether the statement and whether its negation holds.
 #[derive(Default)]
 struct Held {
     statements: Interner,

@@ -8,10 +8,10 @@ use crate::{chain, conflicts, cycles, redundancy};
 
 #[derive(Args)]
 pub(crate) struct Vvp {
-    /// The document, as JSON
+    /// The document as JSON
     #[arg(short, long, value_name = "JSON")]
     json: Option<String>,
-    /// Take warnings for errors
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
 }

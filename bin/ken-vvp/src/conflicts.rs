@@ -1,4 +1,4 @@
-//! What the rules derive together: conflicts, rules that cannot apply, goals that cannot be reached.
+//! Checks what the rules derive together: conflicts, rules that cannot apply, and unreachable goals.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Write};
@@ -23,7 +23,7 @@ const MOST_CONFLICTS: usize = 1_000;
 #[derive(Serialize)]
 pub(crate) struct Conflict {
     statements: [String; 2],
-    /// What was supposed beyond the facts.
+    /// Assumptions in addition to the facts.
     assuming: Vec<String>,
     /// The proof of each statement; empty for a fact or an assumption, and for a proof of more than 1000 steps.
     proofs: [Vec<Step>; 2],
@@ -41,7 +41,7 @@ struct Step {
 pub(crate) struct Found {
     pub(crate) conflicts: Vec<Conflict>,
     pub(crate) issues: Vec<Issue>,
-    /// Rules that never apply, given the facts.
+    /// Finds rules that never apply, given the facts.
     pub(crate) idle: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Statements that are concluded from themselves by way of others.
+//! Finds cycles: statements that are concluded from themselves through others.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! ken-vvp: validation and verification. A rule set in (or a result of ken-rep), all its problems out.
+//! ken-vvp: validation and verification. Reads a rule set, or a result of ken-rep, and reports all its problems.
 
 mod answer;
 mod chain;

@@ -1,4 +1,4 @@
-//! Which rules may contradict themselves as soon as they apply.
+//! Finds rules that may contradict themselves as soon as they apply.
 //!
 //! What follows from what is looked at one premise at a time: a rule leads from each premise to its conclusion, and from the
 //! negation of that to the negation of each premise. That is more than truly follows, and each way can be gone backwards

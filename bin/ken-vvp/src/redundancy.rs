@@ -1,4 +1,4 @@
-//! Rules that say nothing, or nothing that another does not say.
+//! Finds redundant rules: tautologies, duplicates and subsumed rules.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::issue::Issue;
 
-/// A rule with variables is taken apart into patterns before it is used, which takes so much longer than another.
+/// The cost of a rule with variables, relative to one without: it is compiled into patterns first.
 const VARIABLE_RULE_WORK: usize = 32;
 
-/// The well-formed rules of a document, and what else it says.
+/// The well-formed rules, facts and goals of a document.
 pub(crate) struct RuleBase<'v> {
-    /// How many rules the document has, malformed ones included.
+    /// The number of rules in the document, including malformed ones.
     pub(crate) total: usize,
     pub(crate) rules: Vec<Rule<'v>>,
     pub(crate) facts: Vec<Fact<'v>>,
@@ -21,7 +21,7 @@ pub(crate) struct RuleBase<'v> {
 }
 
 pub(crate) struct Rule<'v> {
-    /// The rule's place in the document.
+    /// The index of the rule in the document.
     pub(crate) number: usize,
     pub(crate) premises: Vec<&'v str>,
     pub(crate) conclusion: &'v str,
@@ -45,7 +45,7 @@ impl Claim {
         Claim(self.0 ^ 1)
     }
 
-    /// Whether it says that its statement does not hold.
+    /// Whether it negates its statement.
     pub(crate) fn is_denial(self) -> bool {
         self.0 & 1 == 1
     }
@@ -55,15 +55,15 @@ impl Claim {
     }
 }
 
-/// A fact or a goal, and its place in the document.
+/// A fact or a goal, and its index in the document.
 pub(crate) struct Fact<'v> {
     pub(crate) number: usize,
     pub(crate) text: &'v str,
 }
 
 impl<'v> RuleBase<'v> {
-    /// Reads a document. What is wrong with single rules, facts and goals is an issue each, and they are left out; only a
-    /// document without a list of rules is an error.
+    /// Reads a document. A wrong rule, fact or goal is an issue and is left out. Only a document without a list of rules is an
+    /// error.
     pub(crate) fn of(value: &'v Value) -> Result<(RuleBase<'v>, Vec<Issue>), Error> {
         let Value::Object(fields) = value else {
             return Err(Error::invalid(
@@ -94,7 +94,7 @@ impl<'v> RuleBase<'v> {
             let rule = Rule::of(value, number, &mut base.atoms, &mut issues);
             base.rules.extend(rule.filter(|_| issues.len() == before));
         }
-        // A result of ken-rep may well be without rules: induction needs none.
+        // A result of ken-rep may have no rules: induction needs none.
         if rules.is_empty() && !fields.contains_key("reasoning_chain") {
             issues.push(Issue::warning("empty", "/rules", "there is no rule"));
         }
@@ -103,7 +103,7 @@ impl<'v> RuleBase<'v> {
         Ok((base, issues))
     }
 
-    /// The rules in a theory; its rule ids are places in `rules`.
+    /// Makes a theory of the rules; its rule ids are indices into `rules`.
     pub(crate) fn theory(&self) -> Theory<'_> {
         let mut theory = Theory::with_capacity(self.rules.len());
         for rule in &self.rules {
@@ -122,18 +122,18 @@ impl<'v> RuleBase<'v> {
         self.rules.get(place)
     }
 
-    /// What it takes to set out from these rules, in the measure of [`ken_logic::MAX_WORK`].
+    /// The initial work of a derivation with these rules, in the unit of [`ken_logic::MAX_WORK`].
     pub(crate) fn derivation_work(&self) -> usize {
         let work = |rule: &Rule<'_>| if rule.has_variables { VARIABLE_RULE_WORK } else { 1 };
         self.rules.iter().map(work).sum()
     }
 
-    /// More than the index of any claim.
+    /// An upper bound of the indices of claims.
     pub(crate) fn claims(&self) -> usize {
         self.atoms.len() * 2
     }
 
-    /// The claim that a statement without variables is, if any rule makes it or its opposite.
+    /// The claim of a statement without variables, if a rule uses it or its negation.
     pub(crate) fn claim(&self, wording: &str) -> Option<Claim> {
         let Statement { atom, negated } = normalise(wording);
         let atom = self.atoms.get(&atom)?;

@@ -1,10 +1,11 @@
-//! The chain itself: where it stands, and whether a line is the next one. Pure.
+//! The hash chain: its state, and whether a line is its next record. Pure.
 
 use std::fmt;
 
+use ken_types::hex;
 use sha2::{Digest, Sha256};
 
-/// Where a chain stands: the number and the hash of its last record.
+/// The state of a chain: the number and the hash of its last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Counted from 1; 0 before the first record.
@@ -14,26 +15,26 @@ pub struct Link {
 
 /// Hexadecimal digits of a SHA-256.
 pub(crate) const HEX: usize = 64;
-/// What stands behind the bytes that are hashed.
+/// The text after the hashed bytes.
 const HASH: &[u8] = b",\"hash\":\"";
 const END: &[u8] = b"\"}";
-/// From the first byte behind what is hashed to the end of the line, without its LF.
+/// Length of the text from the end of the hashed bytes to the end of the line, without its LF.
 pub(crate) const TAIL: usize = HASH.len() + HEX + END.len();
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It has not the form of a record.
+    /// It does not have the form of a record.
     Form,
-    /// Its hash is not that of its content.
+    /// Its hash does not match its content.
     Content,
-    /// Its number is not the next one: this many records are missing, or it stands elsewhere.
+    /// Its number is not the next one: records are missing, or it was moved.
     Order { expected: u64, found: u64 },
-    /// It does not follow the record before it.
+    /// It does not contain the hash of the record before it.
     Link,
-    /// The first record of a file is not the one that every file begins with.
+    /// The first record of a file is not the one with which every file begins.
     Beginning,
-    /// The line has no end.
+    /// The line has no line feed.
     Unfinished,
 }
 
@@ -54,15 +55,15 @@ impl Link {
         hash.iter().all(is_digit).then_some(Link { seq, hash })
     }
 
-    /// The link of a record that follows `before` and of which these are the hashed bytes.
+    /// The link of the record that follows `before` and has these hashed bytes.
     pub(crate) fn after(before: &Link, hashed: &[u8]) -> Link {
         Link {
             seq: before.seq + 1,
-            hash: hex(hashed),
+            hash: digest(hashed),
         }
     }
 
-    /// Takes a line, without its LF, as the next record.
+    /// Checks that a line, without its LF, is the next record.
     pub fn follow(&self, line: &[u8]) -> Result<Link, Fault> {
         let (found, prev) = read(line)?;
         if found.seq != self.seq + 1 {
@@ -77,7 +78,7 @@ impl Link {
         }
     }
 
-    /// Takes a line as the first one that is known of a chain.
+    /// Checks that a line can be the first known record of a chain.
     pub fn begin(line: &[u8]) -> Result<Link, Fault> {
         let (found, prev) = read(line)?;
         match found.seq == 1 && prev != Link::START.hash {
@@ -87,7 +88,7 @@ impl Link {
     }
 }
 
-/// The link that a line stands for, and the hash that it says it follows. Its content is checked against its own hash.
+/// The link of a line, and the previous hash that it contains. The content is checked against its hash.
 fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), Fault> {
     let (hashed, tail) = line
         .len()
@@ -98,10 +99,10 @@ fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), Fault> {
         .strip_prefix(HASH)
         .and_then(|tail| tail.strip_suffix(END))
         .ok_or(Fault::Form)?;
-    if hex(hashed) != *hash {
+    if digest(hashed) != *hash {
         return Err(Fault::Content);
     }
-    // What has the right hash is what was written; the rest finds lines that somebody else has written.
+    // The hash matches; a line that is malformed all the same was not written by ken.
     let (seq, prev) = numbers(hashed).ok_or(Fault::Form)?;
     let hash = hash.try_into().map_err(|_| Fault::Form)?;
     Ok((Link { seq, hash }, prev))
@@ -118,16 +119,10 @@ fn numbers(hashed: &[u8]) -> Option<(u64, [u8; HEX])> {
     rest.starts_with(b"\",").then_some((seq, prev.try_into().ok()?))
 }
 
-fn hex(bytes: &[u8]) -> [u8; HEX] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [0; HEX];
-    let digest = Sha256::digest(bytes);
-    for (pair, byte) in text.chunks_exact_mut(2).zip(digest) {
-        for (place, digit) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
-            *place = DIGITS[usize::from(digit)];
-        }
-    }
-    text
+/// The SHA-256 of bytes in hexadecimal.
+fn digest(bytes: &[u8]) -> [u8; HEX] {
+    let text = hex::encode(&Sha256::digest(bytes));
+    text.as_bytes().try_into().unwrap_or([b'0'; HEX]) // a SHA-256 has 32 bytes
 }
 
 fn is_digit(byte: &u8) -> bool {
@@ -137,8 +132,8 @@ fn is_digit(byte: &u8) -> bool {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Form => f.write_str("it has not the form of a record"),
-            Fault::Content => f.write_str("it was changed: its hash is not that of its content"),
+            Fault::Form => f.write_str("it does not have the form of a record"),
+            Fault::Content => f.write_str("it was changed: its hash does not match its content"),
             Fault::Order { expected, found } if found == &(expected + 1) => {
                 write!(f, "it is record {found}: record {expected} is missing")
             }
@@ -150,13 +145,13 @@ impl fmt::Display for Fault {
                 )
             }
             Fault::Order { expected, found } => {
-                write!(f, "it is record {found}, and stands where record {expected} was")
+                write!(f, "it is record {found} in the place of record {expected}")
             }
             Fault::Link => f.write_str("it does not follow the record before it"),
             Fault::Beginning => {
-                f.write_str("a file does not begin with it: what stood before it was taken away")
+                f.write_str("it is not the beginning of a file: the records before it were removed")
             }
-            Fault::Unfinished => f.write_str("it has no end"),
+            Fault::Unfinished => f.write_str("it has no line feed"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The head: which record is the last that was written, kept beside the files. It tells a tail that was cut off from one
-//! that never was, and where to go on after a crash.
+//! The head file names the last record that was written. It shows whether the end of a log was cut off, and where to continue
+//! after a crash.
 //!
-//! It is written after the records are on disk, so what it names is always there; it is not synced itself, and after a
-//! power cut names an earlier record at worst.
+//! It is written after the records are on disk, so the record that it names always exists. It is not synced: after a power
+//! failure it may name an earlier record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::Link;
 
-/// The file's length: one page holds it, so that a reader sees an old or a new one.
+/// The length of the file. It fits into one page, so that a reader sees either the old or the new content.
 const LENGTH: usize = 192;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) link: Link,
-    /// Where the file that holds the record ends with it.
+    /// The offset of the record's end in its file.
     pub(crate) offset: u64,
 }
 
@@ -33,7 +33,7 @@ struct Text {
     offset: u64,
 }
 
-/// The open head file; the lock on it makes its owner the only writer of the log.
+/// The open head file. Its lock makes the owner the only writer of the log.
 #[derive(Debug)]
 pub(crate) struct HeadFile(Flock<File>);
 
@@ -52,11 +52,11 @@ impl HeadFile {
         let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock);
         locked.map(HeadFile).map_err(|_| {
             Error::conflict(format!("another process writes {}", log.display()))
-                .hint("one server writes one audit log: stop the other, or give another --home")
+                .hint("only one server can write an audit log: stop the other one, or use another --home")
         })
     }
 
-    /// What it says; `None` when it is new or damaged.
+    /// Reads the head; `None` when it is new or damaged.
     pub(crate) fn read(&mut self) -> Option<Head> {
         let mut text = String::new();
         self.0.seek(SeekFrom::Start(0)).ok()?;
@@ -79,7 +79,7 @@ impl HeadFile {
     }
 }
 
-/// What the head beside a log says, for whoever only reads.
+/// Reads the head beside a log without locking it.
 pub(crate) fn beside(log: &Path) -> Option<Head> {
     parse(&std::fs::read_to_string(path(log)).ok()?)
 }

@@ -1,8 +1,8 @@
 //! The audit log of ken: JSON lines, each with the hash of the one before it (ken-audit(5)).
 //!
-//! [`Record`] is what happened, [`Link`] where the chain stands. [`Trail`] appends records to files that rotate by day
-//! and are synced before it returns; [`verify()`] follows the chain through files and names the first record that is not
-//! what was written. Both are synchronous; whoever serves many callers puts a thread and a queue in front.
+//! [`Record`] is an event, [`Link`] the state of the chain. [`Trail`] appends records to files that rotate daily and are synced
+//! before it returns; [`verify()`] follows the chain through files and names the first record that was changed. Both are
+//! synchronous: a server needs a thread and a queue in front of them.
 
 mod chain;
 mod head;

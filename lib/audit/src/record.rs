@@ -6,21 +6,21 @@ use serde_json::{Map, Value};
 
 use crate::chain::Link;
 
-/// Something that happened, before it has its place in the chain.
+/// An event that is not part of the chain yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub time: Timestamp,
     /// A name from the closed list of ken-audit(5).
     pub event: &'static str,
-    /// The `X-Request-Id` of the request; empty for what no request did.
+    /// The `X-Request-Id` of the request; empty if there is none.
     pub request_id: String,
-    /// Empty where nobody was recognised.
+    /// Empty if the caller is unknown.
     pub user_id: String,
-    /// What there is to say beside; never a text of the user, never a key.
+    /// Details; never text of the user, never a key.
     pub details: Map<String, Value>,
 }
 
-/// The first record of every file, so that nobody can take records off a file's beginning.
+/// The first record of every file, so that removed records at its beginning are noticed.
 pub(crate) const OPENED: &str = "audit_opened";
 
 impl Record {
@@ -39,7 +39,7 @@ impl Record {
         self
     }
 
-    /// Appends its line, LF included, as the record after `link`; the chain then stands at what is returned.
+    /// Appends its line with LF as the record after `link`, and returns the new state of the chain.
     ///
     /// The hash covers every byte before it, and so the hash of the record before.
     pub(crate) fn write(&self, link: &Link, out: &mut Vec<u8>) -> Result<Link, Error> {

@@ -1,4 +1,4 @@
-//! The files: appending, one a day, and going on after a crash.
+//! The log files: appending, daily rotation, and recovery after a crash.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,29 +11,29 @@ use crate::chain::{Link, TAIL};
 use crate::head::{Head, HeadFile};
 use crate::record::{OPENED, Record};
 
-/// The file that is written to; earlier days are `security_events.YYYY-MM-DD.log` beside it.
+/// The current file; earlier days are `security_events.YYYY-MM-DD.log` beside it.
 pub const FILE: &str = "security_events.log";
-/// Earlier days that are kept.
+/// How many earlier days are kept.
 pub const KEPT: usize = 14;
 
-/// The log of one folder, open for appending. There is one writer: the folder is locked.
+/// The log of a folder, open for appending. A lock ensures that there is one writer.
 #[derive(Debug)]
 pub struct Trail {
     dir: PathBuf,
     file: File,
     head_file: HeadFile,
-    /// The last record that is on disk, and where the file ends with it.
+    /// The last record on disk, and the offset of its end.
     head: Head,
-    /// The UTC day that the file belongs to, `YYYY-MM-DD`; empty while it holds nothing.
+    /// The UTC day of the file, `YYYY-MM-DD`; empty while the file is empty.
     day: String,
-    /// Bytes may lie behind the head that are no record: a write has failed.
+    /// A write has failed, so that there may be bytes after the last record.
     torn: bool,
     buffer: Vec<u8>,
 }
 
 impl Trail {
-    /// Opens the log of a folder, which is made with mode 0700 if it is not there. What a crash has left half written is
-    /// cut off; what was acknowledged never is.
+    /// Opens the log of a folder, which is created with mode 0700 if needed. A record that a crash left half written is
+    /// removed; acknowledged ones never are.
     pub fn open(dir: &Path) -> Result<Trail, Error> {
         let failed =
             |error: io::Error| Error::unavailable(format!("the audit log below {}: {error}", dir.display()));
@@ -57,7 +57,7 @@ impl Trail {
         })
     }
 
-    /// Where the chain stands.
+    /// The state of the chain.
     pub fn link(&self) -> Link {
         self.head.link
     }
@@ -88,7 +88,7 @@ impl Trail {
         self.buffer = buffer;
         let link = written?;
         self.head.link = link;
-        // Not being able to say so takes nothing from the records.
+        // The records are safe even if the head cannot be written.
         _ = self.head_file.write(&self.head);
         Ok(link)
     }
@@ -116,7 +116,7 @@ impl Trail {
         Ok(())
     }
 
-    /// Begins a new file when a new day has begun. A clock that was set back begins none.
+    /// Starts a new file on a new day, but not when the clock was set back.
     fn turn_to(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
         if self.day.is_empty() {
             self.day = day.to_owned();
@@ -136,7 +136,7 @@ impl Trail {
         Ok(())
     }
 
-    /// Takes away the oldest days. What cannot be taken away stays, and is tried again tomorrow.
+    /// Removes the oldest days. A file that cannot be removed is tried again the next day.
     fn prune(&self) {
         let days = dated_files(&self.dir).unwrap_or_default();
         for path in days.iter().rev().skip(KEPT) {
@@ -196,13 +196,13 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Refuses a pipe or a device in the place of a log: opening one could wait for ever, and nothing written to it stays.
+/// Refuses a pipe or a device as a log: opening one could block for ever, and what is written to it is lost.
 pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => {
             Err(io::Error::other("it is not a regular file"))
         }
-        _ => Ok(()), // what is missing or a directory is the error of opening it
+        _ => Ok(()), // opening the file reports anything else
     }
 }
 
@@ -216,8 +216,8 @@ fn day_of_file(file: &mut File) -> io::Result<String> {
     Ok(day.unwrap_or_default().to_owned())
 }
 
-/// Where to go on: behind the last record that follows from what the head names. Only what comes behind that, and was
-/// never acknowledged, may be cut.
+/// Where to continue: after the last record of the chain that begins with the head. Only bytes after it, which were never
+/// acknowledged, may be removed.
 fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     let length = file.seek(SeekFrom::End(0))?;
     if let Some(head) = known
@@ -228,7 +228,7 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     let all = read_from(file, 0)?;
     let last = last_record(&all);
     match (known, last) {
-        // The head is of the file before this one.
+        // The head belongs to the file before this one.
         (Some(head), Some(_)) if follows(&all, &head) => follow(
             file,
             Head {
@@ -236,7 +236,7 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
                 offset: 0,
             },
         ),
-        // Records that were written are not there any more. Going on behind them leaves the gap for all to see.
+        // Records are missing at the end. Continuing with the next number leaves a visible gap.
         (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => Ok(Head {
             link: head.link,
             offset: end_of_lines(&all),
@@ -252,7 +252,7 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     }
 }
 
-/// Whether the record that a head names ends where it says.
+/// Whether the record that the head names ends at its offset.
 fn ends_with(file: &mut File, head: &Head) -> io::Result<bool> {
     let tail = TAIL as u64 + 1;
     let Some(from) = head.offset.checked_sub(tail) else {
@@ -265,7 +265,7 @@ fn ends_with(file: &mut File, head: &Head) -> io::Result<bool> {
     Ok(end == expected.as_bytes())
 }
 
-/// From a record on, as far as records follow each other.
+/// Follows the chain from a record as far as it is intact.
 fn follow(file: &mut File, from: Head) -> io::Result<Head> {
     let rest = read_from(file, from.offset)?;
     let mut head = from;
@@ -287,7 +287,7 @@ fn follows(all: &[u8], head: &Head) -> bool {
     head.link.follow(first).is_ok()
 }
 
-/// The last line that is a record by itself.
+/// The last line that is a valid record.
 fn last_record(all: &[u8]) -> Option<Link> {
     let whole = all.get(..usize::try_from(end_of_lines(all)).ok()?)?;
     let mut lines = whole.split(|byte| *byte == b'\n').rev();

@@ -1,4 +1,4 @@
-//! Following the chain through files.
+//! Verifies the chain in files.
 
 use std::fmt;
 use std::fs::File;
@@ -12,29 +12,29 @@ use crate::head;
 use crate::record::OPENED;
 use crate::trail::check_regular;
 
-/// A chain without a fault.
+/// An intact chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub records: u64,
-    /// The number of the first record; above 1 where older files are not among those given.
+    /// The number of the first record; above 1 if older files were not given.
     pub first: u64,
     pub last: Link,
-    /// Whether the record that was looked for by its hash is there.
+    /// Whether the record with the wanted hash was found.
     pub holds: bool,
 }
 
-/// The first record that is not what was written.
+/// The first wrong record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bad {
     pub file: PathBuf,
     /// Counted from 1.
     pub line: u64,
-    /// The number that the record at this place has to have; 0 where that is not known.
+    /// The number that the record should have; 0 if unknown.
     pub seq: u64,
     pub fault: Why,
 }
 
-/// What is wrong there.
+/// What is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     Fault(Fault),
@@ -46,8 +46,8 @@ pub enum Why {
     Replaced,
 }
 
-/// Follows the chain through files, in the order of their first records, and to the head beside the last of them.
-/// `wanted` is the hash of a record that has to be there, in lower-case hexadecimal; empty for none.
+/// Follows the chain through files in the order of their first records, up to the head beside the last one. `wanted` is the
+/// hash of a record to look for, in lower-case hexadecimal, or empty.
 pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
     let mut walk = Walk {
         link: None,
@@ -134,7 +134,7 @@ impl Walk<'_> {
         self.link = Some(link);
     }
 
-    /// Whether the head names a record behind the last one.
+    /// Whether the head names a later record than the last one.
     fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
         let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
         Some(Bad {
@@ -147,7 +147,7 @@ impl Walk<'_> {
 }
 
 fn opens_a_file(record: &[u8]) -> bool {
-    // Its hash is right, so a record that has this text there has it as its event: names and ids come later.
+    // The hash matches, so this text near the beginning is the event: details come later.
     let text = format!("\"event\":\"{OPENED}\"");
     record
         .windows(text.len())
@@ -155,7 +155,7 @@ fn opens_a_file(record: &[u8]) -> bool {
         .any(|window| window == text.as_bytes())
 }
 
-/// The order of what is given says nothing, so files are put in that of their first records; empty ones go last.
+/// Sorts files by their first records, empty ones last, because the given order is arbitrary.
 fn in_order(files: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut numbered = Vec::new();
     for path in files {
@@ -190,10 +190,10 @@ impl fmt::Display for Bad {
         match (&self.fault, self.seq) {
             (Why::Fault(fault), 0) => write!(f, "the first record: {fault}"),
             (Why::Fault(fault), seq) => write!(f, "record {seq}: {fault}"),
-            (Why::Replaced, seq) => write!(f, "record {seq}: it is not the one that was written last"),
+            (Why::Replaced, seq) => write!(f, "record {seq}: it is not the record that was written last"),
             (Why::Cut { last }, seq) => write!(
                 f,
-                "record {seq}: it is missing, as all up to record {last}: the end was cut off"
+                "record {seq}: it is missing, like all up to record {last}: the end was cut off"
             ),
         }
     }

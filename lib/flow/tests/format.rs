@@ -146,7 +146,7 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
         (
             json!([{"step": "ESL", "input": "{{/data/x||/data/y}}"}]),
             "/steps/0/input",
-            "only the last place",
+            "only the last reference",
         ),
         (
             json!([{"step": "ESL", "input": {"a": "x {{/results/none}}"}}]),

@@ -2,59 +2,59 @@ use std::ops::Range;
 
 use crate::literal::{Literal, RuleId};
 
-/// How a step follows.
+/// The inference rule of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inference {
     /// A rule without premises.
     Axiom,
-    /// The premises hold, so the conclusion does.
+    /// The premises hold, so the conclusion holds.
     ModusPonens,
-    /// The conclusion does not hold, all premises but one do: so that one does not.
+    /// The conclusion does not hold and all premises but one do, so that one does not hold.
     ModusTollens,
 }
 
-/// One derivation: the first, and so a shallowest, of its conclusion.
+/// One derivation. It is the first one of its conclusion, and so one of least depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     pub inference: Inference,
     pub rule: RuleId,
     pub conclusion: Literal,
-    /// The most steps on a path from a given statement to this conclusion.
+    /// The number of steps on the longest path from a given statement to this conclusion.
     pub depth: u32,
-    /// Where [`Closure::premises`] are.
+    /// The range of its premises in [`Closure::premises`].
     pub(crate) start: u32,
     pub(crate) end: u32,
 }
 
-/// What follows from what was given, with a proof for everything.
+/// Everything that follows from the given statements, with proofs.
 #[derive(Debug, Default)]
 pub struct Closure {
     /// One step for each derived literal, premises before conclusions. A given literal has none.
     pub steps: Vec<Step>,
     pub(crate) premises: Vec<Literal>,
-    /// The given literals, each once. They came to hold first, then the conclusions of the steps, in order.
+    /// The given literals, each once. They come first in the order of derivation, followed by the conclusions of the steps.
     pub(crate) given: Vec<Literal>,
-    /// By literal: its place in that order, or [`NOWHERE`].
+    /// By literal: its position in that order, or [`NOWHERE`].
     pub(crate) places: Vec<u32>,
     pub(crate) work: usize,
 }
 
-/// The place of what does not hold. Not 0, which fresh memory is: to read its pages before they are written faults them in
-/// twice.
+/// The position of a literal that does not hold. It is not 0, so that the table is written before it is read: reading fresh
+/// zero pages first would fault every page in twice.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// A statement that holds together with its negation.
+/// A statement and its negation that both hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The one that came to hold first.
+    /// The one that was derived first.
     pub first: Literal,
     pub second: Literal,
-    /// Whether neither proof rests on a statement of an earlier contradiction: the place to repair.
+    /// Whether neither proof uses a statement of an earlier contradiction. These are the contradictions to repair.
     pub is_root: bool,
 }
 
 impl Closure {
-    /// What it took, in the measure of [`crate::MAX_WORK`]; rules without variables count by their steps.
+    /// The work of the derivation in the unit of [`crate::MAX_WORK`]; rules without variables count one per step.
     pub fn work(&self) -> usize {
         self.work + self.steps.len()
     }
@@ -63,13 +63,13 @@ impl Closure {
         self.place(literal) != NOWHERE
     }
 
-    /// Every literal that holds, in the order it came to hold.
+    /// Every literal that holds, in the order of derivation.
     pub fn held(&self) -> impl Iterator<Item = Literal> {
         let derived = self.steps.iter().map(|step| step.conclusion);
         self.given.iter().copied().chain(derived)
     }
 
-    /// The literal that came to hold in this place.
+    /// The literal at this position of the order.
     pub(crate) fn held_at(&self, place: usize) -> Option<Literal> {
         let derived = |step: usize| self.steps.get(step).map(|step| step.conclusion);
         match place.checked_sub(self.given.len()) {
@@ -88,25 +88,25 @@ impl Closure {
         (place? as usize).checked_sub(self.given.len())
     }
 
-    /// The literal's place in the order in which literals came to hold, if it does.
+    /// The literal's position in the order of derivation, if it holds.
     pub(crate) fn place(&self, literal: Literal) -> u32 {
         self.places.get(literal.index()).copied().unwrap_or(NOWHERE)
     }
 
-    /// What a step follows from: given literals or conclusions of earlier steps.
+    /// The premises of a step: given literals or conclusions of earlier steps.
     pub fn premises(&self, step: &Step) -> &[Literal] {
         self.premises.get(range(step)).unwrap_or_default()
     }
 
-    /// The depth of a literal that holds: 0 when it is given or an axiom.
+    /// The depth of a literal; 0 for a given one and for an axiom.
     pub fn depth(&self, literal: Literal) -> u32 {
         self.step_of(literal)
             .and_then(|step| self.steps.get(step))
             .map_or(0, |step| step.depth)
     }
 
-    /// The numbers of all steps that the literal rests on, in order, its own last. Empty for a given literal.
-    /// `None` when there are more than `most`.
+    /// The numbers of all steps in the literal's proof, in order, with its own last. Empty for a given literal, `None` if there
+    /// are more than `most`.
     pub fn proof(&self, literal: Literal, most: usize) -> Option<Vec<usize>> {
         let mut proof: Vec<usize> = self.step_of(literal).into_iter().collect();
         let mut known: std::collections::HashSet<usize> = proof.iter().copied().collect();
@@ -127,7 +127,7 @@ impl Closure {
         Some(proof)
     }
 
-    /// The given literals that a proof rests on, in the order they are used.
+    /// The given literals that a proof uses, in order of use.
     pub fn grounds(&self, proof: &[usize]) -> Vec<Literal> {
         let steps = proof.iter().filter_map(|&number| self.steps.get(number));
         let premises = steps.flat_map(|step| self.premises(step));
@@ -141,7 +141,7 @@ impl Closure {
         grounds
     }
 
-    /// Every statement that holds together with its negation, in the order in which the second of the two came to hold.
+    /// Every contradiction, in the order in which the second of its statements was derived.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         if !self.held().any(Literal::is_negated) {
             return Vec::new();
@@ -171,7 +171,7 @@ impl Closure {
                 }
             }
         }
-        // By literal: the earliest contradiction that its proof, without itself, goes through.
+        // By literal: the earliest contradiction in its proof, not counting itself.
         let mut through: Vec<usize> = vec![usize::MAX; own.len()];
         let at = |list: &[usize], literal: Literal| list.get(literal.index()).copied().unwrap_or(usize::MAX);
         for step in &self.steps {

@@ -1,4 +1,4 @@
-//! The least fixed point, in rounds.
+//! Computes the least fixed point in rounds.
 
 use crate::closure::{Closure, Inference, NOWHERE, Step};
 use crate::error::Exhausted;
@@ -7,13 +7,13 @@ use crate::literal::{Literal, RuleId};
 use crate::theory::Theory;
 
 impl Theory<'_> {
-    /// Everything that follows from what is given and the axioms.
+    /// Derives everything that follows from the given statements and the axioms.
     pub fn derive(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).close()
     }
 
-    /// Every way in which a rule's premises are all among the given statements, as steps; nothing is derived from their
-    /// conclusions, and a conclusion may be given too. [`Closure::held`] then tells of both.
+    /// Finds every instance of a rule whose premises are all given, as steps. Nothing is derived from the conclusions, which may
+    /// themselves be given. [`Closure::held`] contains both.
     pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).instances()
     }
@@ -23,12 +23,12 @@ struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
     watches: Watches,
-    /// By rule of several premises: how many of its triggers hold and have been looked at.
+    /// By rule with several premises: how many of its triggers hold and have been processed.
     held: Vec<u32>,
-    /// How many of those that hold have been looked at, in the order they came to hold.
+    /// How many of the literals that hold have been processed, in the order of derivation.
     looked_at: usize,
     joins: Option<Joins>,
-    /// Whether every instance of a rule is wanted, in place of the closure.
+    /// Whether to find the instances of rules instead of the closure.
     only_instances: bool,
     instances: Vec<Step>,
 }
@@ -84,7 +84,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         })
     }
 
-    /// All that follows at once from what holds; it is `depth` steps deep.
+    /// Derives everything that follows in one step, at this depth.
     fn round(&mut self, depth: u32) -> Result<(), Exhausted> {
         let (start, end) = (self.looked_at, self.held_count());
         for place in start..end {
@@ -149,8 +149,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// How many triggers of a rule hold, one of which has just been looked at. Nothing is kept for a rule of one premise, as
-    /// most are.
+    /// Counts another processed trigger of a rule and returns the count. Rules with one premise, which are the most, need no
+    /// counter.
     fn count(&mut self, rule: RuleId) -> usize {
         match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
             (triggers @ [_, _], _) => triggers
@@ -169,7 +169,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         (self.closure.place(literal) as usize) < self.looked_at
     }
 
-    /// All triggers but one hold: the negation of that one follows.
+    /// Concludes the negation of the only trigger that does not hold.
     fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
         if let Some(left) = triggers.iter().position(|&trigger| !self.is_looked_at(trigger)) {
@@ -177,7 +177,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// The rule and what holds contradict each other: each trigger is refuted by the others. `last` came to hold last.
+    /// All triggers of the rule hold, which is a contradiction: each trigger is refuted by the others. `last` was derived last.
     fn fire_each(&mut self, rule: RuleId, last: Literal, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
         let count = triggers.len();
@@ -225,7 +225,7 @@ impl<'t, 'a> Engine<'t, 'a> {
             rule,
             depth,
             |premises| {
-                // What refutes comes first, then what holds.
+                // The refuting statement comes first, then the ones that hold.
                 premises.extend(triggers.last().filter(|_| tollens));
                 premises.extend_from_slice(triggers.get(..left).unwrap_or_default());
                 premises.extend_from_slice(triggers.get(left + 1..last).unwrap_or_default());
@@ -305,7 +305,7 @@ struct Watches {
 
 impl Watches {
     fn of(theory: &Theory<'_>, literals: usize) -> Watches {
-        // A counting sort of all triggers by literal; `starts` is shifted by one place while it counts.
+        // A counting sort of all triggers by literal; `starts` is shifted by one while counting.
         let mut starts = vec![0u32; literals + 2];
         for trigger in &theory.triggers {
             if let Some(count) = starts.get_mut(trigger.index() + 2) {

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// Why a statement or a rule cannot be taken.
+/// Why a statement or a rule is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalid {
-    /// Nothing is left of the wording in normal form.
+    /// The normal form of the wording is empty.
     Empty,
-    /// A statement that is given must not hold variables.
+    /// A given statement must not contain variables.
     VariableInFact,
-    /// A variable of the conclusion that no premise binds.
+    /// No premise binds this variable of the conclusion.
     Unbound(String),
     /// More premises than a rule with variables may have.
     TooManyPremises,
@@ -21,7 +21,7 @@ impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Invalid::Empty => f.write_str("the statement is empty"),
-            Invalid::VariableInFact => f.write_str("a fact must not hold a variable"),
+            Invalid::VariableInFact => f.write_str("a fact must not contain a variable"),
             Invalid::Unbound(name) => write!(f, "variable {name} of the conclusion is in no premise"),
             Invalid::TooManyVariables => {
                 write!(
@@ -41,7 +41,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A closure that grew past a limit; that of rules with variables may well have none.
+/// A derivation that exceeded a limit. With rules that have variables the closure can be infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 

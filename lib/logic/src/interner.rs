@@ -6,14 +6,14 @@ use hashbrown::hash_table::Entry;
 /// Texts and their numbers, in order of first appearance.
 pub struct Interner {
     texts: Texts,
-    /// The numbers by the hash of their text. Whether a text is new is nearly always known from the table's control bytes
-    /// alone, an eighth of its memory.
+    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, nearly always show
+    /// whether a text is new.
     numbers: HashTable<u32>,
     seed: u64,
 }
 
 impl Interner {
-    /// Room for this many texts. The seed is random, so that no input can be made to collide; nothing that is visible
+    /// An interner with capacity for this many texts. The hash seed is random, so that no input can force collisions; no result
     /// depends on it.
     pub fn with_capacity(texts: usize) -> Interner {
         Interner {
@@ -27,7 +27,7 @@ impl Interner {
         Interner::with_capacity(0)
     }
 
-    /// How many texts there are.
+    /// The number of texts.
     pub fn len(&self) -> usize {
         self.texts.starts.len() - 1
     }
@@ -41,7 +41,7 @@ impl Interner {
         self.texts.get(number)
     }
 
-    /// All texts, one behind the other.
+    /// All texts, concatenated.
     pub(crate) fn texts(&self) -> &str {
         &self.texts.all
     }
@@ -74,7 +74,7 @@ impl Default for Interner {
     }
 }
 
-/// One text behind the other: little memory, much of it near.
+/// The texts in one buffer, which is small and has good locality.
 struct Texts {
     all: String,
     /// By number: where its text starts, which is where that of the number before ends. The last is the end of all.

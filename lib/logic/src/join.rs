@@ -10,13 +10,13 @@ use crate::pattern::{Matcher, Pattern, UNKNOWN_WORD, Words, instantiate, worded}
 use crate::statement::normalise;
 use crate::theory::Theory;
 
-/// The most premises of a rule with variables.
+/// Maximum number of premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;
 
-/// What a firing costs of [`crate::MAX_WORK`], next to a look at a tuple: it takes memory until the round ends.
+/// The cost of a firing in [`crate::MAX_WORK`], where visiting a tuple costs 1: it occupies memory until the round ends.
 const FIRING_WORK: usize = 30;
 
-/// Bytes of a statement that are looked through, for the wording of a phrase, in the time of a look at a tuple.
+/// Bytes of a statement that can be searched for the wording of a phrase in the time of visiting a tuple.
 const BYTES_OF_WORK: usize = 8;
 
 pub(crate) struct Joins {

@@ -5,7 +5,7 @@
 //! tollens: for each rule `p1 … pn -> c` also `not c, all p but pi -> not pi`. Rules without variables take time linear in their
 //! size (Dowling and Gallier, "Linear-time algorithms for testing the satisfiability of propositional Horn formulae", 1984);
 //! rules with variables (`?x`) are joined by index, semi-naively. The closure is computed in rounds, so that the first
-//! derivation of a statement is a shallowest one: with any decay of confidence per step the best there is.
+//! derivation of a statement has the least depth, which is the best one for any decay of confidence per step.
 
 mod closure;
 mod engine;
@@ -26,12 +26,12 @@ pub use pattern::MAX_VARIABLES;
 pub use statement::{Statement, normalise};
 pub use theory::{Theory, check_rule, check_statement};
 
-/// The most statements that [`Theory::derive`] derives with rules that hold variables.
+/// Maximum number of statements that [`Theory::derive`] derives with rules that have variables.
 pub const MAX_DERIVED: usize = 1_000_000;
 
-/// The most premises in all steps together: one for each byte of the largest input. Only a rule that contradicts what holds
-/// comes near, for it refutes each of its premises by all the others.
+/// Maximum number of premises in all steps together: one for each byte of the largest input. Only a contradicted rule with
+/// very many premises comes near, because each premise is refuted by all the others.
 pub const MAX_PREMISES: usize = 8 * 1024 * 1024;
 
-/// The most work of joins: tuples looked at, and words and bytes of statements made.
+/// Maximum work of joins: tuples visited, and words and bytes of statements made.
 pub const MAX_WORK: usize = 30_000_000;

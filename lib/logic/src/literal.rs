@@ -1,6 +1,6 @@
 //! Statements and rules as numbers.
 
-/// A statement or its negation, as a number that its [`crate::Theory`] gave.
+/// A statement or its negation, as a number assigned by its [`crate::Theory`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Literal(pub(crate) u32);
 
@@ -13,7 +13,7 @@ impl Literal {
         self.0 & 1 == 1
     }
 
-    /// The negation: twice is the literal itself.
+    /// The negation. Negating twice gives the literal itself.
     #[must_use]
     pub fn negation(self) -> Literal {
         Literal(self.0 ^ 1)
@@ -28,5 +28,5 @@ impl Literal {
     }
 }
 
-/// A rule by its place in the order of [`crate::Theory::add_rule`].
+/// The index of a rule in the order of [`crate::Theory::add_rule`].
 pub type RuleId = u32;

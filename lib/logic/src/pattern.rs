@@ -15,8 +15,8 @@ pub(crate) struct Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Token {
     Word(u32),
-    /// Binds one or more words where words stand around it; next to another variable it binds exactly one, since nothing
-    /// would tell where the one ends and the other begins.
+    /// Binds one or more words between other words. Next to another variable it binds exactly one, because the border
+    /// between the two would be ambiguous.
     Variable {
         column: u32,
         wide: bool,
@@ -32,7 +32,7 @@ fn is_variable(word: &str) -> bool {
 
 /// Whether any word of a wording is a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
-    // No early end: most wordings are short and have none.
+    // Most wordings are short and contain none, so do not stop early.
     wording.bytes().fold(false, |has, byte| has | (byte == b'?'))
         && wording.split_whitespace().any(is_variable)
 }
@@ -104,7 +104,7 @@ fn narrow(tokens: &mut [Token]) {
     }
 }
 
-/// The most variables of one statement, counted as often as they occur.
+/// Maximum number of occurrences of variables in one statement.
 pub const MAX_VARIABLES: usize = 64;
 
 /// Every variable of the conclusion must be in a premise, and no statement may have too many.
@@ -173,14 +173,14 @@ impl<'t> Words<'t> {
 /// Ends of a phrase that are tried, and mostly rejected by the next word, in the time of a place.
 const ENDS_OF_WORK: usize = 8;
 
-/// Finds every way to read a statement as a pattern.
+/// Finds every way in which a statement matches a pattern.
 pub(crate) struct Matcher<'m, 't> {
     pattern: &'m Pattern,
     words: &'m Words<'t>,
     /// By column: the words that it is bound to.
     bound: Vec<Option<(usize, usize)>>,
     pub(crate) matches: Vec<Vec<&'t str>>,
-    /// How many places were tried.
+    /// The number of positions tried.
     pub(crate) work: usize,
     most: usize,
 }

@@ -1,8 +1,8 @@
-//! When two wordings are one statement, and when one is the negation of the other.
+//! The normal form of statements: when two wordings say the same, and when one is the negation of the other.
 
 use std::borrow::Cow;
 
-/// A statement in normal form: what is said, and whether it is denied.
+/// A statement in normal form: an atom, and whether it is negated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement<'a> {
     /// The affirmed statement: folded, contractions expanded, without the negation, blanks and the final period.
@@ -118,7 +118,7 @@ fn strip_prefix<'a, 'b>(words: &'b [&'a str]) -> Option<(&'b [&'a str], bool)> {
     })
 }
 
-/// Reads the one "not" of a single clause out of it. "does not bark" denies "barks".
+/// Takes the only "not" out of a single clause: "does not bark" denies "barks".
 fn strip_inner(words: &[&str]) -> (String, bool) {
     let Some(at) = words.iter().position(|word| *word == "not") else {
         return (words.join(" "), false);

@@ -6,20 +6,20 @@ use crate::literal::{Literal, RuleId};
 use crate::pattern::has_variable;
 use crate::statement::normalise;
 
-/// Rules over statements, and the statements' numbers and wordings. `'a` is the text that the wordings are in.
+/// Rules over statements, and the numbers and wordings of the statements. `'a` is the lifetime of the wordings.
 pub struct Theory<'a> {
     pub(crate) atoms: Interner,
-    /// By literal: the user's words, where they are not the atom itself (or "not" and the atom).
+    /// By literal: the user's wording, if it differs from the atom (or "not" and the atom).
     wordings: Vec<Option<Cow<'a, str>>>,
     /// The triggers of all ground rules, one rule after the other: its premises, then the negation of its conclusion. Once
     /// all but one hold, the negation of that one follows.
     pub(crate) triggers: Vec<Literal>,
-    /// By rule: where its triggers end. A rule with variables has none, nor has one that was refused.
+    /// By rule: the end of its triggers. Rules with variables and refused rules have none.
     ends: Vec<u32>,
     pub(crate) variable_rules: Vec<VariableRule<'a>>,
-    /// By literal: the last rule of several premises that had it as a premise; a premise given twice counts once.
+    /// By literal: the last rule with several premises that has it as a premise, so that a repeated premise counts once.
     seen: Vec<RuleId>,
-    /// The last wording and its literal: what a rule concludes is often the premise of the next.
+    /// The last wording and its literal, because the conclusion of a rule is often the premise of the next one.
     last: Option<(&'a str, Literal)>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Theory<'a> {
         Theory::with_capacity(0)
     }
 
-    /// A theory with room for this many rules.
+    /// A theory with capacity for this many rules.
     pub fn with_capacity(rules: usize) -> Theory<'a> {
         Theory {
             atoms: Interner::with_capacity(rules),
@@ -48,7 +48,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The literal that a wording states. The first wording that differs from the normal form is the one that answers use.
+    /// The literal of a wording. Answers use the first wording that differs from the normal form.
     pub fn statement(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
         if has_variable(wording) {
             return Err(Invalid::VariableInFact);
@@ -70,7 +70,7 @@ impl<'a> Theory<'a> {
         Ok(literal)
     }
 
-    /// The literal of a wording that was made, not given, or with `deny` of its negation.
+    /// The literal of a derived wording or, with `deny`, of its negation.
     pub(crate) fn made(&mut self, wording: String, deny: bool) -> Option<Literal> {
         let statement = normalise(&wording);
         if statement.atom.is_empty() {
@@ -95,7 +95,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The literal in the user's words, as far as the user had any for it.
+    /// The wording of a literal, in the user's words where possible.
     pub fn wording(&self, literal: Literal) -> Cow<'_, str> {
         match self.words(literal) {
             ("", words) => Cow::Borrowed(words),
@@ -103,7 +103,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The same in two parts: nothing or `"not "`, and the words.
+    /// The same in two parts: `""` or `"not "`, and the words.
     pub fn words(&self, literal: Literal) -> (&'static str, &str) {
         let own = |literal: Literal| self.wordings.get(literal.index()).and_then(Option::as_deref);
         match own(literal) {
@@ -116,13 +116,13 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// All that [`Theory::words`] is ever a part of.
+    /// All texts that [`Theory::words`] can return parts of.
     pub fn all_words(&self) -> impl Iterator<Item = &str> {
         let own = self.wordings.iter().flatten().map(AsRef::as_ref);
         std::iter::once(self.atoms.texts()).chain(own)
     }
 
-    /// Adds a rule. Rules are numbered in the order of these calls, those that are refused included.
+    /// Adds a rule. Rules are numbered in the order of the calls, including refused ones.
     pub fn add_rule(
         &mut self,
         premises: impl Iterator<Item = &'a str> + Clone,
@@ -159,7 +159,7 @@ impl<'a> Theory<'a> {
                 self.triggers.push(premise);
                 continue;
             }
-            // Most rules have one premise: nothing is noted before there is a second.
+            // Most rules have one premise, so duplicates are tracked from the second one on.
             only.take().map(|first| self.is_first_in(id, first));
             if self.is_first_in(id, premise) {
                 self.triggers.push(premise);
@@ -196,7 +196,7 @@ impl<'a> Theory<'a> {
         last != Some(rule)
     }
 
-    /// A ground rule's triggers: premises, then the negated conclusion. None for a rule with variables.
+    /// The triggers of a ground rule: its premises, then its negated conclusion. Empty for a rule with variables.
     pub(crate) fn triggers_of(&self, rule: RuleId) -> &[Literal] {
         let rule = rule as usize;
         let end = |rule: usize| self.ends.get(rule).map_or(0, |&end| end as usize);
