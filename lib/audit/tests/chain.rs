@@ -234,7 +234,7 @@ fn a_record_taken_off_the_beginning_of_a_file_is_found() {
     let text = fs::read_to_string(&first).unwrap();
     fs::write(&first, text.split_inclusive('\n').skip(1).collect::<String>()).unwrap();
     let bad = check(dir.path()).unwrap_err();
-    assert!(bad.contains("does not begin"), "{bad}");
+    assert!(bad.contains("not the beginning of a file"), "{bad}");
 }
 
 #[test]
