@@ -154,7 +154,10 @@ fn one_of<'a>(
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     catalog.find(name).map_err(|error| match error.code {
         Code::NotFound => Error {
-            hint: Some("GET /v1/templates lists the workflows".to_owned()),
+            hint: error
+                .hint
+                .filter(|hint| hint.starts_with("did you mean"))
+                .or_else(|| Some("GET /v1/templates lists the workflows".to_owned())),
             ..error
         }
         .into(),
