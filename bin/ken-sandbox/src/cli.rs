@@ -33,6 +33,9 @@ pub(crate) struct Job {
     /// Let it read, execute and change PATH and what is below; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
+    /// Let it use the network: IPv4 and IPv6
+    #[arg(short, long)]
+    pub(crate) network: bool,
     /// Start it in DIR
     #[arg(short = 'C', long, value_name = "DIR", overrides_with = "cwd")]
     pub(crate) cwd: Option<PathBuf>,

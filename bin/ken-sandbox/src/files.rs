@@ -51,17 +51,26 @@ const SYSTEM: [&str; 33] = [
     "/etc/terminfo",
 ];
 
+/// What finding the address of a name needs.
+const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/services", "/etc/protocols"];
+
 /// Devices without a state that matters to anybody else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
 /// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
-pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf]) -> Result<RulesetCreated, Refusal> {
+pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], network: bool) -> Result<RulesetCreated, Refusal> {
     let all = AccessFs::from_all(REQUIRED);
     let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
     let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
-    let mut ruleset = empty(all)?;
-    for path in SYSTEM.iter().map(Path::new).filter(|path| path.exists()) {
+    let mut ruleset = empty(all, network)?;
+    let names: &[&str] = if network { &NETWORK } else { &[] };
+    for path in SYSTEM
+        .iter()
+        .chain(names)
+        .map(Path::new)
+        .filter(|path| path.exists())
+    {
         ruleset = allow(ruleset, path, look)?;
     }
     for path in DEVICES.iter().map(Path::new).filter(|path| path.exists()) {
@@ -80,11 +89,14 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf]) -> Result<RulesetCrea
     Ok(ruleset)
 }
 
-fn empty(all: BitFlags<AccessFs>) -> Result<RulesetCreated, Refusal> {
+fn empty(all: BitFlags<AccessFs>, network: bool) -> Result<RulesetCreated, Refusal> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(all)
-        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(REQUIRED)))
+        .and_then(|ruleset| match network {
+            true => Ok(ruleset),
+            false => ruleset.handle_access(AccessNet::from_all(REQUIRED)),
+        })
         .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
         .and_then(Ruleset::create);
     created.map_err(|error| {

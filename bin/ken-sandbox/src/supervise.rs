@@ -79,6 +79,8 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
             },
         )
     })?;
+    // Wherever it is installed, it can be read. What it needs beside itself has to be named.
+    let readable: Vec<PathBuf> = read.iter().cloned().chain(program.canonicalize().ok()).collect();
     let cwd = match &job.cwd {
         Some(cwd) => cwd.clone(),
         None => std::env::current_dir().map_err(|error| Refusal::step("the working directory", error))?,
@@ -103,8 +105,8 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         environment: environment(&job.env, temporary)?,
         cwd,
         limits,
-        ruleset: files::ruleset(read, write)?,
-        filters: syscalls::filters()?,
+        ruleset: files::ruleset(&readable, write, job.network)?,
+        filters: syscalls::filters(job.network)?,
     })
 }
 

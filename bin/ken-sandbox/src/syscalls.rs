@@ -72,7 +72,7 @@ const ALLOWED_HERE: &[c_long] = &[];
 /// Attributes are not among them: for ENOSYS `cp -p` does without, for EPERM it fails.
 #[rustfmt::skip]
 const REFUSED: &[c_long] = &[
-    SYS_socket, SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4, SYS_ptrace, SYS_process_vm_readv,
+    SYS_ptrace, SYS_process_vm_readv,
     SYS_process_vm_writev, SYS_process_madvise, SYS_pidfd_getfd, SYS_kcmp, SYS_mount, SYS_umount2,
     SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree, SYS_fsopen, SYS_fsmount, SYS_fsconfig,
     SYS_fspick, SYS_mount_setattr, SYS_unshare, SYS_setns, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
@@ -82,6 +82,16 @@ const REFUSED: &[c_long] = &[
     SYS_sethostname, SYS_setdomainname, SYS_syslog, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fchown,
     SYS_fchownat, SYS_capset, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages, SYS_mbind, SYS_set_mempolicy,
     SYS_fanotify_init, SYS_vhangup,
+];
+
+/// Refused without the network. With it, sockets of the Internet families only.
+const SOCKETS: &[c_long] = &[
+    SYS_socket,
+    SYS_connect,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
 ];
 
 /// All namespaces that clone(2) can make. `CLONE_NEWTIME` is not among its flags.
@@ -96,16 +106,21 @@ const NAMESPACES: u64 = (CLONE_NEWNS
 /// The filters, in the order in which they are to be installed. The list of allowed calls comes last, because it does not
 /// hold seccomp(2): a command that could add a listener of its own could answer in the supervisor's place. It holds the
 /// refused calls, so that their EPERM is not hidden by its ENOSYS.
-pub(crate) fn filters() -> Result<[BpfProgram; 2], Refusal> {
+pub(crate) fn filters(network: bool) -> Result<[BpfProgram; 2], Refusal> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
     let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in ALLOWED.iter().chain(ALLOWED_HERE).chain(REFUSED) {
+    for call in ALLOWED.iter().chain(ALLOWED_HERE).chain(REFUSED).chain(SOCKETS) {
         allowed.insert(*call, Vec::new());
     }
-    for (call, rules) in with_arguments().map_err(refused)? {
+    for (call, rules) in with_arguments(network).map_err(refused)? {
         allowed.insert(call, rules);
     }
-    let refusals = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let sockets = if network { &[] } else { SOCKETS };
+    let refusals = REFUSED
+        .iter()
+        .chain(sockets)
+        .map(|call| (*call, Vec::new()))
+        .collect();
     Ok([
         compile(
             refusals,
@@ -139,10 +154,10 @@ fn refused(error: impl std::fmt::Display) -> Refusal {
 type Rules = Vec<(c_long, Vec<SeccompRule>)>;
 
 /// Calls that are allowed with some arguments only.
-fn with_arguments() -> Result<Rules, seccompiler::BackendError> {
+fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let is = |argument, value: i64| condition(argument, Eq, value as u64);
-    Ok(vec![
+    let mut rules = vec![
         // No namespace. clone3 hides its flags behind a pointer, so it stays unknown, and callers fall back to clone.
         (SYS_clone, vec![rule([condition(0, MaskedEq(NAMESPACES), 0)?])?]),
         // No characters typed into somebody's terminal.
@@ -176,7 +191,12 @@ fn with_arguments() -> Result<Rules, seccompiler::BackendError> {
             SYS_personality,
             vec![rule([is(0, 0)?])?, rule([is(0, 0xffff_ffff)?])?],
         ),
-    ])
+    ];
+    if network {
+        let families = [AF_INET, AF_INET6].map(|family| rule([is(0, family.into())?]));
+        rules.push((SYS_socket, families.into_iter().collect::<Result<_, _>>()?));
+    }
+    Ok(rules)
 }
 
 fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, seccompiler::BackendError> {

@@ -16,6 +16,7 @@ pub mod runs;
 pub mod service;
 pub mod store;
 pub mod streams;
+pub mod tools;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,0 +1,219 @@
+//! The tools that there are: the files `*.json` in the user's `tools.d` and in that of the installation.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ken_types::Error;
+use ken_types::ops::tools::{Problem, Tools};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use crate::entry::Entry;
+
+/// The most tools; more would not fit into what a model is told.
+const MAX_TOOLS: usize = 256;
+
+/// The folders, what was found in them, and whether to look again.
+pub(crate) struct Catalog {
+    folders: Vec<PathBuf>,
+    listing: Mutex<Option<Arc<Listing>>>,
+    /// Set by the watcher when a file has changed.
+    has_changed: Arc<AtomicBool>,
+    /// Absent when the folders cannot be watched: then they are read for every call.
+    watcher: Option<RecommendedWatcher>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) entries: BTreeMap<String, Entry>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// `tools.d` beside the configuration (without one: in `$KEN_HOME` or `$XDG_CONFIG_HOME/ken`), then that of the installation:
+/// `share/ken/tools.d` beside the folder of this program, or `share/tools.d` of the checkout that it was built in.
+pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let own = match config {
+        Some(config) => Some(config.with_file_name("tools.d")),
+        None => set("KEN_HOME").map(|home| home.join("tools.d")).or_else(|| {
+            let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+            Some(config?.join("ken/tools.d"))
+        }),
+    };
+    let exe = std::env::current_exe().ok();
+    let program = exe.as_deref().and_then(Path::parent);
+    let shipped = ["../share/ken/tools.d", "../../share/tools.d"];
+    let shipped = program
+        .into_iter()
+        .flat_map(|folder| shipped.map(|path| folder.join(path)));
+    own.into_iter()
+        .chain(shipped.filter_map(|folder| fs::canonicalize(folder).ok()))
+        .collect()
+}
+
+impl Catalog {
+    /// Reads the folders for every call.
+    pub(crate) fn new(folders: Vec<PathBuf>) -> Catalog {
+        Catalog {
+            folders,
+            listing: Mutex::default(),
+            has_changed: Arc::default(),
+            watcher: None,
+        }
+    }
+
+    /// Reads the folders again when something in them has changed.
+    pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
+        let mut catalog = Catalog::new(folders);
+        let has_changed = catalog.has_changed.clone();
+        let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
+            has_changed.store(true, Ordering::Release);
+        });
+        match watcher.and_then(|watcher| catalog.watch(watcher)) {
+            Ok(watcher) => catalog.watcher = Some(watcher),
+            Err(error) => tracing::warn!("tools.d cannot be watched and is read for each call: {error}"),
+        }
+        catalog
+    }
+
+    /// A folder that does not exist yet is seen by the folder around it.
+    fn watch(&self, mut watcher: RecommendedWatcher) -> notify::Result<RecommendedWatcher> {
+        for folder in &self.folders {
+            let around = folder.parent().unwrap_or(folder);
+            let watched = if folder.is_dir() { folder } else { around };
+            if watched.is_dir() {
+                watcher.watch(watched, RecursiveMode::NonRecursive)?;
+            }
+        }
+        Ok(watcher)
+    }
+
+    /// What there is now.
+    pub(crate) fn read(&self) -> Arc<Listing> {
+        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        // The mark is taken away before the folders are read: what changes meanwhile sets it again.
+        let has_changed = self.has_changed.swap(false, Ordering::AcqRel);
+        match &*listing {
+            Some(known) if self.is_watching() && !has_changed => known.clone(),
+            _ => {
+                let found = Arc::new(Listing::read(&self.folders));
+                *listing = Some(found.clone());
+                found
+            }
+        }
+    }
+
+    /// Only while every folder is there: one that is made later is not watched itself.
+    fn is_watching(&self) -> bool {
+        self.watcher.is_some() && self.folders.iter().all(|folder| folder.is_dir())
+    }
+}
+
+impl Listing {
+    /// The first file of a name counts, so that a user's description replaces a shipped one.
+    fn read(folders: &[PathBuf]) -> Listing {
+        let mut listing = Listing::default();
+        for folder in folders {
+            let files = fs::read_dir(folder).into_iter().flatten().flatten();
+            let mut paths: Vec<PathBuf> = files
+                .map(|file| file.path())
+                .filter(|path| is_description(path))
+                .collect();
+            paths.sort();
+            for path in paths {
+                listing.add(&path);
+            }
+        }
+        listing
+    }
+
+    fn add(&mut self, path: &Path) {
+        let added = Entry::read(path).and_then(|entry| {
+            let name = entry.tool.spec.name.clone();
+            match self.entries.get(&name) {
+                Some(known) if Path::new(&known.tool.file).parent() == path.parent() => Err(Error::invalid(
+                    "/name",
+                    format!("the name {name} is taken by {}", known.tool.file),
+                )),
+                Some(_) => Ok(()),
+                None if self.entries.len() == MAX_TOOLS => {
+                    Err(Error::too_large(format!("there are {MAX_TOOLS} tools already")))
+                }
+                None => {
+                    self.entries.insert(name, entry);
+                    Ok(())
+                }
+            }
+        });
+        if let Err(error) = added {
+            self.problems.push(Problem {
+                file: path.display().to_string(),
+                error,
+            });
+        }
+    }
+
+    /// The tools of an agent, or all.
+    pub(crate) fn shown(&self, agent: Option<&str>) -> Tools {
+        let tools = self.entries.values().map(|entry| &entry.tool);
+        let for_it = |agents: &[String]| agent.is_none_or(|agent| agents.iter().any(|known| known == agent));
+        Tools {
+            tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(),
+            problems: self.problems.clone(),
+        }
+    }
+}
+
+/// Editors leave other files beside the ones they write.
+fn is_description(path: &Path) -> bool {
+    let hidden = path
+        .file_name()
+        .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && path.extension().is_some_and(|end| end == "json")
+}
+
+/// Reads a file that says which programs are run: it must be an ordinary one that nobody but root and this user can change.
+pub(crate) fn read_trusted(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let unreadable = |error: std::io::Error| Error::invalid("", format!("cannot be read: {error}"));
+    // O_NONBLOCK: a FIFO must not make the reader wait.
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NONBLOCK)
+        .open(path)
+        .map_err(unreadable)?;
+    let about = file.metadata().map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(Error::invalid("", "not an ordinary file"));
+    }
+    if about.uid() != 0 && about.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(Error::invalid("", format!("belongs to user {}", about.uid()))
+            .hint("a description of a tool has to belong to you or to root: chown it"));
+    }
+    if about.mode() & 0o022 != 0 {
+        return Err(Error::invalid(
+            "",
+            format!("others can change it (mode {:o})", about.mode() & 0o7777),
+        )
+        .hint(format!("chmod go-w {}", path.display())));
+    }
+    if about.len() > most {
+        return Err(Error::too_large(format!(
+            "has {} bytes, at most {most} are allowed",
+            about.len()
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+const O_NONBLOCK: i32 = nix::libc::O_NONBLOCK;

@@ -1,0 +1,186 @@
+//! The same as a filter: `ken-tools list`, `ken-tools check`, `ken-tools call`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+use ken_tool::{Answer, Error, Filter, Reply, Report, Sent, Verdict};
+use ken_types::event::Block;
+use ken_types::json;
+use ken_types::ops::tools::{Approval, CallTool, Called, Problem, Tools};
+use serde::Serialize;
+
+use crate::call::Caller;
+use crate::catalog::{Catalog, folders};
+use crate::entry::Entry;
+
+/// Where the descriptions are.
+#[derive(Args)]
+pub(crate) struct Folders {
+    /// Read the descriptions in DIR instead of the usual folders; can be given more than once
+    #[arg(long, value_name = "DIR")]
+    dir: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn catalog(&self) -> Catalog {
+        Catalog::new(match self.dir.is_empty() {
+            true => folders(None),
+            false => self.dir.clone(),
+        })
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    folders: Folders,
+    /// Only the tools that AGENT may call
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+}
+
+impl Report for List {
+    const NAME: &'static str = "ken-tools list";
+    const ABOUT: &'static str = "List the tools that agents may call";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        Ok(reply.send(&Listed(
+            self.folders.catalog().read().shown(self.agent.as_deref()),
+        )))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Listed(Tools);
+
+impl Answer for Listed {
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for tool in &self.0.tools {
+            let asks = if tool.approval == Approval::Ask {
+                " (asks)"
+            } else {
+                ""
+            };
+            writeln!(to, "{}{asks}: {}", tool.spec.name, tool.spec.description)?;
+            if verbose {
+                writeln!(to, "  for {}; {}", tool.agents.join(", "), tool.file)?;
+            }
+        }
+        for Problem { file, error } in &self.0.problems {
+            writeln!(to, "{file}: not a tool: {error}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Descriptions of tools
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+}
+
+impl Report for Check {
+    const NAME: &'static str = "ken-tools check";
+    const ABOUT: &'static str = "Check descriptions of tools, and say what is wrong where";
+    const AFTER_HELP: &'static str = "Exit status: 0 all describe a tool, 1 some do not, 2 an error.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let problems = self.files.iter().filter_map(|file| {
+            let error = Entry::read(file).err()?;
+            Some(Problem {
+                file: file.display().to_string(),
+                error,
+            })
+        });
+        Ok(reply.send(&Checked {
+            files: self.files.len(),
+            problems: problems.collect(),
+        }))
+    }
+}
+
+#[derive(Serialize)]
+struct Checked {
+    files: usize,
+    problems: Vec<Problem>,
+}
+
+impl Answer for Checked {
+    fn verdict(&self) -> Verdict {
+        match self.problems.is_empty() {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for Problem { file, error } in &self.problems {
+            writeln!(to, "{file}: {error}")?;
+        }
+        let wrong = self.problems.len();
+        writeln!(to, "{} of {} describe a tool", self.files - wrong, self.files)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Call {
+    /// The tool
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The arguments, as JSON
+    #[arg(short, long, value_name = "JSON")]
+    json: Option<String>,
+    /// Call it as AGENT would
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    #[command(flatten)]
+    folders: Folders,
+}
+
+impl Filter for Call {
+    const NAME: &'static str = "ken-tools call";
+    const ABOUT: &'static str = "Call a tool with the JSON object that is read, as an agent would";
+    const AFTER_HELP: &'static str = "Exit status: 0 the tool answered, 1 it failed, 2 an error.";
+
+    fn inline(&self) -> Option<&str> {
+        self.json.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let call = CallTool {
+            name: self.name.clone(),
+            arguments: json::parse(input.as_bytes(), ken_tool::MAX_DEPTH)?,
+            agent: self.agent.clone(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
+        let listing = self.folders.catalog().read();
+        let called = runtime.block_on(Caller::default().call(&listing, call))?;
+        Ok(reply.send(&Told(called)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Told(Called);
+
+impl Answer for Told {
+    fn verdict(&self) -> Verdict {
+        match self.0.is_error {
+            true => Verdict::Negative,
+            false => Verdict::Positive,
+        }
+    }
+
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for block in &self.0.result.content {
+            if let Block::Text { text } = block {
+                writeln!(to, "{text}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! The description of one tool: a JSON file in `tools.d`. ken-tools(5).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::json;
+use ken_types::ops::model::ToolSpec;
+use ken_types::ops::tools::{Approval, Tool};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::schema::Schema;
+
+/// The largest description, in bytes.
+const MAX_BYTES: u64 = 256 * 1024;
+const MAX_DEPTH: usize = 64;
+const NAME_BYTES: usize = 64;
+const DESCRIPTION_CHARACTERS: usize = 1024;
+/// Milliseconds, for a tool that does not say how long it may take, and at most.
+const TIMEOUT_MS: u64 = 30_000;
+const MAX_TIMEOUT_MS: u64 = 600_000;
+/// Who may call a tool that does not say it: those that do the work, not the one that delegates it.
+const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
+pub(crate) const ORCHESTRATOR: &str = "orchestrator";
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    description: String,
+    command: Vec<String>,
+    input: Value,
+    output: Option<Value>,
+    #[serde(default)]
+    writes: Writes,
+    #[serde(default)]
+    touch: Touch,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    ok_status: Option<Vec<u8>>,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    idempotent: bool,
+    #[serde(default)]
+    approval: Approval,
+    agents: Option<Vec<String>>,
+}
+
+/// What the tool writes to standard output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Writes {
+    /// One JSON document.
+    #[default]
+    Json,
+    /// Text.
+    Text,
+}
+
+/// What the tool may reach beside the programs of the system and a temporary directory of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Touch {
+    pub(crate) read: Vec<PathBuf>,
+    pub(crate) write: Vec<PathBuf>,
+    pub(crate) network: bool,
+}
+
+/// A description that was read and checked.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) tool: Tool,
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+    pub(crate) input: Schema,
+    pub(crate) output: Option<Schema>,
+    pub(crate) writes: Writes,
+    pub(crate) touch: Touch,
+    /// Variables that are passed on to it.
+    pub(crate) env: Vec<String>,
+    /// Exit statuses with which it has answered; any other one is a failure.
+    pub(crate) ok_status: Vec<u8>,
+    pub(crate) timeout: Duration,
+}
+
+impl Entry {
+    /// Reads a file. `invalid` names the field in `at`.
+    pub(crate) fn read(path: &Path) -> Result<Entry, Error> {
+        let bytes = crate::catalog::read_trusted(path, MAX_BYTES)?;
+        let file: File = json::from_value(json::parse(&bytes, MAX_DEPTH)?)?;
+        file.check()?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        Ok(Entry {
+            input: Schema::compile("/input", &file.input)?,
+            output: file
+                .output
+                .map(|schema| Schema::compile("/output", &schema))
+                .transpose()?,
+            command: resolved(file.command, folder),
+            writes: file.writes,
+            touch: file.touch,
+            env: file.env,
+            ok_status: file.ok_status.unwrap_or(vec![0]),
+            timeout: Duration::from_millis(file.timeout_ms.unwrap_or(TIMEOUT_MS)),
+            tool: Tool {
+                spec: ToolSpec {
+                    name: file.name,
+                    description: file.description,
+                    parameters: file.input,
+                },
+                idempotent: file.idempotent,
+                approval: file.approval,
+                agents: file.agents.unwrap_or(WORKERS.map(str::to_owned).into()),
+                file: path.display().to_string(),
+            },
+        })
+    }
+}
+
+impl File {
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
+        if !is_name(&self.name) {
+            return invalid(
+                "/name",
+                format!(
+                    "{:?} is not 1 to {NAME_BYTES} of a-z, 0-9 and _, beginning with a letter",
+                    self.name
+                ),
+            );
+        }
+        if !(1..=DESCRIPTION_CHARACTERS).contains(&self.description.trim().chars().count()) {
+            return invalid(
+                "/description",
+                format!("1 to {DESCRIPTION_CHARACTERS} characters"),
+            );
+        }
+        if self.command.first().is_none_or(String::is_empty) {
+            return invalid("/command", "the program is missing".to_owned());
+        }
+        if self.input.get("type").and_then(Value::as_str) != Some("object") {
+            return invalid("/input/type", "the arguments of a tool are an object".to_owned());
+        }
+        if let Some(timeout) = self
+            .timeout_ms
+            .filter(|timeout| !(1..=MAX_TIMEOUT_MS).contains(timeout))
+        {
+            return invalid(
+                "/timeout_ms",
+                format!("{timeout} is not 1 to {MAX_TIMEOUT_MS} ms"),
+            );
+        }
+        for (at, paths) in [
+            ("/touch/read", &self.touch.read),
+            ("/touch/write", &self.touch.write),
+        ] {
+            if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
+                return invalid(at, format!("{} is not an absolute path", path.display()));
+            }
+        }
+        let agents = self.agents.iter().flatten();
+        if self.touch.network && agents.clone().any(|agent| agent == ORCHESTRATOR) {
+            return invalid(
+                "/agents",
+                "a tool with network access is not for the orchestrator".to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && name.len() <= NAME_BYTES
+}
+
+/// A program with a slash lies relative to the folder of its description; one without is looked for.
+fn resolved(mut command: Vec<String>, folder: &Path) -> Vec<String> {
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+        *program = folder.join(&*program).display().to_string();
+    }
+    command
+}

@@ -1,0 +1,100 @@
+//! ken-tools: the tools that agents may call. A tool is any program that reads one JSON document and writes one, described by
+//! a file in `tools.d`; a call of it is one process in a sandbox. See ken-tools(8), ken-tools(5).
+
+mod call;
+mod catalog;
+mod commands;
+mod entry;
+mod process;
+mod schema;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::{NoOptions, Program, Start};
+use ken_tool::{Filter, Report};
+use ken_types::Error;
+use ken_types::ops::tools::{ToolsCall, ToolsList};
+use ken_wire::{Daemon, Table};
+use serde_json::{Map, Value};
+
+use crate::call::Caller;
+use crate::catalog::Catalog;
+use crate::commands::{Call, Check, List};
+
+const ABOUT: &str = "Run the tools that agents may call";
+
+fn main() -> ExitCode {
+    let command = std::env::args_os().nth(1);
+    match command.as_deref().and_then(|word| word.to_str()) {
+        Some("list") => ken_tool::report::<List>(),
+        Some("check") => ken_tool::report::<Check>(),
+        Some("call") => ken_tool::subcommand::<Call>(),
+        _ if is_part() => ken_service::run(
+            Program {
+                name: "ken-tools",
+                version: env!("CARGO_PKG_VERSION"),
+                about: ABOUT,
+                drain: Duration::from_secs(5),
+            },
+            start,
+        ),
+        _ => ken_tool::front(
+            "ken-tools",
+            ABOUT,
+            &[
+                ("list", List::ABOUT),
+                ("check", Check::ABOUT),
+                ("call", Call::ABOUT),
+            ],
+        ),
+    }
+}
+
+/// Whether kend has started this process, or an option of a daemon says where to listen.
+fn is_part() -> bool {
+    let own = std::process::id().to_string();
+    let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
+    let names_a_place = |word: String| word.starts_with("--home") || word.starts_with("--config");
+    started || std::env::args().skip(1).any(names_a_place)
+}
+
+/// The daemon.
+struct Tools {
+    catalog: Catalog,
+    caller: Caller,
+}
+
+impl Daemon for Tools {
+    fn stats(&self) -> Map<String, Value> {
+        let listing = self.catalog.read();
+        Map::from_iter([
+            ("tools".to_owned(), listing.entries.len().into()),
+            ("problems".to_owned(), listing.problems.len().into()),
+            ("calls_running".to_owned(), self.caller.running().into()),
+        ])
+    }
+}
+
+async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
+    let tools = Tools {
+        catalog: Catalog::watched(catalog::folders(Some(&start.places.config))),
+        caller: Caller::default(),
+    };
+    for problem in &tools.catalog.read().problems {
+        tracing::warn!(file = problem.file, "not a tool: {}", problem.error);
+    }
+    Ok((table(), Arc::new(tools)))
+}
+
+fn table() -> Table<Tools> {
+    Table::new("tools", env!("CARGO_PKG_VERSION"))
+        .op::<ToolsList, _, _>(|tools: Arc<Tools>, _, args| async move {
+            Ok(tools.catalog.read().shown(args.agent.as_deref()))
+        })
+        .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
+            let listing = tools.catalog.read();
+            tools.caller.call(&listing, call).await
+        })
+}

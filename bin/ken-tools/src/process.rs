@@ -1,0 +1,137 @@
+//! The process of a call: `ken-sandbox` with what the description allows, and in it the program.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use ken_tool::find_program;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::entry::Entry;
+
+/// The most that a tool may write to standard output, in bytes; then it is killed.
+pub(crate) const MAX_OUTPUT: usize = 1024 * 1024;
+/// What is kept of standard error: the beginning, in bytes.
+const MAX_ERRORS: usize = 4 * 1024;
+/// How long the sandbox may take beyond the tool's own timeout: from TERM to KILL, and some.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A tool that has ended.
+pub(crate) struct Ended {
+    pub(crate) end: End,
+    pub(crate) output: Vec<u8>,
+    /// Trimmed.
+    pub(crate) errors: String,
+}
+
+pub(crate) enum End {
+    Status(u8),
+    TimedOut,
+    TooMuch,
+}
+
+/// The exit status of ken-sandbox(1) after a timeout.
+const TIMED_OUT: u8 = 124;
+
+/// Runs a tool with these bytes on standard input. Dropped before its end, it is killed with all that it started. An error
+/// says why it was not run.
+pub(crate) async fn run(entry: &Entry, input: String) -> Result<Ended, String> {
+    let sandbox = find_program("ken-sandbox")
+        .ok_or("The program ken-sandbox is not installed, so no tool can be run.")?;
+    let mut child = command(sandbox, entry)
+        .spawn()
+        .map_err(|error| format!("The sandbox could not be started: {error}"))?;
+    match timeout(entry.timeout + GRACE, converse(&mut child, input)).await {
+        Ok(ended) => ended.map_err(|error| format!("The tool could not be run: {error}")),
+        Err(_) => Ok(Ended {
+            end: End::TimedOut,
+            output: Vec::new(),
+            errors: String::new(),
+        }),
+    }
+}
+
+fn command(sandbox: PathBuf, entry: &Entry) -> Command {
+    let mut command = Command::new(sandbox);
+    command
+        .arg("--timeout")
+        .arg(entry.timeout.as_secs_f64().to_string());
+    for path in &entry.touch.read {
+        command.arg("--read").arg(path);
+    }
+    for path in &entry.touch.write {
+        command.arg("--write").arg(path);
+    }
+    for name in &entry.env {
+        command.arg("--env").arg(name);
+    }
+    if entry.touch.network {
+        command.arg("--network");
+    }
+    command
+        .args(["--cwd", "/", "--"])
+        .args(&entry.command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A tool that does not read its input to the end may still answer.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    // A tool that is cut off for writing too much is killed, and only then is its standard error at its end.
+    let read = async {
+        let output = head(stdout, MAX_OUTPUT).await;
+        if output.len() > MAX_OUTPUT {
+            let _ = child.start_kill();
+        }
+        output
+    };
+    let (output, errors, ()) = tokio::join!(read, drained(stderr), write);
+    if output.len() > MAX_OUTPUT {
+        return Ok(Ended {
+            end: End::TooMuch,
+            output: Vec::new(),
+            errors,
+        });
+    }
+    let status = child.wait().await?;
+    let end = match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(TIMED_OUT) => End::TimedOut,
+        Some(status) => End::Status(status),
+        None => End::Status(u8::MAX),
+    };
+    Ok(Ended { end, output, errors })
+}
+
+/// All of it, or more than `most`.
+async fn head(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What was read before an error counts.
+        let _ = from.take(most as u64 + 1).read_to_end(&mut bytes).await;
+    }
+    bytes
+}
+
+/// The beginning of it, read to its end so that the tool never waits for room.
+async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
+    let mut kept = Vec::new();
+    if let Some(mut from) = from {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            let room = MAX_ERRORS.saturating_sub(kept.len());
+            kept.extend(buffer.iter().take(count.min(room)));
+        }
+    }
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}

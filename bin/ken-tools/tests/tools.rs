@@ -1,0 +1,318 @@
+//! ken-tools over its command line, with tools that are shell scripts. The daemon runs the same code.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A folder of tools.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    /// A tool that is a shell script, with fields beside the usual ones.
+    fn tool(&self, name: &str, script: &str, fields: Value) -> &Folder {
+        let mut entry = json!({"name": name, "description": "A tool.", "command": ["sh", "-c", script],
+            "input": {"type": "object"}});
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        self.file(&format!("{name}.json"), &entry.to_string())
+    }
+
+    fn file(&self, name: &str, text: &str) -> &Folder {
+        std::fs::write(self.path().join(name), text).unwrap();
+        self
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn run(&self, command: &str, words: &[&str]) -> Output {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+        program.arg(command).args(words);
+        if command != "check" {
+            program.arg("--dir").arg(self.path());
+        }
+        program.output().unwrap()
+    }
+
+    /// The answer of a call: exit status, text for the model.
+    fn call(&self, name: &str, arguments: &str) -> (Option<i32>, String) {
+        let output = self.run("call", &[name, "--json", arguments]);
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+        let text = answer
+            .pointer("/result/content/0/text")
+            .and_then(Value::as_str)
+            .unwrap();
+        (output.status.code(), text.to_owned())
+    }
+
+    /// What a call is refused with.
+    fn refused(&self, words: &[&str]) -> Value {
+        let output = self.run("call", words);
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(2), 0),
+            "{output:?}"
+        );
+        serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"].clone()
+    }
+}
+
+/// `ken-sandbox` lies beside `ken-tools`; this crate alone does not build it.
+fn sandbox_is_built() -> bool {
+    let built = Path::new(env!("CARGO_BIN_EXE_ken-tools"))
+        .with_file_name("ken-sandbox")
+        .exists();
+    assert!(built, "build it first: cargo build -p ken-sandbox");
+    built
+}
+
+#[test]
+fn a_call_gives_arguments_and_takes_the_answer() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    folder.tool(
+        "echo",
+        "cat",
+        json!({"output": {"type": "object", "required": ["n"]}}),
+    );
+    assert_eq!(
+        folder.call("echo", r#"{"n": 7}"#),
+        (Some(0), r#"{"n":7}"#.to_owned())
+    );
+    let output = folder.run("call", &["echo", "--json", r#"{"n":7}"#]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["result"]["details"], json!({"n": 7}));
+    folder.tool("say", "echo hello", json!({"writes": "text"}));
+    assert_eq!(folder.call("say", "{}"), (Some(0), "hello".to_owned()));
+}
+
+#[test]
+fn what_a_tool_does_wrong_is_told() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    folder
+        .tool("prose", "echo not json", json!({}))
+        .tool("silent", "true", json!({}))
+        .tool("failing", "echo 'no such host' >&2; exit 3", json!({}))
+        .tool(
+            "other",
+            "echo '{\"m\":1}'",
+            json!({"output": {"type": "object", "required": ["n"]}}),
+        )
+        .tool("flood", "yes | head -c 5000000", json!({"writes": "text"}))
+        .tool(
+            "long",
+            "head -c 100000 /dev/zero | tr '\\0' x",
+            json!({"writes": "text"}),
+        )
+        .tool("endless", "sleep 1000", json!({"timeout_ms": 300}))
+        .tool("binary", "printf '\\377'", json!({"writes": "text"}));
+    for (tool, told) in [
+        ("prose", "The tool prose did not write JSON"),
+        ("silent", "The tool silent wrote nothing."),
+        ("failing", "The tool failing ended with status 3: no such host"),
+        ("other", "is not as its description says"),
+        ("flood", "The tool flood wrote more than 1048576 bytes."),
+        ("endless", "The tool endless did not end within 0.3 s."),
+        ("binary", "not UTF-8"),
+    ] {
+        let (status, text) = folder.call(tool, "{}");
+        assert!(
+            status == Some(1) && text.contains(told),
+            "{tool}: {status:?} {text}"
+        );
+    }
+    let (status, text) = folder.call("long", "{}");
+    assert!(
+        status == Some(0) && text.ends_with("[cut: 32768 of 100000 bytes are shown]"),
+        "{status:?}"
+    );
+}
+
+#[test]
+fn arguments_are_checked_before_anything_runs() {
+    let folder = Folder::new();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    folder.tool(
+        "count",
+        "cat",
+        json!({"input": schema, "agents": ["orchestrator"]}),
+    );
+    let error = folder.refused(&["count", "--json", r#"{"n":"seven"}"#]);
+    assert_eq!(
+        (&error["code"], &error["at"]),
+        (&json!("invalid"), &json!("/arguments/n")),
+        "{error}"
+    );
+    assert_eq!(folder.refused(&["count", "--json", "{}"])["at"], "/arguments");
+    assert_eq!(folder.refused(&["none", "--json", "{}"])["code"], "not_found");
+    let other = folder.refused(&["count", "--json", r#"{"n":1}"#, "--agent", "coding-worker"]);
+    assert_eq!(other["code"], "forbidden");
+}
+
+#[test]
+fn a_tool_reaches_only_what_it_names() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("note"), "for some eyes").unwrap();
+    let note = outside.path().join("note").display().to_string();
+    let script = format!("cat '{note}'; echo \"$SECRET\"");
+    folder.tool("blind", &script, json!({"writes": "text", "ok_status": [0, 1]}));
+    let (_, text) = folder.call("blind", "{}");
+    assert_eq!(text, "");
+    folder.tool(
+        "seeing",
+        &script,
+        json!({"writes": "text", "touch": {"read": [outside.path()]}}),
+    );
+    let (_, text) = folder.call("seeing", "{}");
+    assert_eq!(text, "for some eyes");
+}
+
+#[test]
+fn mistakes_in_a_description_are_named() {
+    let folder = Folder::new();
+    for (name, text, at) in [
+        ("a.json", "{", ""),
+        ("b.json", r#"{"name":"b"}"#, "/description"),
+        (
+            "c.json",
+            r#"{"name":"C","description":"x","command":["true"],"input":{"type":"object"}}"#,
+            "/name",
+        ),
+        (
+            "d.json",
+            r#"{"name":"d","description":"x","command":[],"input":{"type":"object"}}"#,
+            "/command",
+        ),
+        (
+            "e.json",
+            r#"{"name":"e","description":"x","command":["true"],"input":{"type":"string"}}"#,
+            "/input/type",
+        ),
+        (
+            "f.json",
+            r#"{"name":"f","description":"x","command":["true"],"input":{"type":"object","required":7}}"#,
+            "/input",
+        ),
+        (
+            "g.json",
+            r#"{"name":"g","description":"x","command":["true"],"input":{"type":"object"},"timeout":1}"#,
+            "/timeout",
+        ),
+        (
+            "h.json",
+            r#"{"name":"h","description":"x","command":["true"],"input":{"type":"object"},"touch":{"read":["x"]}}"#,
+            "/touch/read",
+        ),
+        (
+            "i.json",
+            r#"{"name":"i","description":"x","command":["true"],"input":{"type":"object"},"touch":{"network":true},"agents":["orchestrator"]}"#,
+            "/agents",
+        ),
+    ] {
+        let path = folder.file(name, text).path().join(name);
+        let output = folder.run("check", &[path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let error = &found["problems"][0]["error"];
+        assert_eq!(error["at"].as_str().unwrap_or_default(), at, "{name}: {error}");
+    }
+    let output = folder.run("list", &[]);
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(listed["problems"].as_array().unwrap().len(), 9);
+}
+
+#[test]
+fn a_description_that_others_can_change_is_refused() {
+    let folder = Folder::new();
+    let path = folder.tool("open", "true", json!({})).path().join("open.json");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    let output = folder.run("check", &[path.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        said.contains("others can change it (mode 666)") && said.contains("chmod go-w"),
+        "{said}"
+    );
+    let fifo = folder.path().join("fifo.json");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let begun = Instant::now();
+    let output = folder.run("check", &[fifo.to_str().unwrap()]);
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("not an ordinary file"),
+        "{output:?}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// The shipped tools are descriptions alone, and work.
+#[test]
+fn the_shipped_tools_answer() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/tools.d");
+    let run = |words: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ken-tools"))
+            .args(words)
+            .arg("--dir")
+            .arg(&folder)
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    let (status, listed) = run(&["list", "--agent", "orchestrator"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(status, Some(0));
+    assert_eq!(listed.get("problems"), None);
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 4);
+    let programs = Path::new(env!("CARGO_BIN_EXE_ken-tools")).parent().unwrap();
+    for (program, tool, arguments, shown) in [
+        (
+            "ken-rep",
+            "reason",
+            r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#,
+            "conclusions",
+        ),
+        (
+            "ken-vvp",
+            "verify_rules",
+            r#"{"rules":[[["a"],"b"]]}"#,
+            "validation_status",
+        ),
+        (
+            "ken-esl",
+            "read_emotion",
+            r#"{"user_input":"I am so happy!"}"#,
+            "joy",
+        ),
+        (
+            "ken-laws",
+            "judge_text",
+            r#"{"text":"The build takes 5 minutes."}"#,
+            "pass_fail_status",
+        ),
+    ] {
+        assert!(
+            programs.join(program).exists(),
+            "build it first: cargo build -p {program}"
+        );
+        let (status, answer) = run(&["call", tool, "--json", arguments]);
+        assert!(status == Some(0) && answer.contains(shown), "{tool}: {answer}");
+    }
+}
