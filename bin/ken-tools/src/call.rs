@@ -157,8 +157,6 @@ fn shortened(text: &str) -> String {
     if text.len() <= TEXT_BYTES {
         return text.to_owned();
     }
-    let head = text
-        .get(..text.floor_char_boundary(TEXT_BYTES))
-        .unwrap_or_default();
+    let head = ken_text::head(text, TEXT_BYTES);
     format!("{head}\n[cut: {} of {} bytes are shown]", head.len(), text.len())
 }

@@ -1,6 +1,6 @@
 //! ken-tools over its command line, with tools that are shell scripts. The daemon runs the same code.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
