@@ -14,6 +14,7 @@ mod store;
 mod submission;
 #[cfg(test)]
 mod testing;
+mod toolbox;
 mod tools;
 mod turn_state;
 
@@ -31,10 +32,11 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use crate::model::{Model, WireModel};
-use crate::seams::{ListedMayRun, NoTools, NoWorkers, Seams};
+use crate::seams::{ListedMayRun, NoWorkers, Seams};
 use crate::share::Share;
 use crate::store::{Store, WireStore};
 use crate::submission::Agent;
+use crate::toolbox::WireTools;
 
 fn main() -> ExitCode {
     let program = Program {
@@ -93,7 +95,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
             model: WireModel::new(Pool::new(start.places.socket("model"))),
             seams: Seams {
                 share: Arc::new(share),
-                tools: Arc::new(NoTools),
+                tools: Arc::new(WireTools::new(Pool::new(start.places.socket("tools")))),
                 policy: Arc::new(ListedMayRun),
                 workers: Arc::new(NoWorkers),
             },

@@ -27,6 +27,11 @@ pub(crate) struct Seams {
 
 /// The tools that a model may call.
 pub(crate) trait Tools: Send + Sync {
+    /// Learns which tools there are, before a submission begins or goes on.
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     fn list(&self) -> Vec<ToolSpec>;
 
     /// Whether a call whose outcome is unknown may be made again.
@@ -115,26 +120,6 @@ impl Events {
 
 /// The tool that gives a task to a worker.
 pub(crate) const TASK: &str = "task";
-
-/// No tool is configured.
-pub(crate) struct NoTools;
-
-impl Tools for NoTools {
-    fn list(&self) -> Vec<ToolSpec> {
-        Vec::new()
-    }
-
-    fn is_idempotent(&self, _name: &str) -> bool {
-        false
-    }
-
-    fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>> {
-        Box::pin(std::future::ready(Err(format!(
-            "There is no tool `{}`.",
-            call.name
-        ))))
-    }
-}
 
 /// Every tool that is listed may run.
 pub(crate) struct ListedMayRun;

@@ -44,6 +44,7 @@ impl<S: Store, M: Model> Agent<S, M> {
     /// Runs a claimed submission to its end, or until `abort` becomes true. An error means that its lease is lost, or that
     /// the store refused to record an event: the holder of the next claim goes on.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
+        self.seams.tools.refresh().await;
         let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
         let recorder = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());

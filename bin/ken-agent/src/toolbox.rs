@@ -1,0 +1,144 @@
+//! The tools of ken-tools, as an agent calls them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_types::event::{Block, ToolResult};
+use ken_types::limits::WIRE_DEADLINE_MAX_MS;
+use ken_types::ops::model::ToolSpec;
+use ken_types::ops::tools::{Approval, CallTool, ListTools, Tool, ToolsCall, ToolsList};
+use ken_types::{Code, Error};
+use ken_wire::Pool;
+use tokio::time::Instant;
+
+use crate::seams::{Pending, Tools};
+use crate::turn_state::Call;
+
+/// The agent whose tools these are.
+const AGENT: &str = "orchestrator";
+/// How old the list may be: a new file in `tools.d` is seen by the turn after that.
+const FRESH: Duration = Duration::from_millis(500);
+const LIST: Duration = Duration::from_secs(2);
+/// A tool has a timeout of its own, and it is shorter.
+const CALL: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
+
+/// ken-tools over its socket.
+pub(crate) struct WireTools {
+    pool: Pool,
+    known: Mutex<Known>,
+}
+
+/// The list as it was last read. While ken-tools is restarted it stays.
+#[derive(Default)]
+struct Known {
+    tools: Arc<Vec<Tool>>,
+    read: Option<Instant>,
+}
+
+impl WireTools {
+    pub(crate) fn new(pool: Pool) -> WireTools {
+        WireTools {
+            pool,
+            known: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, name: &str) -> Option<Tool> {
+        let tools = self.lock().tools.clone();
+        tools.iter().find(|tool| tool.spec.name == name).cloned()
+    }
+}
+
+impl Tools for WireTools {
+    fn refresh(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let is_fresh = self.lock().read.is_some_and(|read| read.elapsed() < FRESH);
+            if is_fresh {
+                return;
+            }
+            let args = ListTools {
+                agent: Some(AGENT.to_owned()),
+            };
+            match self.pool.call::<ToolsList>(&args, LIST).await {
+                Ok(list) => {
+                    *self.lock() = Known {
+                        tools: Arc::new(list.tools),
+                        read: Some(Instant::now()),
+                    };
+                }
+                Err(error) => {
+                    // Not every turn is to wait for a part that is down.
+                    self.lock().read = Some(Instant::now());
+                    tracing::warn!(
+                        code = error.code.name(),
+                        "the list of tools cannot be read: {}",
+                        error.message
+                    );
+                }
+            }
+        })
+    }
+
+    /// Those that need an approval are left out: nobody can give one yet.
+    fn list(&self) -> Vec<ToolSpec> {
+        let tools = self.lock().tools.clone();
+        let free = tools.iter().filter(|tool| tool.approval == Approval::None);
+        free.map(|tool| tool.spec.clone()).collect()
+    }
+
+    fn is_idempotent(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|tool| tool.idempotent)
+    }
+
+    fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>> {
+        let (pool, tool) = (self.pool.clone(), self.find(&call.name));
+        Box::pin(async move {
+            let Some(tool) = tool.filter(|tool| tool.approval == Approval::None) else {
+                return Err(format!("There is no tool `{}`.", call.name));
+            };
+            let args = CallTool {
+                name: call.name,
+                arguments: call.arguments,
+                agent: Some(AGENT.to_owned()),
+            };
+            // A call whose connection is lost is made again only if that does no harm.
+            let called = match tool.idempotent {
+                true => pool.call::<ToolsCall>(&args, CALL).await,
+                false => match pool.connection(Instant::now() + LIST).await {
+                    Ok(connection) => connection.call::<ToolsCall>(&args, CALL).await,
+                    Err(error) => Err(error),
+                },
+            };
+            match called {
+                Ok(called) if called.is_error => Err(words(&called.result)),
+                Ok(called) => Ok(called.result),
+                Err(error) => Err(told(&args.name, &error)),
+            }
+        })
+    }
+}
+
+fn words(result: &ToolResult) -> String {
+    let texts = result.content.iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// A refused call, in words for the model.
+fn told(tool: &str, error: &Error) -> String {
+    match error.code {
+        Code::Unavailable | Code::Deadline => {
+            format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
+        }
+        _ => match &error.at {
+            Some(at) => format!("The call of {tool} was refused: {at}: {}", error.message),
+            None => format!("The call of {tool} was refused: {}", error.message),
+        },
+    }
+}

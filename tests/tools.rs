@@ -1,0 +1,186 @@
+//! Tools in a turn: called by a scripted model, run by the real ken-tools in the real sandbox, once, whoever is killed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use ken_tests::{Answer, Builder, Client, System, until};
+use serde_json::{Value, json};
+
+/// A model that calls the tool whose name the prompt holds, and then says so.
+fn script(calls: &[(&str, Value)]) -> Vec<Value> {
+    let lines = calls.iter().flat_map(|(name, arguments)| {
+        let call = json!({"tool": {"name": name, "arguments": arguments}});
+        [
+            json!({"when": name, "after_tools": 0, "events": [call]}),
+            json!({"when": name, "after_tools": 1, "events": [{"text": "Done."}]}),
+        ]
+    });
+    lines.collect()
+}
+
+/// A tool that is a shell script, as a user drops it into `tools.d`. It may write into the folder `scratch`.
+fn add_tool(system: &System, name: &str, script: &str, idempotent: bool) {
+    let folder = system.home().join("tools.d");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(scratch(system)).unwrap();
+    let entry = json!({"name": name, "description": "A tool.", "command": ["sh", "-c", script], "input": {"type": "object"},
+        "writes": "text", "idempotent": idempotent, "approval": "none", "agents": ["orchestrator"],
+        "touch": {"write": [scratch(system)]}});
+    std::fs::write(folder.join(format!("{name}.json")), entry.to_string()).unwrap();
+}
+
+fn scratch(system: &System) -> PathBuf {
+    system.home().join("scratch")
+}
+
+/// Says what it did in a file, then takes its time. `$PWD` is no place to write to: the folder is named.
+fn slow(system: &System) -> String {
+    format!(
+        "echo ran >> '{}/runs'; sleep 3; echo finished",
+        scratch(system).display()
+    )
+}
+
+fn runs(system: &System) -> usize {
+    std::fs::read_to_string(scratch(system).join("runs"))
+        .unwrap_or_default()
+        .lines()
+        .count()
+}
+
+fn prompt(system: &System, text: &str) -> JoinHandle<Answer> {
+    let (address, target) = (
+        system.address(),
+        format!("/agents/orchestrator/{text}?wait=result"),
+    );
+    let body = json!({ "message": text });
+    std::thread::spawn(move || Client::connect(address).post(&target, &body))
+}
+
+/// The `tool` events of an instance.
+fn results(system: &System, instance: &str) -> Vec<Value> {
+    let page = system
+        .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
+        .expect(200);
+    let events = page.json().as_array().expect("events").clone();
+    events
+        .into_iter()
+        .filter(|event| event["type"] == "tool")
+        .collect()
+}
+
+fn said(result: &Value) -> &str {
+    result["result"]["content"][0]["text"].as_str().expect("a text")
+}
+
+/// Agents learn of a new tool with the turn after half a second.
+fn until_listed(system: &System, name: &str) {
+    until("the tool is listed", || {
+        let listed = system.call("tools", "tools.list", &[]);
+        listed["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == name))
+    });
+    std::thread::sleep(std::time::Duration::from_millis(600));
+}
+
+#[test]
+fn a_shipped_tool_answers_in_a_turn() {
+    let arguments = json!({"facts": ["Rex is a dog"], "rules": [[["?x is a dog"], "?x is an animal"]]});
+    let system = Builder::default()
+        .script(&script(&[
+            ("reason", arguments),
+            ("verify_rules", json!({"rules": 7})),
+        ]))
+        .start();
+    let answer = prompt(&system, "reason").join().unwrap().expect(200);
+    assert_eq!(answer.text("/result/text"), "Done.");
+    let tools = results(&system, "reason");
+    assert_eq!(
+        (tools.len(), &tools[0]["isError"]),
+        (1, &json!(false)),
+        "{tools:?}"
+    );
+    assert!(said(&tools[0]).contains("Rex is an animal"), "{tools:?}");
+    // Arguments that the schema refuses are told to the model, and the turn goes on.
+    prompt(&system, "verify_rules").join().unwrap().expect(200);
+    let tools = results(&system, "verify_rules");
+    assert!(
+        tools[0]["isError"] == true && said(&tools[0]).contains("/arguments/rules"),
+        "{tools:?}"
+    );
+}
+
+#[test]
+fn a_tool_that_is_dropped_in_works_without_a_restart() {
+    let system = Builder::default()
+        .script(&script(&[("fresh", json!({}))]))
+        .start();
+    prompt(&system, "fresh").join().unwrap().expect(200);
+    assert!(said(&results(&system, "fresh")[0]).contains("There is no tool `fresh`"));
+    add_tool(&system, "fresh", "echo here I am", false);
+    until_listed(&system, "fresh");
+    let body = json!({"message": "fresh"});
+    system
+        .post("/agents/orchestrator/again?wait=result", &body)
+        .expect(200);
+    let tools = results(&system, "again");
+    assert_eq!(said(&tools[0]), "here I am");
+}
+
+#[test]
+fn a_tool_runs_once_whoever_is_killed() {
+    for (part, idempotent, wanted) in [("tools", false, 1), ("agent", false, 1), ("agent", true, 2)] {
+        let system = Builder::default().script(&script(&[("slow", json!({}))])).start();
+        add_tool(&system, "slow", &slow(&system), idempotent);
+        until_listed(&system, "slow");
+        let answer = prompt(&system, "slow");
+        until("the tool runs", || runs(&system) == 1);
+        system.kill(part);
+        let answer = answer.join().unwrap().expect(200);
+        assert_eq!(answer.text("/result/text"), "Done.", "{part} killed");
+        let tools = results(&system, "slow");
+        assert_eq!(
+            (tools.len(), runs(&system)),
+            (1, wanted),
+            "{part} killed, idempotent {idempotent}: {tools:?}"
+        );
+        let interrupted = said(&tools[0]).contains("interrupted");
+        assert_eq!(
+            (interrupted, &tools[0]["isError"]),
+            (!idempotent, &json!(!idempotent)),
+            "{tools:?}"
+        );
+    }
+}
+
+#[test]
+fn an_abort_kills_the_tool() {
+    let system = Builder::default()
+        .script(&script(&[("endless", json!({}))]))
+        .start();
+    let script = format!(
+        "echo ran >> '{0}/runs'; while :; do date >> '{0}/clock'; sleep 0.05; done",
+        scratch(&system).display()
+    );
+    add_tool(&system, "endless", &script, false);
+    until_listed(&system, "endless");
+    let answer = prompt(&system, "endless");
+    until("the tool runs", || runs(&system) == 1);
+    system
+        .post("/agents/orchestrator/endless/abort", &json!({}))
+        .expect(200);
+    answer.join().unwrap().expect(500);
+    let clock = || {
+        std::fs::metadata(scratch(&system).join("clock"))
+            .map(|file| file.len())
+            .unwrap_or_default()
+    };
+    until("the tool has ended", || {
+        let before = clock();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        clock() == before
+    });
+}
