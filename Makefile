@@ -1,4 +1,4 @@
-# make: build · run · test · torture · bench · install. Everything a fresh machine needs beyond a Rust toolchain is
+# make: build · run · test · torture · bench · install · uninstall. Everything a fresh machine needs beyond a Rust toolchain is
 # fetched by cargo from the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -7,7 +7,7 @@ HOME_DIR ?= .ken
 
 THEORIES ?= 10000
 
-.PHONY: all build tools run test torture lint bench install clean toolchain
+.PHONY: all build tools run test torture lint bench install uninstall clean toolchain
 all: build
 
 toolchain:
@@ -72,15 +72,33 @@ lint: toolchain
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) test --quiet --locked -p ken-tests --test circles -- --nocapture
 
-# Programs, manual pages and shared files below PREFIX; DESTDIR for packagers.
+# Programs, manual pages, completions, units and shared files below PREFIX; DESTDIR for packagers. `make uninstall` removes
+# them again, and leaves state and configuration.
+BUILT   ?= target/release
+ROOT    := $(DESTDIR)$(PREFIX)
+PROGRAMS = $(notdir $(wildcard bin/*))
+PAGES    = $(wildcard man/man*/*)
+UNITS   := lib/systemd/system/ken.service lib/sysusers.d/ken.conf lib/tmpfiles.d/ken.conf
+COMPLETIONS := share/bash-completion/completions/ken share/zsh/site-functions/_ken share/fish/vendor_completions.d/ken.fish
+
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/ken
-	install -m 755 $$(find target/release -maxdepth 1 -type f -perm -100 -name 'ken*') $(DESTDIR)$(PREFIX)/bin
-	for page in man/man*/*; do \
-		install -D -m 644 $$page $(DESTDIR)$(PREFIX)/share/$$page; \
-	done
-	cp -R share/. $(DESTDIR)$(PREFIX)/share/ken
-	install -D -m 644 etc/ken.toml $(DESTDIR)$(PREFIX)/share/ken/ken.toml
+	install -d $(ROOT)/bin $(ROOT)/share/ken
+	for program in $(PROGRAMS); do install -m 755 $(BUILT)/$$program $(ROOT)/bin; done
+	for page in $(PAGES); do install -D -m 644 $$page $(ROOT)/share/$$page; done
+	cp -R share/. $(ROOT)/share/ken
+	install -D -m 644 etc/ken.toml $(ROOT)/share/ken/ken.toml
+	install -D -m 644 LICENSE $(ROOT)/share/doc/ken/LICENSE
+	install -d $(dir $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS)))
+	sed 's#@bindir@#$(PREFIX)/bin#' share/systemd/ken.service >$(ROOT)/lib/systemd/system/ken.service
+	install -m 644 share/systemd/sysusers.conf $(ROOT)/lib/sysusers.d/ken.conf
+	install -m 644 share/systemd/tmpfiles.conf $(ROOT)/lib/tmpfiles.d/ken.conf
+	$(BUILT)/ken completions bash >$(ROOT)/share/bash-completion/completions/ken
+	$(BUILT)/ken completions zsh >$(ROOT)/share/zsh/site-functions/_ken
+	$(BUILT)/ken completions fish >$(ROOT)/share/fish/vendor_completions.d/ken.fish
+
+uninstall:
+	rm -f $(addprefix $(ROOT)/bin/,$(PROGRAMS)) $(addprefix $(ROOT)/share/,$(PAGES)) $(addprefix $(ROOT)/,$(UNITS) $(COMPLETIONS))
+	rm -rf $(ROOT)/share/ken $(ROOT)/share/doc/ken
 
 clean:
 	$(CARGO) clean

@@ -1,5 +1,6 @@
 //! The manual pages. Those of the protocol tools: their examples run and print what they show, and their flags are the
-//! programs'. All of them: what they refer to is there, and no line is a leftover of a merge.
+//! programs'. All of them: what they refer to is there, no line is a leftover of a merge, and
+//! the formatters find nothing wrong.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -85,18 +86,21 @@ fn every_page_has_the_sections_in_order() {
     }
 }
 
-#[test]
-fn every_page_refers_to_pages_that_are_there() {
-    let man = root().join("man");
-    let folders = std::fs::read_dir(&man)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+/// Every page of every section.
+fn files() -> Vec<std::path::PathBuf> {
+    let folders = std::fs::read_dir(root().join("man")).unwrap();
     let files: Vec<_> = folders
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap())
         .map(|entry| entry.unwrap().path())
         .collect();
     assert!(!files.is_empty());
-    for file in files {
+    files
+}
+
+#[test]
+fn every_page_refers_to_pages_that_are_there() {
+    let man = root().join("man");
+    for file in files() {
         for line in std::fs::read_to_string(&file).unwrap().lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             if let [".Xr", name, section, ..] = words[..]
@@ -110,5 +114,35 @@ fn every_page_refers_to_pages_that_are_there() {
                 .any(|mark| line.starts_with(mark));
             assert!(!is_leftover, "{}: {line}", file.display());
         }
+    }
+}
+
+/// Every page, by mandoc's and by groff's own judgement; what is not installed judges nothing.
+#[test]
+fn every_page_is_sound_mdoc() {
+    let said = |program: &str, arguments: &[&str], page: &std::path::Path| {
+        let output = std::process::Command::new(program)
+            .args(arguments)
+            .arg(page)
+            .output();
+        output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    for page in files() {
+        if let Ok(said) = said("mandoc", &["-Tlint", "-Wwarning"], &page) {
+            let errors = said.lines().filter(|line| line.contains(": ERROR:"));
+            assert_eq!(errors.count(), 0, "{said}");
+        }
+        if let Ok(said) = said("groff", &["-mdoc", "-Tutf8", "-ww", "-z"], &page) {
+            assert!(
+                !said.contains("empty macro") && !said.contains("diversion"),
+                "{}: {said}",
+                page.display()
+            );
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let lost = text
+            .lines()
+            .find(|line| line.starts_with(".Dl") && line.contains('"'));
+        assert_eq!(lost, None, "{}: mdoc takes the quotes away", page.display());
     }
 }

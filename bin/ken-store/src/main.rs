@@ -1,11 +1,15 @@
 //! `ken-store`: all durable state of ken, as a daemon on the wire. See ken-store(8).
 
+mod backup;
 mod cli;
 mod daemon;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some((from, to)) = backup::asked() {
+        return backup::run(&from, &to);
+    }
     match cli::file_to_check() {
         Some(file) => cli::check(&file),
         None => daemon::run(),

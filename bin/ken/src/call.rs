@@ -4,13 +4,17 @@ use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use ken_types::limits::WIRE_LINE_BYTES;
+use ken_types::ops::kend::unknown_part;
 use ken_types::places::Places;
 use ken_types::{Code, Error, json};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Call;
 use crate::client::Client;
-use crate::output::{Outcome, say_json};
+use crate::gateway::status;
+use crate::nearest::nearest;
+use crate::operations::describe;
+use crate::output::{Outcome, put, say_json};
 
 pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
     if call.part.contains('/') {
@@ -18,12 +22,24 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
     }
     let args = read_args(&call.args)?;
     let mut part = connect(places, call)?;
-    let answer = part.call(&call.op, &args, Some(call.timeout), |item| say_json(&item))?;
+    let Some(op) = &call.op else {
+        return list(&mut part, call);
+    };
+    let answer = part.call(op, &args, Some(call.timeout), |item| say_json(&item))?;
     say_json(&answer)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A part that is not reached may be back in a moment; one that kend does not know is a wrong name.
+/// The operations that the part itself says it has, with their arguments.
+fn list(part: &mut Client, call: &Call) -> Outcome {
+    let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
+    for op in info.get("ops").and_then(Value::as_array).into_iter().flatten() {
+        put(&describe(op.as_str().unwrap_or_default()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A part that is not reached may be back in a moment; a name that kend does not know is wrong.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
     Client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
@@ -32,10 +48,16 @@ fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
 }
 
 fn known(places: &Places, call: &Call) -> Result<(), Error> {
-    let mut kend = Client::connect(&places.socket("kend"), "kend")?;
-    let named = json!({"name": call.part});
-    kend.call("parts.status", &named, Some(call.timeout), |_| Ok(()))
-        .map(drop)
+    let parts = status(places)?.parts;
+    let names = || parts.iter().map(|part| part.name.as_str());
+    if names().any(|name| name == call.part) {
+        return Ok(());
+    }
+    let error = unknown_part(&call.part);
+    Err(match nearest(&call.part, names().chain(["kend"])) {
+        Some(near) => error.hint(format!("did you mean `{near}`?")),
+        None => error,
+    })
 }
 
 fn read_args(words: &[String]) -> Result<Value, Error> {

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     Events(Events),
     /// Use append-only logs that any program may share
     Stream(Stream),
+    /// Find what is wrong, and say how to mend it; changes nothing
+    Doctor(Doctor),
+    /// Copy the database to a file, also while the system runs
+    Backup(Backup),
+    /// Put a backup in place of the database; the system must be down
+    Restore(Restore),
     /// Show the configuration in force
     Config(Config),
     /// Print a script that completes commands and flags in a shell
@@ -166,10 +172,14 @@ pub(crate) struct Kill {
 pub(crate) struct Call {
     /// Name of a part, or kend
     pub(crate) part: String,
-    /// Operation, as noun.verb; service.info lists them
-    pub(crate) op: String,
+    /// Operation, as noun.verb
+    #[arg(required_unless_present = "list")]
+    pub(crate) op: Option<String>,
     /// key=value, where the value is JSON or else text; or - for a JSON object on standard input
     pub(crate) args: Vec<String>,
+    /// List the operations of the part and their arguments
+    #[arg(long, conflicts_with = "op")]
+    pub(crate) list: bool,
     /// Timeout: 500ms, 5s, 2m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     pub(crate) timeout: Duration,
@@ -232,6 +242,25 @@ pub(crate) struct Show {
 pub(crate) struct Cancel {
     /// Id of a session or run, or the beginning of one
     pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// File to write, which must not exist
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// File that `ken backup` has written
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Args)]

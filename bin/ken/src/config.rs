@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ken_types::Error;
+use ken_types::config::Config;
 use ken_types::places::Places;
 use serde_json::json;
 use toml::de::{DeTable, DeValue};
@@ -28,7 +29,11 @@ type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
 pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
     let settings = in_force(&places.config)?;
-    let secrets = names(&places.secrets());
+    let secrets = secret_lines(&places.secrets());
+    let file = places.secrets();
+    let secrets = secrets
+        .iter()
+        .map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
     let is_meant = |section: &str| {
         args.section
             .as_deref()
@@ -49,7 +54,7 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
             say("")?;
         }
     }
-    for (name, from) in secrets.iter().filter(|_| args.section.is_none()) {
+    for (name, from) in secrets.filter(|_| args.section.is_none()) {
         match args.json {
             true => say_json(&json!({"key": format!("secrets.{name}"), "value": MASK, "from": from}))?,
             false => say(&format!("{:<40} # {from}", format!("# {name} = {MASK}")))?,
@@ -152,20 +157,55 @@ fn is_secret(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// The names that `secrets.env` sets, and their lines; never a value.
-fn names(path: &Path) -> Vec<(String, String)> {
+/// What is in force, as kend and the parts read it.
+pub(crate) fn typed(path: &Path) -> Result<Config, Error> {
+    let mut all = Table::new();
+    for (section, keys) in in_force(path)? {
+        let keys = keys
+            .into_iter()
+            .map(|(key, setting)| (key, setting.value))
+            .collect();
+        let (outer, inner) = section.split_once('.').unwrap_or((&section, ""));
+        match (
+            inner,
+            all.entry(outer).or_insert_with(|| Value::Table(Table::new())),
+        ) {
+            ("", section) => *section = Value::Table(keys),
+            (inner, Value::Table(outer)) => _ = outer.insert(inner.to_owned(), Value::Table(keys)),
+            _ => {}
+        }
+    }
+    all.try_into().map_err(|error: toml::de::Error| {
+        Error::invalid(path.display().to_string(), error.message().to_owned())
+    })
+}
+
+/// The lines of `secrets.env`: name, value, line. A file that is absent or not ours to read has none; kend judges it.
+fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
     let text = if is_file {
         std::fs::read_to_string(path).unwrap_or_default()
     } else {
         String::new()
     };
+    let unquoted = |value: &str| {
+        let inside = |quote| value.strip_prefix(quote)?.strip_suffix(quote).map(str::to_owned);
+        inside('"')
+            .or_else(|| inside('\''))
+            .unwrap_or_else(|| value.to_owned())
+    };
     let lines = text.lines().zip(1..);
     let named = lines.filter_map(|(line, number)| {
-        let (name, _) = line.trim().split_once('=')?;
-        (!name.starts_with('#')).then(|| (name.trim().to_owned(), format!("{}:{number}", path.display())))
+        let (name, value) = line.trim().split_once('=')?;
+        (!name.starts_with('#')).then(|| (name.trim().to_owned(), unquoted(value.trim()), number))
     });
     named.collect()
+}
+
+/// The names and values that `secrets.env` sets.
+pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
+    let lines = secret_lines(path).into_iter();
+    lines.map(|(name, value, _)| (name, value)).collect()
 }
 
 #[cfg(test)]
@@ -191,6 +231,8 @@ mod tests {
         assert_eq!(settings["part.store"]["nofile"].from, "default");
         let env = masked(settings["part.store"]["env"].value.clone());
         assert_eq!(env.to_string(), "[\"X_TOKEN=***\", \"Y=1\"]");
+        let config = typed(&path).unwrap();
+        assert_eq!((config.gateway.port, config.part["store"].nofile), (4000, 4096));
         std::fs::write(&path, "[kend]\nbuiltin_parts = false\n").unwrap();
         assert!(!in_force(&path).unwrap().contains_key("part.store"));
         std::fs::write(&path, "[kend\n").unwrap();

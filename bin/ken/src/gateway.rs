@@ -1,6 +1,6 @@
 //! Which gateway the commands use: that of this system, or the one at `--url`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
@@ -9,6 +9,7 @@ use ken_types::ops::kend::{PartState, PartStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 
 use crate::cli::Cli;
+use crate::config;
 use crate::parts::{kend, to_args, typed};
 
 /// How long kend may take to say where the gateway is.
@@ -54,25 +55,12 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     }
 }
 
-/// `API_SECRET` of `secrets.env`. A file that is absent or not ours to read holds none: kend judges it.
-fn own_secret(file: &PathBuf) -> Result<Option<Secret>, Error> {
-    let is_file = std::fs::metadata(file).is_ok_and(|meta| meta.is_file());
-    let text = match is_file {
-        true => std::fs::read_to_string(file).unwrap_or_default(),
-        false => return Ok(None),
-    };
-    let values = text.lines().filter_map(|line| {
-        let (name, value) = line.trim().split_once('=')?;
-        (name.trim() == "API_SECRET").then(|| value.trim())
-    });
-    let unquoted = |value: &str| {
-        let inside = |quote| value.strip_prefix(quote)?.strip_suffix(quote).map(str::to_owned);
-        inside('"')
-            .or_else(|| inside('\''))
-            .unwrap_or_else(|| value.to_owned())
-    };
-    values.last().map_or(Ok(None), |value| {
-        Secret::new(&unquoted(value), &file.display().to_string())
+/// `API_SECRET` of `secrets.env`.
+fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
+    let secrets = config::secrets(file).into_iter();
+    let last = secrets.filter(|(name, _)| name == "API_SECRET").last();
+    last.map_or(Ok(None), |(_, value)| {
+        Secret::new(&value, &file.display().to_string())
     })
 }
 

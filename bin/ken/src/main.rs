@@ -1,12 +1,14 @@
 //! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
 mod audit;
+mod backup;
 mod call;
 mod chat;
 mod cli;
 mod client;
 mod completions;
 mod config;
+mod doctor;
 mod events;
 mod external;
 mod gateway;
@@ -16,6 +18,7 @@ mod knowledge;
 mod logs;
 mod nearest;
 mod needed;
+mod operations;
 mod output;
 mod parts;
 mod progress;
@@ -64,6 +67,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Show(show) => runs::show(cli, show),
         Command::Cancel(cancel) => runs::cancel(cli, cancel),
         Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
+        Command::Doctor(doctor) => doctor::run(cli, doctor),
+        Command::Backup(backup) => backup::backup(&cli.places()?, backup),
+        Command::Restore(restore) => backup::restore(&cli.places()?, restore),
         Command::Config(Config {
             command: ConfigCommand::Show(show),
         }) => config::show(&cli.places()?, show),

@@ -1,0 +1,81 @@
+//! `--backup FROM TO`: a copy of the database as one file, taken while the store may be writing.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ken_store::sqlite::Sqlite;
+use ken_types::Error;
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags};
+
+/// The two files, when the command line asks for a backup; it stands first and alone.
+pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
+    let mut args = std::env::args_os().skip(1);
+    let is_asked = args.next()? == OsString::from("--backup");
+    let (from, to) = (args.next()?, args.next()?);
+    (is_asked && args.next().is_none()).then(|| (from.into(), to.into()))
+}
+
+/// Prints one line on standard error that says what is wrong, or nothing.
+pub(crate) fn run(from: &Path, to: &Path) -> ExitCode {
+    match copy(from, to) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = io::Write::write_all(&mut io::stderr(), format!("ken-store: {error}\n").as_bytes());
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
+
+/// Copies to a file beside `to`, checks that, and gives it its name: what is there under that name is whole.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    if !from.is_file() {
+        return Err(Error::invalid(from.display().to_string(), "there is no database"));
+    }
+    if to.exists() {
+        return Err(Error::invalid(to.display().to_string(), "exists already").hint("name a new file"));
+    }
+    let mut name = to.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let done = write(from, &part).and_then(|()| Sqlite::check(&part, true));
+    let done = done.and_then(|()| keep(&part, to).map_err(|error| wrong(to, &error)));
+    if done.is_err() {
+        _ = std::fs::remove_file(&part);
+    }
+    done
+}
+
+fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
+    Error::unavailable(format!("{}: {error}", path.display()))
+}
+
+/// SQLite's own backup: one read transaction, which holds up no writer.
+fn write(from: &Path, part: &Path) -> Result<(), Error> {
+    let new = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(part);
+    new.map_err(|error| wrong(part, &error))?;
+    let copied = || -> rusqlite::Result<()> {
+        let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let mut target = Connection::open(part)?;
+        Backup::new(&source, &mut target)?.step(-1)?;
+        // One file, without a write-ahead log beside it.
+        target.pragma_update(None, "journal_mode", "DELETE")
+    };
+    copied().map_err(|error| wrong(from, &error))
+}
+
+fn keep(part: &Path, to: &Path) -> io::Result<()> {
+    File::open(part)?.sync_all()?;
+    std::fs::rename(part, to)?;
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}

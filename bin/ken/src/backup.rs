@@ -1,0 +1,98 @@
+//! `ken backup` and `ken restore`: the database as one file.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use ken_types::places::Places;
+use ken_types::{Code, Error, Timestamp};
+
+use crate::cli::{Backup, Restore};
+use crate::client::Client;
+use crate::output::{Outcome, say};
+use crate::progress::during;
+
+pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
+    let database = database(&places.state.join("store"));
+    let from = database.as_os_str();
+    during("copying the database", || {
+        store(&[OsStr::new("--backup"), from, args.file.as_os_str()])
+    })?;
+    let bytes = std::fs::metadata(&args.file).map_or(0, |meta| meta.len());
+    say(&format!("{}: {bytes} bytes", args.file.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
+    if Client::connect(&places.socket("kend"), "kend").is_ok() {
+        return Err(Error::conflict("the system runs").hint("stop it first: ken down"));
+    }
+    let check = [OsStr::new("--check"), args.file.as_os_str()];
+    during("checking the backup", || store(&check))?;
+    let folder = places.state.join("store");
+    let kept = set_aside(&folder).map_err(|error| wrong(&folder, &error))?;
+    during("copying the database", || put(&args.file, &folder)).map_err(|error| wrong(&args.file, &error))?;
+    match kept {
+        Some(kept) => say(&format!("restored; the data of before is in {}", kept.display()))?,
+        None => say("restored")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn database(folder: &Path) -> PathBuf {
+    folder.join("ken.db")
+}
+
+fn wrong(path: &Path, error: &io::Error) -> Error {
+    Error::unavailable(format!("{}: {error}", path.display()))
+}
+
+/// Has ken-store, which alone knows the database, do something with it.
+fn store(args: &[&OsStr]) -> Result<(), Error> {
+    let path = ken_tool::find_program("ken-store")
+        .ok_or_else(|| Error::unavailable("there is no ken-store beside ken or on PATH"))?;
+    let output = Command::new(&path).args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| wrong(&path, &error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let code = if output.status.code() == Some(2) {
+        Code::Invalid
+    } else {
+        Code::Unavailable
+    };
+    let said = said.trim().trim_start_matches("ken-store: ").replace('\n', " ");
+    Err(Error::new(code, said))
+}
+
+/// Renames the folder, with all that belongs to its database, and makes an empty one.
+fn set_aside(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let kept = match folder.exists() {
+        true => {
+            let now = Timestamp::now().to_string().replace(':', "-");
+            let kept = folder.with_file_name(format!("store.before-restore-{now}"));
+            std::fs::rename(folder, &kept)?;
+            Some(kept)
+        }
+        false => None,
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    Ok(kept)
+}
+
+/// Copies the backup to its place; it is on disk when this returns.
+fn put(file: &Path, folder: &Path) -> io::Result<()> {
+    let database = database(folder);
+    let mut to = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&database)?;
+    io::copy(&mut File::open(file)?, &mut to)?;
+    to.sync_all()?;
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,60 @@
+//! What is on disk: the database and the audit log.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use ken_types::places::Places;
+
+use super::{Findings, ask};
+
+/// A write-ahead log of this size is not checkpointed.
+const WAL_BYTES: u64 = 256 * 1024 * 1024;
+
+pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
+    check_database(&places.state.join("store"), is_up, findings);
+    check_audit(&places.state.join("cognitive"), findings);
+}
+
+fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
+    let (database, wal) = (folder.join("ken.db"), folder.join("ken.db-wal"));
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+    let restore = "restore a backup: ken restore FILE";
+    if size(&database) == 0 {
+        if size(&wal) > 0 {
+            let why = "is missing or empty, and its write-ahead log is there";
+            findings.error("database-missing", database.display(), why, restore);
+        }
+        return;
+    }
+    if size(&wal) > WAL_BYTES {
+        let why = format!("has {} MiB: it is not written back", size(&wal) / (1024 * 1024));
+        findings.warning("wal-size", wal.display(), why, "ken restart store");
+    }
+    let args = [OsStr::new("--check"), database.as_os_str()];
+    if let Some((false, said)) = ask("ken-store", &args) {
+        let why = said
+            .trim()
+            .strip_prefix("ken-store: ")
+            .unwrap_or(said.trim())
+            .replace('\n', " ");
+        // A database in use may be busy; that is not a fault.
+        if !(is_up && why.contains("locked")) {
+            findings.error("database", database.display(), why, restore);
+        }
+    }
+}
+
+fn check_audit(folder: &Path, findings: &mut Findings) {
+    let Ok(files) = ken_audit::files(folder) else {
+        return;
+    };
+    if files.is_empty() {
+        return;
+    }
+    let fix = "keep a copy of the folder, and find out who wrote in it; ken-audit(5)";
+    match ken_audit::verify(&files, "") {
+        Ok(Ok(_)) => {}
+        Ok(Err(bad)) => findings.error("audit", folder.display(), bad.to_string(), fix),
+        Err(error) => findings.error("audit", folder.display(), error.to_string(), fix),
+    }
+}

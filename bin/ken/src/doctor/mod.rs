@@ -1,0 +1,146 @@
+//! `ken doctor`: what is wrong, or soon will be, and how to mend it. It changes nothing.
+
+mod data;
+mod host;
+mod setup;
+mod system;
+
+use std::process::ExitCode;
+
+use ken_types::Error;
+use ken_types::config::Config;
+use ken_types::places::Places;
+use serde::Serialize;
+
+use crate::cli::{Cli, Doctor};
+use crate::config;
+use crate::output::{Outcome, say, say_json};
+use crate::progress::Progress;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// Short and stable, for programs.
+    id: &'static str,
+    severity: Severity,
+    /// The file, address or part.
+    #[serde(rename = "where")]
+    place: String,
+    why: String,
+    /// A command, or what to change.
+    fix: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Severity {
+    Warning,
+    Error,
+}
+
+impl Severity {
+    fn name(self) -> &'static str {
+        match self {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// The findings so far.
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn error(
+        &mut self,
+        id: &'static str,
+        place: impl ToString,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.add(id, Severity::Error, place.to_string(), why.into(), fix.into());
+    }
+
+    fn warning(
+        &mut self,
+        id: &'static str,
+        place: impl ToString,
+        why: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.add(id, Severity::Warning, place.to_string(), why.into(), fix.into());
+    }
+
+    fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
+        self.0.push(Finding {
+            id,
+            severity,
+            place,
+            why,
+            fix,
+        });
+    }
+}
+
+/// Exit status 0 when nothing is wrong, 1 for warnings only, 2 for errors.
+pub(crate) fn run(cli: &Cli, args: &Doctor) -> Outcome {
+    let places = cli.places()?;
+    let mut findings = examine(&places)?;
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    for finding in &findings {
+        if args.json {
+            say_json(finding)?;
+            continue;
+        }
+        let Finding {
+            id, place, why, fix, ..
+        } = finding;
+        say(&format!(
+            "{:7} {id}: {place}: {why}; {fix}",
+            finding.severity.name()
+        ))?;
+    }
+    if findings.is_empty() && !args.json {
+        say("nothing is wrong")?;
+    }
+    Ok(match findings.first().map(|finding| finding.severity) {
+        None => ExitCode::SUCCESS,
+        Some(Severity::Warning) => ExitCode::from(1),
+        Some(Severity::Error) => ExitCode::from(2),
+    })
+}
+
+fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
+    let progress = Progress::start("checking the configuration");
+    let mut findings = Findings::default();
+    setup::check(places, &mut findings);
+    // A file that cannot be read was reported; the rest is judged by the defaults.
+    let config = config::typed(&places.config).unwrap_or_default();
+    setup::check_exposure(places, &config, &mut findings);
+    progress.set("checking this machine");
+    host::check(places, &mut findings);
+    progress.set("checking the parts");
+    let is_up = system::check(places, &config, &mut findings);
+    progress.set("checking the data");
+    data::check(places, is_up, &mut findings);
+    Ok(findings.0)
+}
+
+/// What a program of ken has to say, with its exit status; `None` when it cannot be run.
+fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
+    let path = ken_tool::find_program(program)?;
+    let output = std::process::Command::new(path)
+        .args(args)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .ok()?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text += &String::from_utf8_lossy(&output.stderr);
+    Some((output.status.success(), text))
+}
+
+/// The sections that are judged here.
+fn is_enabled(config: &Config, part: &str) -> bool {
+    config.part.get(part).is_some_and(|part| part.enabled)
+}

@@ -1,0 +1,163 @@
+//! Configuration, secrets, and who can reach the system.
+
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ken_types::config::{Config, TrustLoopback};
+use ken_types::places::Places;
+use nix::unistd::geteuid;
+
+use super::{Findings, ask};
+use crate::config;
+
+/// Files that decide what runs, and folders that hold state.
+pub(super) fn check(places: &Places, findings: &mut Findings) {
+    if check_secrets(&places.secrets(), findings) {
+        check_configuration(places, findings);
+    }
+    let folders = [Some(&places.state), Some(&places.run), places.home.as_ref()];
+    for folder in folders.into_iter().flatten() {
+        check_folder(folder, findings);
+    }
+}
+
+/// kend judges the configuration; it names every problem on a line of its own.
+fn check_configuration(places: &Places, findings: &mut Findings) {
+    let home = places.home.as_deref().map(Path::as_os_str);
+    let mut args: Vec<&OsStr> = vec![OsStr::new("--check")];
+    args.extend(home.into_iter().flat_map(|home| [OsStr::new("--home"), home]));
+    let Some((good, said)) = ask("kend", &args) else {
+        let why = "there is no kend beside ken or on PATH";
+        return findings.error("program-missing", "kend", why, "install ken again: make install");
+    };
+    if good {
+        return;
+    }
+    for line in said.lines().filter(|line| !line.trim().is_empty()) {
+        let line = line.strip_prefix("kend: ").unwrap_or(line);
+        let fix = "edit the file; `kend --check` checks it again";
+        findings.error("configuration", places.config.display(), line, fix);
+    }
+}
+
+/// Whether the file can be read without harm: a FIFO would be waited for.
+fn check_secrets(path: &Path, findings: &mut Findings) -> bool {
+    let place = &path.display();
+    let Ok(meta) = std::fs::metadata(path) else {
+        return true;
+    };
+    if !meta.is_file() {
+        let fix = "replace it by a file of NAME=value lines";
+        findings.error("secrets-file", place, "is not a regular file", fix);
+        return false;
+    }
+    if meta.mode() & 0o077 != 0 {
+        let why = format!("has mode {:04o}: others can read it", meta.mode() & 0o777);
+        findings.error("secrets-mode", place, why, format!("chmod 600 {place}"));
+    }
+    for (name, value) in config::secrets(path) {
+        if value.is_empty() {
+            let why = format!("{name} is empty");
+            let fix = format!("give {name} a value, or remove the line");
+            findings.warning("secret-empty", place, why, fix);
+        }
+    }
+    true
+}
+
+fn check_folder(path: &Path, findings: &mut Findings) {
+    let Ok(meta) = std::fs::metadata(path) else {
+        return;
+    };
+    let place = &path.display();
+    if !meta.is_dir() {
+        return findings.error(
+            "not-a-folder",
+            place,
+            "is not a folder",
+            format!("mv {place} {place}.old"),
+        );
+    }
+    if !is_own(&meta) {
+        let why = format!("belongs to user {}, not to you", meta.uid());
+        return findings.error(
+            "folder-owner",
+            place,
+            why,
+            format!("chown -R {} {place}", geteuid()),
+        );
+    }
+    if meta.mode() & 0o022 != 0 {
+        let why = format!("has mode {:04o}: others can write in it", meta.mode() & 0o7777);
+        findings.error("folder-mode", place, why, format!("chmod go-w {place}"));
+    }
+    if meta.mode() & 0o200 == 0 {
+        findings.error(
+            "folder-read-only",
+            place,
+            "cannot be written",
+            format!("chmod u+w {place}"),
+        );
+    }
+}
+
+fn is_own(meta: &Metadata) -> bool {
+    meta.uid() == geteuid().as_raw() || geteuid().is_root()
+}
+
+/// Whether others can reach the gateway, and whether they have to say who they are.
+pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Findings) {
+    let gateway = &config.gateway;
+    let secrets = config::secrets(&places.secrets());
+    let has_secret = secrets
+        .iter()
+        .any(|(name, value)| name == "API_SECRET" && !value.is_empty());
+    let file = &places.config.display();
+    if !gateway.listen.is_loopback() && !has_secret {
+        let why = format!(
+            "[gateway] listen = \"{}\" without API_SECRET in secrets.env",
+            gateway.listen
+        );
+        let fix = format!(
+            "set API_SECRET in {}, or listen on 127.0.0.1",
+            places.secrets().display()
+        );
+        findings.error("open-without-secret", file, why, fix);
+    }
+    if !gateway.public_url.is_empty() && gateway.trust_loopback == TrustLoopback::Yes {
+        let why = "public_url says that a proxy stands in front, and trust_loopback = \"yes\" lets everybody behind it in";
+        findings.error(
+            "proxy-trusted",
+            file,
+            why,
+            "set trust_loopback = \"auto\" in [gateway]",
+        );
+    } else if has_secret && gateway.trusts_loopback() {
+        let why =
+            "API_SECRET is set, and requests of this machine need none; a proxy on it would let everybody in";
+        let fix = "set public_url or trust_loopback = \"no\" in [gateway] when a proxy stands in front; else remove API_SECRET";
+        findings.warning("loopback-trusted", file, why, fix);
+    }
+    for (provider, key) in [("openai/", "OPENAI_API_KEY"), ("anthropic/", "ANTHROPIC_API_KEY")] {
+        let is_used = config
+            .model
+            .choice
+            .split(',')
+            .any(|model| model.trim().starts_with(provider));
+        let is_set = secrets.iter().any(|(name, _)| name == key) || std::env::var_os(key).is_some();
+        if is_used && !is_set {
+            let why = format!(
+                "[model] use names {} and {key} is not set",
+                provider.trim_end_matches('/')
+            );
+            findings.warning(
+                "model-key-missing",
+                file,
+                why,
+                format!("set {key} in {}", places.secrets().display()),
+            );
+        }
+    }
+}

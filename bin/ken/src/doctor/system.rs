@@ -1,0 +1,134 @@
+//! The programs, the addresses, and the parts that run.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, TcpListener};
+
+use ken_tool::find_program;
+use ken_types::config::Config;
+use ken_types::ops::kend::PartState;
+use ken_types::places::Places;
+
+use super::{Findings, ask, is_enabled};
+use crate::gateway::status;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Whether a system runs.
+pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> bool {
+    check_programs(config, findings);
+    let is_up = check_parts(places, findings);
+    if !is_up {
+        check_socket(places, findings);
+        for (section, listen, port) in [
+            ("gateway", config.gateway.listen, config.gateway.port),
+            ("cognitive", config.cognitive.listen, config.cognitive.port),
+        ] {
+            if is_enabled(config, section) {
+                check_port(section, listen, port, findings);
+            }
+        }
+    }
+    is_up
+}
+
+/// Every program of a part is there, and of this version.
+fn check_programs(config: &Config, findings: &mut Findings) {
+    let builtin = config
+        .part
+        .iter()
+        .filter(|(_, part)| part.enabled && part.command.is_empty());
+    for name in builtin
+        .map(|(name, _)| format!("ken-{name}"))
+        .chain(["kend".to_owned()])
+    {
+        let reinstall = "install ken again: make install";
+        if find_program(&name).is_none() {
+            let why = format!("there is no {name} beside ken or on PATH");
+            findings.error("program-missing", &name, why, reinstall);
+            continue;
+        }
+        match ask(&name, &[OsStr::new("--version")]) {
+            Some((true, said)) if said.split_whitespace().any(|word| word == VERSION) => {}
+            Some((true, said)) => {
+                let why = format!("is {}, and ken is {VERSION}", said.trim());
+                findings.error("program-version", &name, why, reinstall);
+            }
+            _ => findings.error("program-broken", &name, "cannot be run", reinstall),
+        }
+    }
+}
+
+fn check_parts(places: &Places, findings: &mut Findings) -> bool {
+    let Ok(system) = status(places) else {
+        return false;
+    };
+    if system.version != VERSION {
+        let why = format!("runs as {}, and ken is {VERSION}", system.version);
+        findings.warning("kend-version", "kend", why, "ken down; ken up -d");
+    }
+    for error in &system.config.errors {
+        let why = format!("the last good configuration is in force: {error}");
+        findings.error(
+            "configuration-refused",
+            places.config.display(),
+            why,
+            "edit the file, then `ken reload`",
+        );
+    }
+    for part in system
+        .parts
+        .iter()
+        .filter(|part| part.wanted && part.state != PartState::Ready)
+    {
+        let ended = part.cause.as_ref().or(part.last_exit.as_ref());
+        let ended = ended.map_or_else(String::new, |ended| format!(" ({ended})"));
+        let why = format!("is {}{ended}", part.state.name());
+        findings.error(
+            "part-not-ready",
+            &part.name,
+            why,
+            format!("ken logs {}", part.name),
+        );
+    }
+    true
+}
+
+/// A socket that nobody listens on: kend ended without removing it. The next one replaces it.
+fn check_socket(places: &Places, findings: &mut Findings) {
+    let socket = places.socket("kend");
+    if socket.exists() {
+        let why = "nobody listens on it: kend did not end as it should";
+        findings.warning("stale-socket", socket.display(), why, "ken up -d");
+    }
+}
+
+fn check_port(section: &str, listen: IpAddr, port: u16, findings: &mut Findings) {
+    if port == 0 {
+        return;
+    }
+    let Err(error) = TcpListener::bind((listen, port)) else {
+        return;
+    };
+    let place = format!("{listen}:{port}");
+    let flag = if section == "gateway" {
+        "--port"
+    } else {
+        "--cognitive-port"
+    };
+    let (id, why) = match error.kind() {
+        std::io::ErrorKind::AddrInUse => ("port-taken", "another program listens there".to_owned()),
+        std::io::ErrorKind::PermissionDenied => {
+            ("port-forbidden", "only root may listen below 1024".to_owned())
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            ("address", "this machine does not have the address".to_owned())
+        }
+        _ => ("address", error.to_string()),
+    };
+    findings.error(
+        id,
+        place,
+        why,
+        format!("set another port in [{section}], or `ken up {flag} 0`"),
+    );
+}

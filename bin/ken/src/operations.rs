@@ -1,0 +1,181 @@
+//! `ken call PART --list`: the operations of a part with their arguments, as `lib/types` declares and documents them.
+//!
+//! The declarations are read as text: they are regular, they are the one place where an argument is described, and what is
+//! printed can therefore not differ from what the part takes.
+
+use std::fmt::Write;
+
+/// Where the operations of all parts are declared.
+const SOURCES: &[&str] = &[
+    include_str!("../../../lib/types/src/ops/service.rs"),
+    include_str!("../../../lib/types/src/ops/kend.rs"),
+    include_str!("../../../lib/types/src/ops/store.rs"),
+    include_str!("../../../lib/types/src/ops/runs.rs"),
+    include_str!("../../../lib/types/src/ops/streams.rs"),
+    include_str!("../../../lib/types/src/ops/model.rs"),
+    include_str!("../../../lib/types/src/ops/cognitive.rs"),
+];
+
+/// An operation, its arguments and what they mean, as lines.
+pub(crate) fn describe(op: &str) -> String {
+    let mut text = format!("{op}\n");
+    let Some((doc, arguments)) = SOURCES.iter().find_map(|source| declaration(source, op)) else {
+        return text;
+    };
+    for line in doc {
+        _ = writeln!(text, "    {line}");
+    }
+    for Field {
+        name,
+        kind,
+        needed,
+        doc,
+    } in fields(&arguments)
+    {
+        let optional = if needed { "" } else { "?" };
+        _ = writeln!(text, "    {name}{optional}={kind}  {}", doc.join(" "));
+    }
+    text
+}
+
+/// The comment of an operation, and the type of its arguments: `Name, "noun.verb": Args => Reply;`.
+fn declaration<'a>(source: &'a str, op: &str) -> Option<(Vec<&'a str>, String)> {
+    let key = format!("\"{op}\":");
+    let mut doc = Vec::new();
+    for line in source.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            doc.push(comment.trim());
+        } else if let Some((_, rest)) = line.split_once(&key) {
+            let arguments = rest.split("=>").next()?.trim();
+            return Some((doc, arguments.to_owned()));
+        } else {
+            doc.clear();
+        }
+    }
+    None
+}
+
+struct Field {
+    name: String,
+    kind: String,
+    /// Whether a call without it is refused.
+    needed: bool,
+    doc: Vec<String>,
+}
+
+/// The fields of a struct; none for what is not one.
+fn fields(name: &str) -> Vec<Field> {
+    let start = format!("pub struct {name} {{");
+    let Some((before, rest)) = SOURCES.iter().find_map(|source| source.split_once(&start)) else {
+        return Vec::new();
+    };
+    let attributes = before.rsplit("\n\n").next().unwrap_or_default();
+    let is_camel = attributes.contains("rename_all = \"camelCase\"");
+    let body = rest.split("\n}").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let (mut doc, mut attributes) = (Vec::new(), String::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            doc.push(comment.trim().to_owned());
+        } else if line.starts_with("#[") {
+            attributes += line;
+        } else if let Some((name, kind)) = line.strip_prefix("pub ").and_then(|line| line.split_once(": ")) {
+            let kind = kind.trim_end_matches(',');
+            let inner = inside(kind, "Option<");
+            found.push(Field {
+                name: if is_camel { camel(name) } else { name.to_owned() },
+                kind: shown(inner.unwrap_or(kind)),
+                needed: inner.is_none() && !attributes.contains("default"),
+                doc: std::mem::take(&mut doc),
+            });
+            attributes.clear();
+        }
+    }
+    found
+}
+
+/// `T` of `Option<T>`.
+fn inside<'a>(kind: &'a str, start: &str) -> Option<&'a str> {
+    kind.strip_prefix(start)?.strip_suffix('>')
+}
+
+/// A type as a caller writes its value.
+fn shown(kind: &str) -> String {
+    if let Some(inner) = inside(kind, "Vec<") {
+        return format!("[{}]", shown(inner));
+    }
+    match kind {
+        "u16" | "u32" | "u64" | "i32" | "i64" | "usize" => "NUMBER".to_owned(),
+        "bool" => "true|false".to_owned(),
+        "String" => "TEXT".to_owned(),
+        "Value" | "Box<RawValue>" => "JSON".to_owned(),
+        "Timestamp" => "TIME".to_owned(),
+        kind => {
+            let inner = fields(kind);
+            if inner.is_empty() {
+                return kind.to_uppercase();
+            }
+            let names = inner.iter().map(|field| {
+                let optional = if field.needed { "" } else { "?" };
+                format!("{}{optional}", field.name)
+            });
+            format!("{{{}}}", names.collect::<Vec<_>>().join(","))
+        }
+    }
+}
+
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let (first, rest) = word.split_at(word.len().min(1));
+        camel += &first.to_uppercase();
+        camel += rest;
+    }
+    camel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_those_of_the_declaration() {
+        let text = describe("sessions.list");
+        for part in [
+            "sessions.list\n",
+            "limit?=NUMBER",
+            "archived?=true|false",
+            "scope?={connector,actorId,conversationId,threadId?}",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            describe("knowledge.get").contains("\n    id=TEXT"),
+            "{}",
+            describe("knowledge.get")
+        );
+        assert!(describe("parts.stop").contains("\n    name=TEXT"));
+        assert_eq!(describe("no.such"), "no.such\n");
+    }
+
+    /// A declaration of another form would be listed without its arguments.
+    #[test]
+    fn every_operation_is_understood() {
+        let mut seen = 0;
+        for line in SOURCES
+            .iter()
+            .flat_map(|source| source.lines())
+            .filter(|line| line.contains("\": ") && line.contains(" => "))
+        {
+            let op = line.split('"').nth(1).unwrap();
+            let (_, arguments) = SOURCES.iter().find_map(|source| declaration(source, op)).unwrap();
+            assert!(
+                arguments == "Nothing" || !fields(&arguments).is_empty(),
+                "{op}: {arguments}"
+            );
+            seen += 1;
+        }
+        assert!(seen > 40, "{seen}");
+    }
+}

@@ -1,0 +1,340 @@
+//! `ken doctor`, with the faults that it is to find; `ken backup` and `ken restore`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ken_tests::{System, binary, chain, cognitive, until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A home in which nothing runs.
+struct Home {
+    dir: TempDir,
+    programs: Option<PathBuf>,
+}
+
+impl Home {
+    fn new(config: &str) -> Home {
+        let home = Home {
+            dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(),
+            programs: None,
+        };
+        home.write(
+            "ken.toml",
+            &format!("[gateway]\nport = 0\n[cognitive]\nport = 0\n{config}"),
+        );
+        home
+    }
+
+    /// A home without the usual sections.
+    fn with_whole(config: &str) -> Home {
+        let home = Home::new("");
+        home.write("ken.toml", config);
+        home
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        self.mode(name, 0o600);
+    }
+
+    fn mode(&self, name: &str, mode: u32) {
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let programs = self
+            .programs
+            .clone()
+            .unwrap_or_else(|| binary("ken").parent().unwrap().to_owned());
+        let mut command = Command::new(programs.join("ken"));
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .arg("--home")
+            .arg(self.dir.path())
+            .args(arguments);
+        command
+    }
+
+    /// The findings, as id and place, and the exit status.
+    fn doctor(&self) -> (Vec<Value>, i32) {
+        let output = self.command(&["doctor", "--json"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let findings = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        (findings, output.status.code().unwrap())
+    }
+
+    /// The one finding of this id; the exit status is that of its severity or worse.
+    #[track_caller]
+    fn finding(&self, id: &str) -> Value {
+        let (findings, status) = self.doctor();
+        let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == id).collect();
+        assert_eq!(found.len(), 1, "{id}: {findings:?}");
+        for field in ["where", "why", "fix"] {
+            assert!(
+                !found[0][field].as_str().unwrap().is_empty(),
+                "{field}: {findings:?}"
+            );
+        }
+        let least = if found[0]["severity"] == "error" { 2 } else { 1 };
+        assert!(status >= least, "{status}: {findings:?}");
+        found[0].clone()
+    }
+}
+
+#[test]
+fn a_sound_home_has_no_findings() {
+    let home = Home::new("");
+    assert_eq!(home.doctor(), (vec![], 0));
+    let output = home.command(&["doctor"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing is wrong\n");
+    assert!(!home.path("state").exists(), "it changes nothing");
+}
+
+#[test]
+fn configuration() {
+    for (config, why) in [
+        ("[gateway]\nport = \n", "ken.toml:2"),
+        ("[gateway]\nprot = 1\n", "unknown key"),
+        ("[gateway]\nport = \"x\"\n", "gateway.port"),
+        ("[part.extra]\ncommand = [\"no-such-program\"]\n", "no program"),
+    ] {
+        let finding = Home::with_whole(config).finding("configuration");
+        assert!(finding["why"].as_str().unwrap().contains(why), "{finding}");
+    }
+}
+
+#[test]
+fn secrets_and_their_mode() {
+    let home = Home::new("");
+    home.write("secrets.env", "OPENAI_API_KEY=canary-4711\nEMPTY=\n");
+    let finding = home.finding("secret-empty");
+    assert!(finding["why"].as_str().unwrap().contains("EMPTY"), "{finding}");
+    home.mode("secrets.env", 0o644);
+    let finding = home.finding("secrets-mode");
+    assert!(
+        !home
+            .doctor()
+            .0
+            .iter()
+            .any(|finding| finding.to_string().contains("canary"))
+    );
+    // The remedy is a command that works.
+    let fix = finding["fix"].as_str().unwrap();
+    assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
+    assert!(
+        !home
+            .doctor()
+            .0
+            .iter()
+            .any(|finding| finding["id"] == "secrets-mode")
+    );
+    std::fs::remove_file(home.path("secrets.env")).unwrap();
+    let fifo = Command::new("mkfifo")
+        .arg(home.path("secrets.env"))
+        .status()
+        .unwrap();
+    assert!(fifo.success());
+    home.finding("secrets-file");
+}
+
+#[test]
+fn folders() {
+    let home = Home::new("");
+    std::fs::create_dir(home.path("state")).unwrap();
+    home.mode("state", 0o777);
+    let finding = home.finding("folder-mode");
+    let fix = finding["fix"].as_str().unwrap();
+    assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
+    assert_eq!(home.doctor(), (vec![], 0));
+    home.mode("state", 0o500);
+    home.finding("folder-read-only");
+    std::fs::remove_dir(home.path("state")).unwrap();
+    home.write("state", "");
+    home.finding("not-a-folder");
+}
+
+#[test]
+fn who_is_let_in() {
+    let open = Home::with_whole("[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n[cognitive]\nport = 0\n");
+    open.finding("open-without-secret");
+    open.write("secrets.env", "API_SECRET=x\n");
+    assert!(
+        !open
+            .doctor()
+            .0
+            .iter()
+            .any(|finding| finding["id"] == "open-without-secret")
+    );
+    let trusted = Home::new("");
+    trusted.write("secrets.env", "API_SECRET=x\n");
+    assert_eq!(trusted.finding("loopback-trusted")["severity"], "warning");
+    let proxy = Home::with_whole(
+        "[gateway]\nport = 0\npublic_url = \"https://ken.example\"\ntrust_loopback = \"yes\"\n[cognitive]\nport = 0\n",
+    );
+    proxy.write("secrets.env", "API_SECRET=x\n");
+    proxy.finding("proxy-trusted");
+}
+
+#[test]
+fn addresses() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let home = Home::with_whole(&format!("[gateway]\nport = {port}\n[cognitive]\nport = 0\n"));
+    let finding = home.finding("port-taken");
+    assert_eq!(finding["where"], format!("127.0.0.1:{port}"));
+    drop(taken);
+    until("the port is free", || home.doctor().1 == 0);
+    let elsewhere = Home::with_whole("[gateway]\nport = 1\nlisten = \"192.0.2.1\"\n[cognitive]\nport = 0\n");
+    elsewhere.finding("address");
+}
+
+#[test]
+fn programs() {
+    let mut home = Home::new("");
+    let programs = tempfile::tempdir().unwrap();
+    for name in [
+        "ken",
+        "kend",
+        "ken-store",
+        "ken-model",
+        "ken-agent",
+        "ken-gateway",
+    ] {
+        std::os::unix::fs::symlink(binary(name), programs.path().join(name)).unwrap();
+    }
+    // Symbolic links lead back to the whole folder, so what is looked for beside `ken` is a copy.
+    std::fs::remove_file(programs.path().join("ken")).unwrap();
+    std::fs::copy(binary("ken"), programs.path().join("ken")).unwrap();
+    home.programs = Some(programs.path().to_owned());
+    assert_eq!(home.finding("program-missing")["where"], "ken-cognitive");
+    let script = programs.path().join("ken-cognitive");
+    std::fs::write(&script, "#!/bin/sh\necho ken-cognitive 0.0.1\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(home.finding("program-version")["where"], "ken-cognitive");
+    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
+    assert_eq!(home.finding("program-broken")["where"], "ken-cognitive");
+}
+
+#[test]
+fn what_runs() {
+    let system = System::start();
+    let ids = || {
+        let output = system.ken(&["doctor", "--json"]);
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let id = |line: &str| {
+            serde_json::from_str::<Value>(line).unwrap()["id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        (lines.lines().map(id).collect::<Vec<_>>(), output.status.code())
+    };
+    assert_eq!(ids(), (vec![], Some(0)));
+    std::fs::write(system.home().join("ken.toml"), "nonsense").unwrap();
+    assert!(!system.ken(&["reload"]).status.success());
+    let found = ids().0;
+    for id in ["configuration", "configuration-refused"] {
+        assert!(found.contains(&id.to_owned()), "{found:?}");
+    }
+    std::fs::remove_file(system.home().join("ken.toml")).unwrap();
+    // A part that does not come up again.
+    std::fs::write(
+        system.home().join("ken.toml"),
+        "[part.extra]\ncommand = [\"/bin/false\"]\n",
+    )
+    .unwrap();
+    system.ken(&["reload"]);
+    until("it is seen", || ids().0.contains(&"part-not-ready".to_owned()));
+}
+
+#[test]
+fn data() {
+    let mut system = cognitive().start();
+    system.ken(&["chat", "hello"]);
+    system.execute(&chain("rust", 2)).expect(200);
+    system.down();
+    let home = system.home().to_owned();
+    let ids = |system: &System| {
+        let output = system.ken(&["doctor", "--json"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(ids(&system), "");
+    std::fs::write(home.join("run/kend.sock"), "").unwrap();
+    assert!(ids(&system).contains("\"stale-socket\""));
+    std::fs::remove_file(home.join("run/kend.sock")).unwrap();
+    let audit = home.join("state/cognitive/security_events.log");
+    let text = std::fs::read_to_string(&audit).unwrap();
+    std::fs::write(&audit, text.replacen("\"event\":\"", "\"event\":\"x", 1)).unwrap();
+    assert!(ids(&system).contains("\"audit\""), "{}", ids(&system));
+    std::fs::write(&audit, text).unwrap();
+    let database = home.join("state/store/ken.db");
+    for log in ["ken.db-wal", "ken.db-shm"] {
+        _ = std::fs::remove_file(home.join("state/store").join(log));
+    }
+    std::fs::write(&database, "no database".repeat(1_000)).unwrap();
+    assert!(ids(&system).contains("\"database\""), "{}", ids(&system));
+    std::fs::remove_file(&database).unwrap();
+    std::fs::write(home.join("state/store/ken.db-wal"), "x").unwrap();
+    assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
+}
+
+#[test]
+fn a_backup_is_restored() {
+    let mut system = System::start();
+    let entry = |system: &System, title: &str| {
+        assert!(
+            system
+                .ken(&["knowledge", "add", title, "content"])
+                .status
+                .success()
+        );
+    };
+    let titles = |system: &System| {
+        let listed = String::from_utf8(system.ken(&["knowledge", "list"]).stdout).unwrap();
+        ["before", "after"].map(|title| listed.contains(title))
+    };
+    entry(&system, "before");
+    let file = system.home().join("backup.db");
+    let name = file.to_str().unwrap().to_owned();
+    let done = system.ken(&["backup", &name]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    // It does not write over a file, and does not restore into a running system.
+    assert_eq!(system.ken(&["backup", &name]).status.code(), Some(2));
+    assert_eq!(system.ken(&["restore", &name]).status.code(), Some(2));
+    entry(&system, "after");
+    assert_eq!(titles(&system), [true, true]);
+    system.down();
+    let broken = system.home().join("broken.db");
+    std::fs::write(&broken, "no database").unwrap();
+    assert_eq!(
+        system.ken(&["restore", broken.to_str().unwrap()]).status.code(),
+        Some(2)
+    );
+    let done = system.ken(&["restore", &name]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let said = String::from_utf8(done.stdout).unwrap();
+    let kept = said.trim().rsplit(' ').next().unwrap();
+    assert!(Path::new(kept).join("ken.db").is_file(), "{said}");
+    system.up();
+    assert_eq!(titles(&system), [true, false]);
+}
