@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::cli::{Change, Kill, Stop};
 use crate::client::Client;
 use crate::output::{Outcome, remark, say};
+use crate::progress::during;
 
 /// For what is answered at once.
 const SOON: Duration = Duration::from_secs(10);
@@ -34,6 +35,11 @@ pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
 }
 
+/// Calls an operation of kend, and shows what is waited for when that takes long.
+fn ask(places: &Places, what: &str, op: &str, args: &Value, limit: Duration) -> Result<Value, Error> {
+    during(what, || kend(places)?.call(op, args, Some(limit), |_| Ok(())))
+}
+
 /// Starts or restarts a part, and says what state that led to.
 pub(crate) fn start(places: &Places, op: &str, change: &Change) -> Outcome {
     let args = ChangeArgs {
@@ -41,7 +47,8 @@ pub(crate) fn start(places: &Places, op: &str, change: &Change) -> Outcome {
         wait: change.waits(WaitFor::Ready),
         timeout_ms: Some(millis(change.timeout)),
     };
-    let value = kend(places)?.call(op, &to_args(&args)?, Some(change.timeout), |_| Ok(()))?;
+    let what = format!("waiting for {}", change.name);
+    let value = ask(places, &what, op, &to_args(&args)?, change.timeout)?;
     let part: PartStatus = typed(value)?;
     say(&format!("{} {}", part.name, part.state.name()))?;
     Ok(ExitCode::SUCCESS)
@@ -55,7 +62,8 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
         wait: change.waits(WaitFor::Stopped),
         timeout_ms: Some(millis(change.timeout)),
     };
-    let value = kend(places)?.call("parts.stop", &to_args(&args)?, Some(change.timeout), |_| Ok(()))?;
+    let what = format!("stopping {}", change.name);
+    let value = ask(places, &what, "parts.stop", &to_args(&args)?, change.timeout)?;
     let Changed { part, also } = typed(value)?;
     let state = part.state.name();
     for name in also.iter().chain([&part.name]) {
@@ -89,7 +97,13 @@ pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
 }
 
 pub(crate) fn reload(places: &Places) -> Outcome {
-    let value = kend(places)?.call("kend.reload", &json!({}), Some(SOON), |_| Ok(()))?;
+    let value = ask(
+        places,
+        "reading the configuration",
+        "kend.reload",
+        &json!({}),
+        SOON,
+    )?;
     let done: Reloaded = typed(value)?;
     for (what, names) in [
         ("added", &done.added),
@@ -112,8 +126,12 @@ pub(crate) fn down(places: &Places) -> Outcome {
         }
         kend => kend?,
     };
-    let done: Stopped = typed(kend.call("kend.stop", &json!({}), None, |_| Ok(()))?)?;
-    kend.wait_for_end();
+    let value = during("stopping", || {
+        let value = kend.call("kend.stop", &json!({}), None, |_| Ok(()))?;
+        kend.wait_for_end();
+        Ok(value)
+    })?;
+    let done: Stopped = typed(value)?;
     for name in done.killed {
         remark(&format!("{name} did not end within its time and was killed"));
     }

@@ -9,6 +9,7 @@ use ken_types::Error;
 
 use crate::cli::{Cli, Up};
 use crate::output::{Outcome, say};
+use crate::progress::during;
 
 pub(crate) fn run(cli: &Cli, up: &Up) -> Outcome {
     let path =
@@ -37,7 +38,8 @@ pub(crate) fn run(cli: &Cli, up: &Up) -> Outcome {
 fn wait_for_word(mut kend: Child) -> Outcome {
     let mut line = String::new();
     if let Some(output) = kend.stdout.take() {
-        let _ = BufReader::new(output).read_line(&mut line);
+        let read = || BufReader::new(output).read_line(&mut line);
+        let _ = during("starting", read);
     }
     if !line.is_empty() {
         say(line.trim_end())?;
