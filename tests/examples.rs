@@ -11,15 +11,15 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use ken_tests::{binary, root};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 /// How long an example may take on a crowded machine.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a page needs beside a running system.
 struct Needs {
@@ -91,7 +91,7 @@ const LASTING: &[&str] = &[
     "logs agent -n 20 -f",
     "logs agent -n 50 -f",
     "events -f",
-    "=20 ken up",
+    "minute ken up",
 ];
 
 /// Blocks that are no commands, by their first line, and what can be checked of them.
@@ -351,15 +351,19 @@ impl Home {
             }
         });
         let mut printed = Vec::new();
-        while let Ok(piece) = pieces.recv_timeout(LIMIT) {
-            printed.extend(piece);
-            if lasting {
+        let end = Instant::now() + LIMIT;
+        let mut is_over = false;
+        loop {
+            match pieces.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(piece) => printed.extend(piece),
+                Err(error) => is_over = error == RecvTimeoutError::Disconnected,
+            }
+            if is_over || lasting && !printed.is_empty() || Instant::now() >= end {
                 break;
             }
         }
         let text = String::from_utf8_lossy(&printed).into_owned();
-        let ended = child.try_wait().unwrap();
-        if ended.is_some() || !lasting && pieces.recv() == Err(mpsc::RecvError) {
+        if is_over {
             return (text, child.wait().unwrap().code());
         }
         _ = killpg(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT);
