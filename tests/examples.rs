@@ -108,6 +108,13 @@ const FORMS: &[(&str, &str)] = &[
     ),
     ("weight + (cap", "true"),
     ("cap x min", "true"),
+    (
+        "# ken.toml",
+        "mkdir checked && sed '/secrets.env/,$d' form >checked/ken.toml && kend --home checked --check",
+    ),
+    // proxy.rs runs the one for nginx; Caddy is not in Debian's main section.
+    ("server {", "true"),
+    ("ken.example {", "true"),
     ("{\"when\":\"weather\"", "jq -e .events form"),
     ("you ── HTTP", "true"),
 ];
