@@ -7,10 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ken_store::sqlite::Sqlite;
+use ken_store::tables::sqlite::Sqlite;
 use ken_types::Error;
-use rusqlite::backup::Backup;
-use rusqlite::{Connection, OpenFlags};
 
 /// The two files, when the command line asks for a backup; it stands first and alone.
 pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
@@ -54,7 +52,7 @@ fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
     Error::unavailable(format!("{}: {error}", path.display()))
 }
 
-/// SQLite's own backup: one read transaction, which holds up no writer.
+/// Writes the copy under a mode that only its owner can read.
 fn write(from: &Path, part: &Path) -> Result<(), Error> {
     let new = OpenOptions::new()
         .write(true)
@@ -63,14 +61,7 @@ fn write(from: &Path, part: &Path) -> Result<(), Error> {
         .mode(0o600)
         .open(part);
     new.map_err(|error| wrong(part, &error))?;
-    let copied = || -> rusqlite::Result<()> {
-        let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        let mut target = Connection::open(part)?;
-        Backup::new(&source, &mut target)?.step(-1)?;
-        // One file, without a write-ahead log beside it.
-        target.pragma_update(None, "journal_mode", "DELETE")
-    };
-    copied().map_err(|error| wrong(from, &error))
+    Sqlite::copy(from, part)
 }
 
 fn keep(part: &Path, to: &Path) -> io::Result<()> {

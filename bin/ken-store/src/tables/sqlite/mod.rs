@@ -1,5 +1,6 @@
 //! The SQLite backend: one file, a write-ahead log, one writer, read-only readers. One statement a function.
 
+mod backup;
 mod blobs;
 mod checkpoints;
 mod exchanges;
@@ -71,6 +72,12 @@ impl Sqlite {
     /// Reads the whole database, also beside a store that runs, and says whether it is sound.
     pub fn check(path: &Path, full: bool) -> Result<(), Error> {
         open::check(path, full)
+    }
+
+    /// Copies the database to a new file, in one read transaction, which holds up no writer. The copy needs no file beside
+    /// it; it is not synced.
+    pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+        backup::copy(from, to).map_err(|error| Error::unavailable(format!("{}: {error}", from.display())))
     }
 }
 
