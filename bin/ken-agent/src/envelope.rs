@@ -1,7 +1,7 @@
 //! The envelope that every event of a submission has besides its own fields, and the event as it is written.
 
 use ken_text::head;
-use ken_types::event::{Body, Event, Place, VERSION};
+use ken_types::event::{Body, Event, Place, VERSION, is_dispatched};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::limits::EVENT_BYTES;
 use ken_types::ops::store::Claim;
@@ -22,7 +22,7 @@ pub(crate) struct Envelope {
 impl Envelope {
     pub(crate) fn of(claim: &Claim, mint: Mint) -> Envelope {
         let connector = claim.scope.as_ref().map(|scope| scope.connector.as_str());
-        let is_dispatched = connector == Some("messenger") || claim.instance.starts_with("schedule:");
+        let is_dispatched = is_dispatched(connector, &claim.instance);
         let submission_id = claim.lease.submission_id.clone();
         Envelope {
             instance_id: claim.instance.clone(),

@@ -11,7 +11,7 @@ use ken_flow::{
 };
 use ken_service::Stop;
 use ken_types::event::Failure;
-use ken_types::ops::store::{Claim, Work};
+use ken_types::ops::store::{Claim, Verdict, Work};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -56,7 +56,7 @@ impl Worker for Runner {
             None => tokio::select! {
                 ended = execute(&self.app, &run, Instant::now() + left) => ended?,
                 // Dropping the future of the run kills its tools.
-                _ = aborted.wait_for(|aborted| *aborted) => Err(failure("Aborted", "The run was aborted.")),
+                _ = aborted.wait_for(|aborted| *aborted) => Err(Verdict::Abort.of_run()),
             },
         };
         run.end(ended).await

@@ -1,4 +1,4 @@
-//! Prompts straight to an instance.
+//! Prompts to an agent instance, and aborting what runs in it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::stream::read;
 use crate::stream::subject::Subject;
 use crate::turn::{Waited, check_model, failure, stream_url, wait};
 
-/// The body. Unknown fields are ignored.
+/// The request body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 struct Prompt {
     #[serde(default, deserialize_with = "given")]
@@ -91,7 +91,7 @@ fn check_image(index: usize, image: Value) -> Result<Image, Error> {
     }
 }
 
-/// RFC 4648, section 4, with its padding.
+/// Whether a text is base64 (RFC 4648, section 4), padding included.
 fn is_base64(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = text.get(..text.len() - padding).unwrap_or_default();
@@ -105,7 +105,7 @@ pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let instance = instance(&request)?;
     let bytes = request.body().await?;
     let prompt = body::read::<Prompt>(&bytes)?;
-    // What is wrong with the prompt is said before its key is looked at.
+    // An invalid prompt is refused before its key is opened.
     let checked = prompt.check(instance, &mut Mint::fresh()?)?;
     check_model(&gateway)
         .await
@@ -188,7 +188,7 @@ pub(crate) async fn stream(gateway: Arc<Gateway>, request: Request) -> Result<Re
 pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let instance = instance(&request)?;
     let bytes = request.body().await?;
-    // It has no fields, and unknown ones are ignored here.
+    // The body has no fields of its own, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
     let work = async |_: Mint| {
         let aborted = gateway
@@ -201,7 +201,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     once(&gateway, &request, b"{}", typed, work).await
 }
 
-/// `?wait=result`, once.
+/// Whether the caller waits for the result: `?wait=result`, given once.
 pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
     match request.query()?.one("wait")? {
         None => Ok(false),
@@ -210,7 +210,7 @@ pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
     }
 }
 
-/// The instance that a path names: only the orchestrator can be addressed.
+/// The instance that the path names. Only the orchestrator can be addressed.
 fn instance(request: &Request) -> Result<String, Failure> {
     let (name, id) = (request.segment("name"), request.segment("id"));
     if name != "orchestrator" {

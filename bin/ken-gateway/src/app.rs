@@ -1,4 +1,4 @@
-//! What the routes share: the other parts and what was configured.
+//! The state that all routes share: connections to the other parts, and the configuration.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::dedup::DedupSlots;
 use crate::store::Store;
 use crate::stream::tail::Tails;
 
-/// The ways to the other parts, and what was configured.
+/// Connections to the other parts, and the configuration.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) store: Store,
     pub(crate) model: Pool,
-    /// What ken-model has configured.
+    /// The models that ken-model has configured.
     pub(crate) models: CachedReply<ModelInfo>,
     pub(crate) agent: Pool,
     pub(crate) cognitive: Pool,
@@ -25,14 +25,14 @@ pub(crate) struct Gateway {
     pub(crate) ingress: Ingress,
     pub(crate) tails: Tails,
     pub(crate) dedup_slots: DedupSlots,
-    /// How long a chat event waits for its answer before 202.
+    /// How long a chat event waits for its turn before it is answered with 202.
     pub(crate) wait: Duration,
-    /// Without a slash at its end; empty when none is configured.
+    /// Without a trailing slash; empty when none is configured.
     pub(crate) public_url: String,
-    /// Where it listens, for answers to requests that name no host of this machine.
+    /// The listening address as a URL, for answers to requests whose `Host` does not name loopback.
     pub(crate) own_url: String,
     pub(crate) has_secret: bool,
-    /// Requests of this machine need no secret.
+    /// Whether requests from this machine need no secret.
     pub(crate) trusts_loopback: bool,
 }
 
@@ -51,7 +51,7 @@ impl Daemon for Gateway {
 }
 
 impl Gateway {
-    /// What the URLs in an answer begin with.
+    /// The base of the URLs in the answer to a request, without a trailing slash.
     pub(crate) fn base_url(&self, request: &Request) -> String {
         if !self.public_url.is_empty() {
             return self.public_url.clone();

@@ -1,4 +1,4 @@
-//! Reading JSON bodies into types, with the field named when it is wrong.
+//! Reads JSON bodies into types. Errors name the field.
 
 use ken_http::Failure;
 use ken_types::{Error, json};
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A body as `T`; no body is `{}`. Whether unknown fields are refused is up to `T`.
+/// Reads a body as `T`. An empty body is `{}`. `T` decides whether unknown fields are refused.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     let value = value(bytes)?;
     if !value.is_object() {
@@ -15,7 +15,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     Ok(json::from_value(value)?)
 }
 
-/// A body as any JSON value; no body, or a blank one, is `{}`.
+/// Reads a body as any JSON value. An empty or blank body is `{}`.
 pub(crate) fn value(bytes: &[u8]) -> Result<Value, Failure> {
     let bytes = if bytes.trim_ascii().is_empty() {
         b"{}"
@@ -37,7 +37,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// For `deserialize_with` of an optional field: it may be left out, and is not null.
+/// For `deserialize_with`: an optional field may be left out, but must not be null.
 pub(crate) fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -46,15 +46,15 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-/// The value of a field that has to be there.
+/// The value of a required field.
 pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| Error::invalid(format!("/{name}"), format!("{name} is missing")))
 }
 
-/// A text of so many characters, counted as Unicode scalar values.
+/// Checks the length of a text, counted in Unicode scalar values.
 pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> Result<(), Error> {
     let name = at.trim_start_matches(['/', '?']);
-    // A byte is never more than one character, so most texts need no counting.
+    // There are never more characters than bytes, so most texts need no counting.
     let length = if text.len() <= most && least == 0 {
         0
     } else {
@@ -72,7 +72,7 @@ pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> R
     Ok(())
 }
 
-/// The field at a JSON pointer of one token.
+/// The JSON pointer to a top-level field.
 pub(crate) fn pointer(name: &str) -> String {
     format!("/{name}")
 }

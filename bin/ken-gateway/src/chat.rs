@@ -1,4 +1,4 @@
-//! POST /api/chat/events: a message in, an answer out.
+//! POST /api/chat/events: takes a message and answers when its turn is done.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, change_failed, failed_change};
 use crate::turn::{Waited, check_model, stream_url, wait};
 
-/// The body. Unknown fields are ignored: clients send what their platform knows.
+/// The request body. Unknown fields are ignored, because clients send whatever their platform knows.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
@@ -128,7 +128,7 @@ impl Message {
     }
 }
 
-/// How long the caller waits, by `Prefer` (RFC 7240), and what of it was honoured.
+/// How long the caller waits, from the `Prefer` header (RFC 7240).
 struct Preference {
     time: Duration,
     applied: Option<String>,
@@ -159,7 +159,7 @@ impl Preference {
                 .split_once('=')
                 .filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
             let seconds = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok());
-            // Longer than configured is not honoured.
+            // A longer wait than the configured one is not honoured.
             if let Some(seconds) = seconds.filter(|seconds| Duration::from_secs(*seconds) <= configured) {
                 return Preference {
                     time: Duration::from_secs(seconds),
@@ -179,7 +179,7 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let inbound = body::read::<Message>(&bytes)?.into_inbound()?;
     let preference = Preference::of(&request, gateway.wait);
     check_model(&gateway).await?;
-    // Taken before anything is accepted: whoever cannot wait is told so while it is still free to say no.
+    // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
     let _held = if preference.time.is_zero() {
         None
     } else {
@@ -254,7 +254,7 @@ fn commanded(
     }
     match &reply.error {
         None => ReplayableResponse::json(200, &body),
-        // A misused command keeps the body of a command.
+        // A command with wrong arguments keeps the body of a command.
         Some(error) => Err(Value::as_object(&body)
             .into_iter()
             .flatten()
@@ -270,7 +270,7 @@ fn insert(body: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// A prompt that was accepted, as its answer shows it.
+/// An accepted prompt, with what its answer contains.
 struct Turn {
     event: Value,
     session: OpenSession,
@@ -311,7 +311,7 @@ impl Turn {
         let answer = match waited {
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(standing) => {
-                // One who did not wait at all is not kept from the answer by another question.
+                // A caller who does not wait is answered at once, without asking kend first.
                 let parts = match preference.time.is_zero() {
                     true => Vec::new(),
                     false => missing_for_turns(gateway).await,
@@ -323,7 +323,7 @@ impl Turn {
         Ok(preference.noted_on(answer))
     }
 
-    /// `/compact`: the body of a command, with what the compaction found.
+    /// The answer to `/compact`: that of a command, with the budget that the compaction found.
     async fn compacted(
         self,
         gateway: &Gateway,
@@ -375,7 +375,7 @@ impl Turn {
         }
     }
 
-    /// The answer of a turn that goes on, and the parts that it waits for.
+    /// The answer while the turn is still running. `parts` are those that it waits for.
     fn running(
         &self,
         standing: Option<&SubmissionStatus>,
@@ -383,7 +383,7 @@ impl Turn {
     ) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
-        // Clients that look for a text and not at the status find one.
+        // For clients that read a text without looking at the status.
         insert(&mut body, "text", json!(""));
         if !parts.is_empty() {
             insert(&mut body, "waiting", json!(parts));
@@ -425,7 +425,7 @@ impl Turn {
     }
 }
 
-/// How a turn that did not complete is answered (gateway-http 5.1). Its cause is shown as it is: the stream shows it too.
+/// The answer for a turn that did not complete (gateway-http 5.1). Its cause is public: the stream shows it as well.
 fn failure(standing: &SubmissionStatus) -> Failure {
     let unknown = Cause {
         name: "defect".to_owned(),

@@ -1,4 +1,4 @@
-//! Marks for calls that must be done once, although a store that is killed may get them twice (see `CallMark`).
+//! Marks calls that must take effect once, although the store may receive them twice (see `CallMark`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::streams::CallMark;
 
-/// The slots of this process.
+/// The deduplication slots of this process.
 #[derive(Debug)]
 pub(crate) struct DedupSlots {
     /// A ULID.
@@ -16,7 +16,7 @@ pub(crate) struct DedupSlots {
 
 #[derive(Debug, Default)]
 struct Free {
-    /// DedupSlots that no call is open in, with the number of their last one.
+    /// Slots without an open call, each with the number of its last call.
     slots: Vec<(u64, u64)>,
     made: u64,
 }
@@ -29,7 +29,7 @@ impl DedupSlots {
         })
     }
 
-    /// A slot for one call, until it is dropped.
+    /// Takes a slot for one call. Dropping it gives it back.
     pub(crate) fn take(&self) -> DedupSlot<'_> {
         let mut free = self.lock();
         let (slot, last) = free.slots.pop().unwrap_or_else(|| {
@@ -48,7 +48,7 @@ impl DedupSlots {
     }
 }
 
-/// Taken for one call.
+/// A slot that is in use by one call.
 #[derive(Debug)]
 pub(crate) struct DedupSlot<'a> {
     slots: &'a DedupSlots,

@@ -1,4 +1,4 @@
-//! Whether it works.
+//! Health and readiness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use ken_wire::Pool;
 
 use crate::app::Gateway;
 
-/// How long a part has to say that it lives.
+/// How long a part may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// GET /health: the gateway answers.
+/// GET /health: 200 as long as the gateway answers.
 pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: all parts are ready, and the store can write.
+/// GET /ready: 200 when all parts are ready and the store can write.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
     let (mut waiting, writable) = tokio::join!(waiting(&gateway), can_write(&gateway));
     let mut error = format!("not ready: {}", waiting.join(", "));
@@ -47,7 +47,7 @@ async fn can_write(gateway: &Gateway) -> bool {
     !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
 }
 
-/// The parts that should run and are not ready: as kend says, and without kend by asking them.
+/// The enabled parts that are not ready, according to kend; without kend, the parts that do not answer.
 async fn waiting(gateway: &Gateway) -> Vec<String> {
     let is_awaited = |part: &PartStatus| part.wanted && part.state != PartState::Ready;
     match parts(gateway).await {
@@ -67,7 +67,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     }
 }
 
-/// The parts that a turn needs and that are not ready, also where somebody has stopped them.
+/// The parts that a turn needs and that are not ready, including those that were stopped on purpose.
 pub(crate) async fn missing_for_turns(gateway: &Gateway) -> Vec<String> {
     let is_missing =
         |part: &PartStatus| matches!(part.name.as_str(), "agent" | "model") && part.state != PartState::Ready;

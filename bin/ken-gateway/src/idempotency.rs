@@ -1,5 +1,6 @@
-//! Repeating a request: `Idempotency-Key`. The store keeps a seed for each key, and all ids of the work are minted from
-//! it, so that a repeat finds whatever its first try has made and goes on from there, also after a crash.
+//! Idempotency keys: a request may be repeated with the same `Idempotency-Key`. The store keeps a seed for each key, and
+//! all ids of the work are minted from that seed. A repeat therefore finds whatever the first attempt has made, even after
+//! a crash, and continues from there.
 
 use std::net::IpAddr;
 
@@ -16,7 +17,7 @@ use crate::app::Gateway;
 use crate::store::CALL;
 use crate::stream::read::header_value;
 
-/// An answer that can be kept.
+/// A response that can be stored with its key and replayed.
 #[derive(Debug)]
 pub(crate) struct ReplayableResponse {
     status: u16,
@@ -42,7 +43,7 @@ impl ReplayableResponse {
         self
     }
 
-    /// The work goes on and a repeat shall join it rather than get this again.
+    /// Marks the response as temporary: the work is still running, and a repeat joins it instead of getting this response.
     pub(crate) fn not_kept(mut self) -> ReplayableResponse {
         self.keep = false;
         self
@@ -72,7 +73,7 @@ impl ReplayableResponse {
     }
 }
 
-/// Does work that accepts something. With a key: at most once, however often it is asked for.
+/// Does work that accepts something. With a key it is done at most once, however often the request is repeated.
 pub(crate) async fn once<W>(
     gateway: &Gateway,
     request: &Request,
@@ -119,7 +120,8 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     })
 }
 
-/// What becomes of the key. Nothing, where the work goes on or its outcome is unknown: a repeat joins it.
+/// What becomes of the key. It stays open while the work is still running or its outcome is unknown, so that a repeat
+/// joins it.
 fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
     match done {
         Ok(answer) => answer.keep.then(|| KeyEnd::Answered(answer.kept())),
@@ -132,8 +134,8 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
     }
 }
 
-/// Where the store cannot be told, the key stays open: a repeat finds, under the same ids, what this request has done. So
-/// its caller gets the true answer in any case.
+/// Records how the work ended. If the store cannot be reached, the key stays open, which is safe: a repeat mints the same
+/// ids and finds what this request has done. So the caller gets its answer in any case.
 async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
     let finished = gateway
         .store
@@ -160,7 +162,7 @@ fn own_headers(failure: &Failure) -> Vec<(String, String)> {
         .collect()
 }
 
-/// 1 to 255 visible characters.
+/// The key of a request: 1 to 255 visible characters.
 fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     let Some(value) = request.headers().get("idempotency-key") else {
         return Ok(None);
@@ -176,8 +178,8 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     }
 }
 
-/// Whose keys these are: those of the operator, of this machine (by whichever of its addresses), or of another address.
-/// Each has a form of its own, so that no two share a key.
+/// The owner of a key: the operator, this machine (at any of its addresses), or another address. Their forms differ, so
+/// that no two owners share a key.
 fn owner(caller: Caller, peer: IpAddr) -> String {
     match caller {
         Caller::Operator => "operator".to_owned(),
@@ -186,7 +188,7 @@ fn owner(caller: Caller, peer: IpAddr) -> String {
     }
 }
 
-/// SHA-256 in hex over parts of any content, each with its length in front.
+/// SHA-256, in hex, of several parts. Each part is preceded by its length, so that no two lists of parts hash alike.
 fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

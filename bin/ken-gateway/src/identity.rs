@@ -1,4 +1,4 @@
-//! On whose behalf a request is made: `connector`, `actorId`, `conversationId`, `threadId`.
+//! The identity on whose behalf a request is made: `connector`, `actorId`, `conversationId`, `threadId`.
 
 use ken_http::{Failure, Query};
 use ken_types::Error;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::body::{check_length, given, required};
 
-/// The four fields, as they come.
+/// The four fields, not yet checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Identity {
@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) thread_id: Option<String>,
 }
 
-/// `at` of a field: in a body a pointer, in a query a parameter.
+/// How an error refers to a field: by a JSON pointer in a body, by `?name` in a query.
 type At = fn(&str) -> String;
 
 fn in_body(name: &str) -> String {
@@ -36,7 +36,7 @@ fn in_query(name: &str) -> String {
 const CONNECTORS: [&str; 3] = ["tui", "web-api", "messenger"];
 
 impl Identity {
-    /// From a query. Each may be given once.
+    /// Reads a query, where each field may be given once.
     pub(crate) fn of_query(query: &Query) -> Result<Identity, Error> {
         let one = |name| query.one(name).map(|value| value.map(str::to_owned));
         Ok(Identity {
@@ -47,12 +47,12 @@ impl Identity {
         })
     }
 
-    /// The whole identity from a query; any connector.
+    /// Reads a complete identity from a query, with any connector.
     pub(crate) fn scope_of_query(query: &Query) -> Result<Scope, Failure> {
         Ok(Identity::of_query(query)?.scope(&CONNECTORS, in_query)?)
     }
 
-    /// Nothing at all, or the whole identity.
+    /// Reads a complete identity from a query, or none at all.
     pub(crate) fn scope_or_none(query: &Query) -> Result<Option<Scope>, Failure> {
         let identity = Identity::of_query(query)?;
         let given = [
@@ -67,12 +67,12 @@ impl Identity {
         }
     }
 
-    /// From a body; any connector.
+    /// Checks a complete identity from a body, with any connector.
     pub(crate) fn into_scope(self) -> Result<Scope, Error> {
         self.scope(&CONNECTORS, in_body)
     }
 
-    /// From a body of the terminal client.
+    /// Checks a complete identity from a body of the terminal client.
     pub(crate) fn into_tui_scope(self) -> Result<Scope, Error> {
         self.scope(&["tui"], in_body)
     }

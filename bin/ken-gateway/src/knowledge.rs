@@ -1,4 +1,4 @@
-//! Knowledge: what the person has taught.
+//! Knowledge entries: what the user has taught ken.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The HTTP gateway: everything that a program outside can ask of ken. It keeps no state.
+//! The HTTP gateway: the interface of ken to other programs. It keeps no state.
 
 mod agents;
 mod app;

@@ -1,4 +1,4 @@
-//! The description of all of this.
+//! The OpenAPI document, which describes every route.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Every route: method, path, function. What a function calls stands in its file; what each answers, in
-//! `share/openapi/gateway.json`.
+//! The table of routes: method, path and handler. What each route answers is documented in `share/openapi/gateway.json`.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{agents, chat, health, knowledge, openapi, runs, sessions, workflows};
 
-/// Bodies that may hold images.
+/// The limit for bodies that may contain images, in bytes.
 const IMAGE_BODY: u64 = 16 << 20;
 
 pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes<Gateway> {
@@ -79,7 +78,8 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
     })
 }
 
-/// Routes whose part is not there yet, and its name. They are known, so that a client learns why.
+/// Routes of parts that do not exist yet. They answer 503 with the name of the part rather than 404, so that a client
+/// learns the reason.
 const UNAVAILABLE: [(&str, &str); 27] = [
     ("GET    /api/schedules", "ken-scheduler"),
     ("POST   /api/schedules", "ken-scheduler"),

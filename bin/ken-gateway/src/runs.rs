@@ -1,4 +1,4 @@
-//! Runs of workflows: their records, their streams, their end.
+//! Workflow runs: listing, reading and aborting them.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
         .ok_or_else(|| Error::invalid("?status", message()))
 }
 
-/// GET and HEAD /runs/:runId; with the key `meta`, whatever its value, the record.
+/// GET and HEAD /runs/:runId: the run's stream, or its record if the query has the key `meta`, whatever its value.
 pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     if !request.query()?.has("meta") {
         let subject = Subject::run(request.segment("runId"));
@@ -54,7 +54,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// POST /runs/:runId/abort
 pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    // It has no fields, and unknown ones are ignored here.
+    // The body has no fields of its own, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
     let by = by(&request);
     let work = async |_: Mint| {

@@ -1,4 +1,4 @@
-//! Sessions: made, resumed, listed, read, cancelled, archived.
+//! Sessions: creating, resuming, listing, reading, cancelling and archiving them.
 
 use std::sync::Arc;
 
@@ -89,7 +89,8 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 
-/// The body of a cancel: the identity, and which submission. Not flattened, which would let unknown fields through.
+/// The body of a cancel request: the identity and, if given, the submission. The identity is not flattened into it, because
+/// serde would then accept unknown fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Cancel {
@@ -144,7 +145,7 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// DELETE /api/chat/sessions/:id
 pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OwnedSession {
-        // Whoever comes this far is the operator, and may leave the identity out.
+        // Every caller that passes authentication is the operator, who may leave the identity out.
         scope: Identity::scope_or_none(&request.query()?)?,
         id: session(&request),
     };

@@ -1,4 +1,4 @@
-//! How the gateway is put together from its configuration.
+//! Assembles the gateway from its configuration and starts the HTTP server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::routes;
 use crate::store::Store;
 use crate::stream::tail::Tails;
 
-/// Opens what the gateway needs and starts to listen.
+/// Connects the gateway to the other parts and starts the HTTP server.
 pub(crate) fn start(
     program: Program,
     start: &mut Start<NoOptions>,
@@ -56,7 +56,7 @@ pub(crate) fn start(
     Ok((Table::new(program.part(), program.version), gateway))
 }
 
-/// The socket that kend holds, else one of our own.
+/// The listening socket that kend passes on, or else a new one.
 fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     if let Some(socket) = start.sockets.take("http") {
         return Ok(TcpListener::from(socket));
@@ -68,7 +68,7 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     })
 }
 
-/// Refuses what would leave the gateway useless or open, and logs what may be a mistake.
+/// Refuses a configuration that leaves the gateway unusable or open to everybody, and logs what may be a mistake.
 fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
     if !has_secret && !config.listen.is_loopback() {
         let message = format!(

@@ -1,4 +1,4 @@
-//! The store as the routes call it, and what a call that failed means for the caller of a route.
+//! Calls to the store, and how their failures are reported to HTTP clients.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use ken_types::ops::Op;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
-/// How long one call to another part may take. It is less than a client's timeout and more than a part's restart.
+/// The timeout of one call to another part: shorter than the timeout of most clients, longer than the restart of a part.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
-/// How long to find out what became of a change before its caller is told that this is unknown.
+/// How long to try to find out whether a change was made, before the client is told that this is unknown.
 pub(crate) const CHANGE: Duration = Duration::from_secs(30);
 
-/// The store, as routes call it.
+/// The store, as the routes call it.
 #[derive(Debug)]
 pub(crate) struct Store(Pool);
 
@@ -21,7 +21,7 @@ impl Store {
         Store(pool)
     }
 
-    /// Reads, or changes what no caller is told of; as [`Pool::call`].
+    /// Calls an operation that reads, or one whose outcome no client is told; see [`Pool::call`].
     pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0
             .call::<O>(args, time)
@@ -29,13 +29,13 @@ impl Store {
             .map_err(deadline_as_unavailable)
     }
 
-    /// Changes, under ids that `args` holds; as [`Pool::change`]. `unavailable` says that nothing was done.
+    /// Makes a change whose ids are in `args`; see [`Pool::change`]. An `unavailable` error means that nothing was changed.
     pub(crate) async fn change<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.change::<O>(args, CALL, time).await.map_err(change_failed)
     }
 
-    /// Changes that have no id, so that asking again could change more: as [`Pool::call`]. `unavailable` says that nothing was
-    /// done.
+    /// Makes a change that has no id, so that asking again could change more; see [`Pool::call`]. An `unavailable` error means
+    /// that nothing was changed.
     pub(crate) async fn change_once<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, CALL).await.map_err(change_failed)
     }
@@ -45,8 +45,8 @@ impl Store {
     }
 }
 
-/// A part that does not answer in time is down for the caller: 503. A deadline (504) is that of the caller's own work, or
-/// of a change whose outcome is unknown.
+/// Reports a part that does not answer in time as unavailable (503). The status 504 is kept for work that passed its own
+/// time limit, and for changes whose outcome is unknown.
 pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
     Error {
         code: match error.code {
@@ -58,7 +58,7 @@ pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
     }
 }
 
-/// 504 for a change that may have been made; 503 only for one that certainly was not.
+/// The error of a failed change: 504 if it may have been made, 503 only if it certainly was not.
 pub(crate) fn change_failed(error: Error) -> Error {
     match error.is_outcome_unknown() {
         true => Error {
@@ -72,7 +72,7 @@ pub(crate) fn change_failed(error: Error) -> Error {
     }
 }
 
-/// A failed change, with the id that its caller can look for where the outcome is unknown.
+/// A failed change. If its outcome is unknown, the answer contains the id that the client can look for.
 pub(crate) fn failed_change(error: Error, field: &str, id: &str) -> Failure {
     match error.is_outcome_unknown() {
         true => Failure::from(error).with(field, id),

@@ -1,4 +1,4 @@
-//! Waiting for a submission, how it failed, and where its stream is.
+//! Waiting for a submission, reporting its failure, and the URL of its stream.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use tokio::time::{Instant, sleep};
 use crate::app::Gateway;
 use crate::store::CALL;
 
-/// One call to the store waits at most so long; the wire allows ten minutes.
+/// How long one call to the store waits. The wire allows ten minutes.
 const ONE_WAIT: Duration = Duration::from_secs(300);
-/// Between tries while the store restarts.
+/// How long to wait before the next try while the store restarts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How waiting ended.
 #[derive(Debug)]
 pub(crate) enum Waited {
     Settled(Box<SubmissionStatus>),
-    /// The time is over; where it stands, if the store could say.
+    /// The time is over. Holds the current state, if the store could tell.
     Running(Option<Box<SubmissionStatus>>),
-    /// The gateway stops.
+    /// The gateway is shutting down.
     Stopping,
 }
 
-/// Waits until a submission is settled, at most for `time`. A store that restarts meanwhile is waited for: what it
-/// accepted is still there.
+/// Waits until a submission is settled, at most for `time`. A restart of the store only delays it: accepted submissions are
+/// on disk.
 pub(crate) async fn wait(
     gateway: &Gateway,
     mut shutdown: Shutdown,
@@ -71,8 +71,8 @@ async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Resu
     gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
 }
 
-/// To a caller who waited every failure is a 500, told apart by its type. Turns and runs name their causes each in a
-/// style of their own.
+/// The answer to a caller that waited for a turn or run that failed: 500, with a type for each cause. Turns name their
+/// causes in snake case, runs in camel case.
 pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
     let cause = cause.unwrap_or_else(|| Cause {
         name: String::new(),
@@ -85,7 +85,7 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
         "retry_exhausted" | "RetryExhausted" => "submission_retry_exhausted",
         _ => "operation_failed",
     };
-    // The cause is its own, which its stream shows as well: nothing is told here that was hidden.
+    // The message is public: the stream shows it as well.
     Failure::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         Code::Unavailable,
@@ -98,7 +98,7 @@ fn may_pass(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::Deadline | Code::Busy)
 }
 
-/// Refuses a prompt that no model could ever answer. With the model's part down it is accepted, and waits.
+/// Refuses a prompt if no model is configured. If ken-model is merely down, the prompt is accepted and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     match gateway.models.get(Duration::from_secs(1)).await {
         Ok(state) if state.models.is_empty() => {

@@ -1,4 +1,4 @@
-//! Starting a run of a workflow.
+//! Starting workflow runs.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, CHANGE, deadline_as_unavailable, failed_change};
 use crate::turn::{Waited, failure, wait};
 
-/// A workflow of the research worker, which is not there yet.
+/// The workflow of the research worker, which does not exist yet.
 const RESEARCH: &str = "research";
-/// The stream of a run is empty before its admission.
+/// The offset of a new run: its stream is empty before the run is admitted.
 const START: &str = "-1";
 
 /// POST /workflows/:name
@@ -48,7 +48,7 @@ fn unknown(workflow: &str) -> Failure {
     Failure::from(Error::not_found(format!("No workflow {workflow}."))).kind("workflow_not_found")
 }
 
-/// Refuses what nobody could run.
+/// Refuses a workflow that nobody could run.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
     if workflow == RESEARCH {
         return Err(Error::unavailable("the research worker is not part of this system").into());
@@ -98,7 +98,7 @@ async fn admitted(
     let id = SubmissionId(run.run_id.as_str().to_owned());
     let by = ByRun { run_id: run.run_id };
     if let Waited::Settled(_) = wait(gateway, request.shutdown(), &id, None).await?
-        // A store that is down by now takes nothing back: the run was accepted.
+        // If the store fails now, the run has been accepted all the same, and the answer is 202.
         && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL).await
     {
         return ended(record, &url);

@@ -1,14 +1,14 @@
-//! Slash commands: which text is one, and which there are.
+//! Slash commands: parsing, and the list of commands.
 
-/// A command as it was typed.
+/// A command as the user typed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command<'a> {
     pub name: CommandName<'a>,
-    /// What follows the name, trimmed; empty when nothing does.
+    /// The text after the name, trimmed; may be empty.
     pub rest: &'a str,
 }
 
-/// Which command; an unknown one keeps its name.
+/// The name of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandName<'a> {
     New,
@@ -21,7 +21,7 @@ pub enum CommandName<'a> {
     Unknown(&'a str),
 }
 
-/// Every command: name, arguments, what it does.
+/// All commands: name, arguments, and what each does.
 pub const COMMANDS: [(&str, &str, &str); 7] = [
     ("new", "[name]", "start a fresh session; the old one stays"),
     ("clear", "[name]", "the same as /new"),
@@ -33,7 +33,7 @@ pub const COMMANDS: [(&str, &str, &str); 7] = [
 ];
 
 impl<'a> Command<'a> {
-    /// Reads `/name` or `/name rest`, the name `[a-z][a-z0-9_-]*` in any case. Anything else is a prompt.
+    /// Parses `/name` or `/name rest`, where the name is `[a-z][a-z0-9_-]*` in any case. Any other text is a prompt.
     pub fn parse(text: &'a str) -> Option<Command<'a>> {
         let text = text.trim().strip_prefix('/')?;
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -61,7 +61,7 @@ impl<'a> CommandName<'a> {
         }
     }
 
-    /// In lower case, without the slash.
+    /// The name in lower case, without the slash.
     pub fn text(&self) -> String {
         match self {
             CommandName::New => "new".to_owned(),
@@ -76,7 +76,7 @@ impl<'a> CommandName<'a> {
     }
 }
 
-/// The list of commands, in Markdown.
+/// The list of commands as Markdown.
 pub(crate) fn list() -> String {
     let line = |(name, arguments, does): &(&str, &str, &str)| match *arguments {
         "" => format!("- `/{name}`: {does}"),

@@ -1,4 +1,4 @@
-//! From a message to what was accepted.
+//! Accepts messages: decides on session and action, and has the store accept the event.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::command::{Command, CommandName, list};
 use crate::name::check_name;
 
-/// Where a message came in.
+/// The connector that received a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connector {
     Tui,
@@ -22,7 +22,7 @@ pub enum Connector {
 }
 
 impl Connector {
-    /// As events and scopes name it.
+    /// The name in events and scopes.
     pub fn name(self) -> &'static str {
         match self {
             Connector::Tui => "tui",
@@ -31,7 +31,7 @@ impl Connector {
         }
     }
 
-    /// Of the sessions that it makes.
+    /// The origin of the sessions that it creates.
     pub fn origin(self) -> Origin {
         match self {
             Connector::Tui => Origin::Tui,
@@ -40,7 +40,7 @@ impl Connector {
         }
     }
 
-    /// The id of a new event. Events of the messenger carry the platform's own number instead.
+    /// Mints the id of a new event. Events of the messenger carry the platform's own number instead.
     pub fn event_id(self, mint: &mut Mint) -> EventId {
         EventId(mint.prefixed(match self {
             Connector::Tui => "tui:",
@@ -50,22 +50,22 @@ impl Connector {
     }
 }
 
-/// A message that passed its connector's checks.
+/// A message that has passed the checks of its connector.
 #[derive(Debug)]
 pub struct Inbound {
     pub connector: Connector,
     pub scope: Scope,
     /// Not blank, at most 256 KiB.
     pub text: String,
-    /// Id or explicit name of the session to use.
+    /// The id or the explicit name of the session to use.
     pub session: Option<String>,
     pub policy: Policy,
     pub context: Option<Value>,
-    /// JSON.
+    /// What the connector keeps with the event, as JSON text.
     pub raw: Option<String>,
 }
 
-/// What became of it. The event is stored in every case.
+/// The result of receiving a message. The event is stored in every case.
 #[derive(Debug)]
 pub struct Received {
     pub event_id: EventId,
@@ -76,7 +76,7 @@ pub struct Received {
 
 #[derive(Debug)]
 pub enum Done {
-    /// No session, or not now: `forbidden`, `not_found`, `conflict`, `busy`.
+    /// There is no such session, or it cannot be used now: `forbidden`, `not_found`, `conflict` or `busy`.
     Refused(Error),
     Prompted {
         session: OpenSession,
@@ -85,28 +85,28 @@ pub enum Done {
     Commanded(Reply),
 }
 
-/// The answer to a command.
+/// The reply to a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// In lower case, without the slash.
+    /// The command's name in lower case, without the slash.
     pub name: String,
     pub text: String,
     pub session: Option<OpenSession>,
     /// The end of the session's stream before this command.
     pub offset: Option<Offset>,
-    /// Wrong usage.
+    /// Set when the command was used wrongly.
     pub error: Option<Error>,
-    /// A compaction, to be waited for.
+    /// The compaction that the command has started.
     pub submission: Option<Admission>,
 }
 
-/// The way in.
+/// Receives messages on behalf of any connector.
 #[derive(Debug, Clone)]
 pub struct Ingress {
     store: Pool,
 }
 
-/// A message that the store has not begun to take in after this time is given up.
+/// How long a message may wait in the store's queue before it is given up.
 const TRY: Duration = Duration::from_secs(10);
 
 impl Ingress {
@@ -114,10 +114,10 @@ impl Ingress {
         Ingress { store }
     }
 
-    /// Takes a message in, as event `id`. The store is asked until it is known whether the message was accepted, at most
-    /// for `time`; an error whose outcome is unknown says that the time was over first.
+    /// Receives a message as the event `id`. Asks the store until it is known whether the message was accepted, at most for
+    /// `time`; after that the error says that the outcome is unknown.
     ///
-    /// `mint` makes the other ids. The same id and an equal mint find what an earlier try has made.
+    /// `mint` makes all other ids. The same event id with an equal mint finds what an earlier attempt has made.
     pub async fn receive(
         &self,
         id: EventId,
@@ -178,8 +178,8 @@ fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Resu
     }
 }
 
-/// Which session a prompt goes to (gateway-http 5.1): every surface but the messenger starts fresh unless it names one,
-/// and web callers may name their own.
+/// The session that a prompt goes to (gateway-http 5.1). All connectors but the messenger create a session unless the message
+/// names one; web callers may choose the id of theirs.
 fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Target {
     let origin = connector.origin();
     match (connector, session) {
@@ -199,14 +199,14 @@ fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Tar
     }
 }
 
-/// `web-[A-Za-z0-9_-]{1,116}`
+/// Whether a selector is an id that web callers may choose: `web-[A-Za-z0-9_-]{1,116}`.
 fn is_web_id(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     text.strip_prefix("web-")
         .is_some_and(|rest| (1..=116).contains(&rest.len()) && rest.bytes().all(allowed))
 }
 
-/// What a command asks of the store, and what is already known of the answer.
+/// What to ask of the store, and what is already known of the reply.
 struct Plan {
     target: Target,
     action: Action,
@@ -260,7 +260,7 @@ impl Plan {
         }
     }
 
-    /// From the web a session is made by posting without one, so the command makes nothing there.
+    /// Plans `/new` and `/clear`. Web callers create a session by posting without one, so there the command does nothing.
     fn open(name: &str, connector: Connector, mint: &mut Mint) -> Plan {
         if connector == Connector::Web {
             return Plan::say("To start a fresh session, post a message without `session`.".to_owned());
@@ -323,8 +323,8 @@ impl Plan {
     }
 }
 
-/// What a command that was done says, in Markdown. A session's name is the user's own text, and is shown as code so that
-/// nothing in it is taken for markup.
+/// The reply text of a successful command, as Markdown. The session's name comes from the user, so it is shown as code and
+/// nothing in it is read as markup.
 fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     let Some(session) = session else {
         return "Done.".to_owned();
@@ -344,7 +344,7 @@ fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     }
 }
 
-/// A code span of Markdown (CommonMark 6.1): fenced by more backticks than the text has in a row.
+/// A Markdown code span (CommonMark 6.1). Its fence is longer than any run of backticks in the text.
 fn code(text: &str) -> String {
     let longest = text
         .split(|letter| letter != '`')

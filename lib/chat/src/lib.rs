@@ -1,5 +1,5 @@
-//! What happens to a message that came in, from any connector. The text is a prompt or a command; either way the
-//! event is stored first, and the session is found or made in the same transaction. Commands never reach a model.
+//! Handles messages from any connector. A message is a prompt or a command. In both cases the event is stored, and its
+//! session is found or created, in one transaction. Commands never reach a model.
 
 mod command;
 mod ingress;

@@ -1,9 +1,9 @@
-//! Explicit session names.
+//! Explicit names of sessions.
 
 use ken_types::Error;
 use ken_types::limits::NAME_CHARACTERS;
 
-/// Trimmed, 1 to 120 characters, no control characters.
+/// Checks a session name: after trimming 1 to 120 characters, no control characters.
 pub fn check_name(text: &str) -> Result<String, Error> {
     let name = text.trim();
     let length = name.chars().count();

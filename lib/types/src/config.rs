@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// The whole file.
+/// The contents of `ken.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -16,12 +16,12 @@ pub struct Config {
     pub chat: Chat,
     pub model: Model,
     pub limits: Limits,
-    /// What kend starts, by name. Laid over the built-in parts, key by key.
+    /// The parts that kend starts, by name. Merged into the built-in parts key by key.
     pub part: BTreeMap<String, Part>,
 }
 
 impl Config {
-    /// The address of a section that has `listen` and `port`; `None` when there is no such section.
+    /// The listening address of a section, or `None` if the section has none.
     pub fn listener(&self, section: &str) -> Option<(IpAddr, u16)> {
         match section {
             "gateway" => Some((self.gateway.listen, self.gateway.port)),
@@ -35,13 +35,14 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kend {
-    /// Whether the parts that come with ken are there, to be changed by `[part.*]`. Without them a file names all it starts.
+    /// Whether kend starts the parts that come with ken, which `[part.*]` can change. If not, it starts only what the file
+    /// names.
     pub builtin_parts: bool,
-    /// Whether a change of the configuration files is brought into force at once. Read when kend starts.
+    /// Whether kend applies a change of the configuration files at once. Read when kend starts.
     pub watch: bool,
-    /// A part's log file is rotated when it has this many bytes.
+    /// The size at which a part's log file is rotated, in bytes.
     pub log_max_bytes: u64,
-    /// Rotated log files kept for each part, besides the current one.
+    /// The number of rotated log files to keep for each part, besides the current one.
     pub log_keep: u32,
 }
 
@@ -60,13 +61,13 @@ impl Default for Kend {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gateway {
-    /// Address to listen on.
+    /// The address to listen on.
     pub listen: IpAddr,
-    /// TCP port; 0 takes a free one.
+    /// The TCP port; 0 takes a free one.
     pub port: u16,
-    /// The address that clients use when a proxy stands in front; empty: the one listened on.
+    /// The URL that clients use if a proxy stands in front; if empty, the listening address.
     pub public_url: String,
-    /// Whether requests of this machine need no secret.
+    /// Whether requests from this machine need no secret.
     pub trust_loopback: TrustLoopback,
 }
 
@@ -106,9 +107,9 @@ impl Default for Gateway {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cognitive {
-    /// Address to listen on.
+    /// The address to listen on.
     pub listen: IpAddr,
-    /// TCP port; 0 takes a free one.
+    /// The TCP port; 0 takes a free one.
     pub port: u16,
 }
 
@@ -135,11 +136,11 @@ impl Default for Chat {
     }
 }
 
-/// Which model answers.
+/// The models that answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// Fail-over list of `provider/model`, first choice first. `KEN_MODEL` in the environment has precedence.
+    /// A fail-over list of `provider/model`, first choice first. The variable `KEN_MODEL` takes precedence.
     #[serde(rename = "use")]
     pub choice: String,
 }
@@ -152,22 +153,23 @@ impl Default for Model {
     }
 }
 
-/// What the gateway accepts before it says `busy`.
+/// The limits of the gateway, above which it answers `busy`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Connections that the gateway holds at once. Above that the one that is idle for longest is closed for a new one.
     pub connections: u32,
-    /// Of those, how many may be streams, long polls and waiting prompts.
+    /// How many of them may be held by streams, long polls and waiting prompts.
     pub held_connections: u32,
     /// Memory for request bodies of more than 16 KiB, of all requests together, in bytes; one caller may have a quarter of
     /// it.
     pub body_memory: u64,
-    /// Chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. `RATE_LIMIT_CHAT` has precedence.
+    /// The rate of chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. The variable
+    /// `RATE_LIMIT_CHAT` takes precedence.
     pub rate_chat: String,
-    /// All other requests per caller. `RATE_LIMIT_API` has precedence.
+    /// The rate of all other requests per caller. The variable `RATE_LIMIT_API` takes precedence.
     pub rate_api: String,
-    /// Whether requests from this machine are limited too. `RATE_LIMIT_LOOPBACK` has precedence.
+    /// Whether requests from this machine are limited too. The variable `RATE_LIMIT_LOOPBACK` takes precedence.
     pub rate_loopback: bool,
 }
 
@@ -184,40 +186,40 @@ impl Default for Limits {
     }
 }
 
-/// One process that kend keeps running.
+/// A process that kend supervises.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
-    /// Whether it is started with the system. `ken start` starts one that is not.
+    /// Whether it starts with the system. `ken start` starts it otherwise.
     pub enabled: bool,
-    /// Program and arguments. Empty: `ken-NAME`. A program without a slash is looked for beside kend, then on PATH; one with
-    /// a slash is relative to the configuration's directory.
+    /// Program and arguments. If empty, the program is `ken-NAME`. A program without a slash is searched beside kend, then on
+    /// PATH; one with a slash is relative to the directory of the configuration.
     pub command: Vec<String>,
-    /// Parts that have to be ready before this one starts, and that are started with it.
+    /// Parts that must be ready before this one starts, and that start with it.
     pub requires: Vec<String>,
-    /// Parts that have to be ready first if they are wanted at all.
+    /// Parts that must be ready before this one starts, if they are enabled.
     pub after: Vec<String>,
-    /// Listening sockets, held by kend over restarts and passed by name (`LISTEN_FDNAMES`), in the order of their names.
+    /// Listening sockets. kend holds them over restarts and passes them by name (`LISTEN_FDNAMES`), sorted by name.
     pub sockets: BTreeMap<String, Socket>,
     /// Environment: `NAME` is passed through from kend's own or `secrets.env`, `NAME=value` is set.
     pub env: Vec<String>,
     /// Names looked up in `secrets.env`, then in kend's own environment, and passed through a descriptor.
     pub secrets: Vec<String>,
-    /// Sections of this file that the part reads: a reload that changes one of them restarts it.
+    /// Sections of this file that the part reads. A reload that changes one of them restarts the part.
     pub reads: Vec<String>,
-    /// When the part counts as ready.
+    /// When the part is considered ready.
     pub ready: Ready,
-    /// How long it may take to become ready, in milliseconds; then it is stopped and counts as failed.
+    /// How long it may take to become ready, in milliseconds. After that it is stopped and considered failed.
     pub ready_timeout_ms: u64,
-    /// From TERM to KILL, in milliseconds.
+    /// The time between SIGTERM and SIGKILL when the part is stopped, in milliseconds.
     pub stop_timeout_ms: u64,
-    /// The part has to send `WATCHDOG=1` within each such interval, in milliseconds; 0: no watchdog.
+    /// The interval in which the part has to send `WATCHDOG=1`, in milliseconds; 0 for no watchdog.
     pub watchdog_ms: u64,
-    /// When to give up on it.
+    /// When to stop restarting it.
     pub limit: Limit,
-    /// Open files (`RLIMIT_NOFILE`).
+    /// The limit of open files (`RLIMIT_NOFILE`).
     pub nofile: u64,
-    /// Whether a program that it runs may gain privileges, by a setuid bit for instance.
+    /// Whether programs that it runs may gain privileges, for instance by a setuid bit.
     pub new_privileges: bool,
 }
 
@@ -243,7 +245,7 @@ impl Default for Part {
     }
 }
 
-/// When a part counts as ready.
+/// When a part is considered ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ready {
@@ -263,7 +265,7 @@ pub enum Socket {
     Tcp(String),
 }
 
-/// Give up after `n` starts within `within_ms`; `n = 0` never does.
+/// Give up after `n` starts within `within_ms` milliseconds; never if `n` is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limit {

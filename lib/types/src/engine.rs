@@ -1,10 +1,10 @@
-//! The engines that ken-model answers with, as `[model] use` and `KEN_MODEL` name them.
+//! The engines of ken-model, as `[model] use` and `KEN_MODEL` name them.
 
 use std::str::FromStr;
 
 use crate::Error;
 
-/// One entry of the list. Which engines there are is known here; whether one finds its model or its file, ken-model says.
+/// One entry of the list. Only ken-model can tell whether an engine finds its model or its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// `rules`, or `rules/rules-1`.

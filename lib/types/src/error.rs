@@ -29,7 +29,7 @@ pub enum Code {
     Cancelled,
 }
 
-/// One row per code: wire name, HTTP status, exit code.
+/// One row for each code: name on the wire, HTTP status, exit status.
 const TABLE: [(Code, &str, u16, u8); 11] = [
     (Code::Invalid, "invalid", 400, 2),
     (Code::Unauthenticated, "unauthenticated", 401, 2),
@@ -46,7 +46,7 @@ const TABLE: [(Code, &str, u16, u8); 11] = [
 
 impl Code {
     fn row(self) -> (Code, &'static str, u16, u8) {
-        // The table is in declaration order; a test holds it so.
+        // A test makes sure that the table is in the order of declaration.
         TABLE[self as usize]
     }
 
@@ -77,11 +77,11 @@ impl fmt::Display for Code {
     }
 }
 
-/// What became of a call that failed, where that is not certain.
+/// Whether a failed call took effect, where that is not certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It may have been done, or may still be done. Asking again with the same ids tells.
+    /// The call may have taken effect, or may still do so. Repeating it with the same ids tells.
     Unknown,
 }
 
@@ -89,7 +89,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     pub code: Code,
-    /// For people: names the thing and what is wrong with it. May be reworded; programs read `code` and `at`.
+    /// For people: names the thing and what is wrong with it. It may be reworded; programs read `code` and `at`.
     pub message: String,
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,10 +97,10 @@ pub struct Error {
     /// Where: a JSON pointer (`/text`), a query parameter (`?limit`) or a header name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// When to come back, in milliseconds; always there for `busy`.
+    /// When to try again, in milliseconds; always set for `busy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Absent: the call was not done, and will not be.
+    /// Absent if the call certainly did not take effect and will not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// A bad value at a place.
+    /// An error for an invalid value at `at`.
     pub fn invalid(at: impl Into<String>, message: impl Into<String>) -> Error {
         Error::new(Code::Invalid, message).at(at)
     }
@@ -171,7 +171,7 @@ impl Error {
         self
     }
 
-    /// The call may have been done all the same.
+    /// Adds that the call may have taken effect nevertheless.
     pub fn outcome_unknown(mut self) -> Error {
         self.outcome = Some(Outcome::Unknown);
         self

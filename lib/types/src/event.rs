@@ -1,8 +1,8 @@
-//! What happens in an instance or a run, as its stream shows it (`man 5 ken-stream`).
+//! Events: what happens in an instance or a run, as its stream shows it (ken-stream(5)).
 //!
 //! An event is one flat JSON object: `v`, `type`, the fields of its type, then the envelope. Readers ignore types and
-//! fields that they do not know. The recorded events of a submission are also its journal: whoever claims it after a
-//! crash folds them to find where it stood.
+//! fields that they do not know. The recorded events of a submission are also its journal: after a crash the next holder
+//! reads them to find out where to continue.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,17 +24,17 @@ pub struct Event {
     pub place: Place,
 }
 
-/// Where an event belongs. Absent parts do not apply to it.
+/// Where an event belongs. Fields that do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// From 0 per submission, rising, unique; gaps are allowed.
+    /// Counts from 0 for each submission. It rises and is unique; gaps are allowed.
     pub event_index: u64,
     /// Never goes back within a stream.
     pub timestamp: Timestamp,
     pub instance_id: String,
     pub submission_id: SubmissionId,
-    /// Equal to the submission's id; on scheduled and messenger turns only.
+    /// Equal to the submission's id; see [`is_dispatched`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_id: Option<SubmissionId>,
     /// `default` for the root; `task:<parent session>:<taskId>` for a worker.
@@ -46,9 +46,15 @@ pub struct Place {
     pub turn_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// On a worker's events only; a reader of the root drops those.
+    /// Only on events of a worker, which a reader of the root drops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_session: Option<String>,
+}
+
+/// Whether the events of a turn carry a `dispatchId`: those of scheduled and messenger turns do, because no caller waits for
+/// them.
+pub fn is_dispatched(connector: Option<&str>, instance: &str) -> bool {
+    connector == Some("messenger") || instance.starts_with("schedule:")
 }
 
 /// One entry of a run's stream.
@@ -58,7 +64,7 @@ pub struct RunEvent {
     pub v: u8,
     #[serde(flatten)]
     pub body: Body,
-    /// From 0 per run, rising, unique.
+    /// Counts from 0 for each run. It rises and is unique.
     pub event_index: u64,
     /// Never goes back within a stream.
     pub timestamp: Timestamp,
@@ -68,7 +74,7 @@ pub struct RunEvent {
 }
 
 impl RunEvent {
-    /// Of the run itself, not of a session within it.
+    /// The run's own event, not one of a session within it.
     pub fn new(body: Body, event_index: u64, timestamp: Timestamp, run_id: RunId) -> RunEvent {
         RunEvent {
             v: VERSION,
@@ -107,7 +113,7 @@ pub enum Body {
     ThinkingEnd {
         content: String,
     },
-    /// The message complete. The first block of an assistant's message is its whole text.
+    /// The complete message. The first block of an assistant's message is its whole text.
     MessageEnd {
         message: Message,
     },
@@ -209,7 +215,7 @@ pub enum Body {
         started_at: Timestamp,
         payload: Value,
     },
-    /// A run that had lost its holder goes on from its last recorded step.
+    /// A run that had lost its holder continues from its last recorded step.
     RunResume {
         workflow_name: String,
         started_at: Timestamp,
@@ -273,12 +279,12 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether a root assistant's message that stops so is the final text of its turn.
+    /// Whether a message of the root assistant with this stop reason is the final text of its turn.
     pub fn is_final(self) -> bool {
         matches!(self, StopReason::Stop | StopReason::Length)
     }
 
-    /// Whether the message was not finished by the model itself, and is no part of what is sent to it again.
+    /// Whether the model did not finish the message itself. Such a message is not sent to the model again.
     pub fn is_cut(self) -> bool {
         matches!(
             self,
@@ -287,14 +293,23 @@ impl StopReason {
     }
 }
 
-/// What failed, by a stable name and in words.
+/// What failed: a stable name, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub name: String,
     pub message: String,
 }
 
-/// What a tool gave back: text for the model, details for programs.
+impl Failure {
+    pub fn new(name: &str, message: &str) -> Failure {
+        Failure {
+            name: name.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// The result of a tool: text for the model, details for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
     pub content: Vec<Block>,
@@ -319,7 +334,7 @@ pub enum Message {
         usage: Usage,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stop_reason: Option<StopReason>,
-        /// With `stopReason` `error` only: what failed.
+        /// What failed; only with the stop reason `error`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
         timestamp: i64,
@@ -347,7 +362,7 @@ impl Message {
         }
     }
 
-    /// All its text blocks, joined.
+    /// The text of all its text blocks, joined.
     pub fn text(&self) -> String {
         let texts = self.content().iter().filter_map(|block| match block {
             Block::Text { text } => Some(text.as_str()),
@@ -366,7 +381,7 @@ pub enum Block {
     },
     Thinking {
         thinking: String,
-        /// A provider's signature or sealed reasoning, to be sent back byte for byte.
+        /// A provider's signature or sealed reasoning, which has to be sent back byte for byte.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<String>,
     },
@@ -388,7 +403,7 @@ impl Block {
     }
 }
 
-/// Tokens and their price. The cost is 0 where no price is known.
+/// Numbers of tokens, and their price. The cost is 0 if no price is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
@@ -400,8 +415,8 @@ pub struct Usage {
     pub cost: Cost,
 }
 
-/// Tokens of a text where no tokenizer is at hand: one per four bytes of UTF-8, rounded up. Four bytes a token is the
-/// usual rate of byte-pair vocabularies on English; for other scripts it errs on the high side.
+/// Estimates the tokens of a text without a tokenizer: one for each four bytes of UTF-8, rounded up. Byte-pair vocabularies
+/// have about four bytes a token in English; for other scripts the estimate is high.
 pub fn estimated_tokens(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }
@@ -421,7 +436,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// In US dollars, as the providers bill. An amount without a fraction is written without one.
+/// Prices in US dollars. An amount without a fraction is written without one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
@@ -445,14 +460,14 @@ fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::
     }
 }
 
-/// Which model answered.
+/// The model that answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelName {
     pub provider: String,
     pub id: String,
 }
 
-/// What a prompt gave: its final text, the sum over all its turns, the model of the last.
+/// The result of a prompt: the final text, the usage of all its turns, and the model of the last one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnResult {
@@ -464,8 +479,8 @@ pub struct TurnResult {
     pub context_budget: Option<Value>,
 }
 
-/// The `output` of a turn: the message that the model has said, `{"role":"assistant","content":[…]}`. Streams of earlier
-/// versions hold its content alone.
+/// The `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier versions hold the content
+/// alone.
 mod output {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -499,6 +514,23 @@ mod output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_that_nobody_waits_for_are_dispatched() {
+        for (connector, instance, dispatched) in [
+            (Some("messenger"), "connector-1", true),
+            (None, "schedule:01K2:01K3", true),
+            (Some("tui"), "schedule:01K2:01K3", true),
+            (Some("tui"), "tui-1", false),
+            (None, "mine", false),
+        ] {
+            assert_eq!(
+                is_dispatched(connector, instance),
+                dispatched,
+                "{connector:?} {instance}"
+            );
+        }
+    }
 
     #[test]
     fn an_event_is_flat_and_begins_with_version_and_type() {

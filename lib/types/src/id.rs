@@ -1,13 +1,13 @@
-//! Ids and where they come from. All are sortable by time except where the HTTP contract fixes another form.
+//! Ids, and how they are minted. Ids sort by time, except where the HTTP contract requires another form.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Timestamp};
 
-/// Mints the ids of one piece of work, all from one instant and one seed.
+/// Mints all ids of one piece of work from one instant and one seed.
 ///
-/// Equal seeds mint equal ids in equal order. That is how a repeated request finds what its first try has made: the
-/// seed is stored with the idempotency key, and every operation that is given an id it knows answers as the first time.
+/// Equal seeds mint equal ids in the same order. That is how a repeated request finds what the first attempt has made: the
+/// seed is stored with the idempotency key, and an operation that gets an id it knows repeats its first answer.
 #[derive(Debug, Clone)]
 pub struct Mint {
     at: Timestamp,
@@ -15,12 +15,12 @@ pub struct Mint {
 }
 
 impl Mint {
-    /// From the clock and the system's random source.
+    /// A mint with the current time and a random seed.
     pub fn fresh() -> Result<Mint, Error> {
         Ok(Mint::of(Timestamp::now(), &random()?))
     }
 
-    /// From a stored seed.
+    /// A mint with a stored time and seed.
     pub fn of(at: Timestamp, seed: &[u8; 16]) -> Mint {
         let word = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
         let (low, high) = seed.split_at(8);
@@ -34,7 +34,7 @@ impl Mint {
         self.at
     }
 
-    /// A bare ULID.
+    /// A ULID without a prefix.
     pub fn ulid(&mut self) -> String {
         let ms = u64::try_from(self.at.millis()).unwrap_or_default();
         ulid::Ulid::from_parts(ms, self.next()).to_string()
@@ -89,7 +89,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// Where a session was made; the first part of its id.
+/// Where a session was created. It is the first part of the session's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -130,19 +130,19 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A chat session, which is also the id of its agent instance.
+    /// The id of a chat session, which is also that of its agent instance.
     SessionId
 }
 text_id! {
-    /// One prompt on its way through an instance.
+    /// The id of a prompt on its way through an instance.
     SubmissionId
 }
 text_id! {
-    /// One execution of a workflow: `run_<ULID>`.
+    /// The id of one execution of a workflow: `run_<ULID>`.
     RunId
 }
 text_id! {
-    /// One message or command that came in: `tui:<ULID>`, `web:<ULID>`, `messenger:<update_id>`.
+    /// The id of a received message or command: `tui:<ULID>`, `web:<ULID>`, `messenger:<update_id>`.
     EventId
 }
 

@@ -90,7 +90,7 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Refuses nesting deeper than `max_depth` before anything recurses. One pass, no allocation; texts are leapt over.
+/// Refuses nesting deeper than `max_depth` before anything recurses. Works in one pass, without allocating; skips strings.
 pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
     let mut depth = 0usize;
     let mut at = 0;
@@ -112,7 +112,7 @@ pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Behind the quote that ends the text which `at` is in; the end of all if there is none.
+/// The position after the quote that ends the string around `at`, or the end of the input if there is none.
 fn text_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
         at += mark(bytes.get(at..).unwrap_or_default());
@@ -136,7 +136,7 @@ fn mark(bytes: &[u8]) -> usize {
     }
 }
 
-/// How many bytes from the first on stand in a JSON text as they are: up to a quote, a backslash or a control character.
+/// The number of leading bytes that need no escape in a JSON string: those before a quote, a backslash or a control character.
 /// Eight at a time, by the tests for a byte below a number and for a zero byte from Warren's "Hacker's Delight", whose lowest
 /// hit is always true.
 pub fn plain(bytes: &[u8]) -> usize {
@@ -156,19 +156,19 @@ pub fn plain(bytes: &[u8]) -> usize {
     words.len() * 8 + first.unwrap_or(tail.len())
 }
 
-/// The first four bytes and the last four.
+/// The first four bytes and the last four bytes.
 fn overlapping(bytes: &[u8]) -> Option<[u8; 8]> {
     let (&[a, b, c, d], &[e, f, g, h]) = (bytes.first_chunk()?, bytes.last_chunk()?);
     Some([a, b, c, d, e, f, g, h])
 }
 
-/// Whether a byte of a text cannot stand in JSON as it is.
+/// Whether a byte needs an escape in a JSON string.
 #[inline]
 pub fn needs_escape(byte: u8) -> bool {
     byte < b' ' || matches!(byte, b'"' | b'\\')
 }
 
-/// Writes a text as it stands between quotation marks, with the escapes that serde_json chooses.
+/// Writes a text between quotation marks, with the escapes that serde_json uses.
 pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
     let mut rest = text.as_bytes();
     while let Some((plain, odd)) = rest.split_at_checked(plain(rest)) {
@@ -221,7 +221,7 @@ fn pointer(path: &serde_path_to_error::Path, message: &str) -> String {
     }
 }
 
-/// What a value is, in the words of an error: "must be text, not a list".
+/// The kind of a value, as errors name it: "must be text, not a list".
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

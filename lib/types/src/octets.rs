@@ -1,4 +1,4 @@
-//! Bytes on the wire: `{"text":"…"}` where they read as text, else `{"base64":"…"}` (ken-wire(5)).
+//! Bytes on the wire: `{"text":"…"}` if they are text, else `{"base64":"…"}` (ken-wire(5)).
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde::ser::{Error as _, SerializeMap};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Any bytes. On the wire they take at most 1.7 times their length.
+/// Arbitrary bytes. On the wire they take at most 1.7 times their length.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Octets(pub Vec<u8>);
 
 impl Octets {
-    /// The bytes as text, if they are UTF-8 and writing them as JSON makes them little longer.
+    /// The bytes as text, if they are UTF-8 and not much longer as a JSON string.
     fn as_text(&self) -> Option<&str> {
         let escaped = |byte: &&u8| **byte < 0x20 || matches!(**byte, b'"' | b'\\');
         let many = self.0.iter().filter(escaped).count() > self.0.len() / 8;
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Octets {
     }
 }
 
-/// Base64 as JSON that is ready: it needs no look at each character.
+/// Base64 that is written as JSON without checking each character for escapes.
 fn quoted(bytes: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
     let mut text = String::with_capacity(bytes.len() / 3 * 4 + 8);
     text.push('"');
@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for Form {
     }
 }
 
-/// Decoded out of the line itself, without a copy of the base64 in between.
+/// Decodes directly from the line, without an intermediate copy of the base64.
 struct Decoded(Octets);
 
 impl<'de> Deserialize<'de> for Decoded {

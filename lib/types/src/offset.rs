@@ -1,20 +1,20 @@
-//! A place in a stream, between two entries (agents-and-streams section 4 of the design; ken-wire(5)).
+//! Offsets: places between two entries of a stream (ken-stream(5)).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where to read: `-1`, `now`, or `digits_digits`. Reads are exclusive: strictly after the offset.
+/// Where to read: `-1`, `now`, or `digits_digits`. Reads return what is strictly after the offset.
 ///
-/// As text the numbers have 16 digits, so that offsets sort as text; clients treat them as opaque.
+/// As text the numbers have 16 digits, so that offsets sort as text. Clients treat them as opaque.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offset {
-    /// Before everything: `-1`.
+    /// Before the first entry: `-1`.
     Start,
-    /// The end, wherever it is at the time of reading: `now`.
+    /// The end at the time of reading: `now`.
     Now,
-    /// After so many entries: `0000000000000000_0000000000000003` is after the third.
+    /// After this many entries: `0000000000000000_0000000000000003` is after the third.
     After(u64),
 }
 
@@ -28,7 +28,7 @@ impl Offset {
         }
     }
 
-    /// How many entries lie before this place in a stream that holds `count`; a place beyond the end is the end.
+    /// The number of entries before this offset in a stream of `count` entries. An offset beyond the end means the end.
     pub fn before(self, count: u64) -> u64 {
         match self {
             Offset::Start => 0,
@@ -48,7 +48,7 @@ impl fmt::Display for Offset {
     }
 }
 
-/// Text that is no offset.
+/// The error for a text that is not an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnOffset;
 
@@ -76,7 +76,7 @@ impl FromStr for Offset {
                 Err(NotAnOffset)
             }
         };
-        // There is one epoch, 0. A place in a later one is beyond the end of all there is, and is answered as the end.
+        // There is only epoch 0. An offset in a later epoch is beyond the end, and is read as the end.
         let beyond = number(epoch)? > 0;
         let entries = number(entries)?;
         Ok(Offset::After(if beyond { u64::MAX } else { entries }))

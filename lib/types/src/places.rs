@@ -1,16 +1,16 @@
-//! Where a system of ken keeps its files. The environment is passed in; no file is read.
+//! Where a system keeps its files. The environment is passed in; no file is read.
 
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// The longest path that a Unix socket can have: `sun_path` has 108 bytes, the last of them NUL (unix(7)).
+/// The longest path of a Unix socket: `sun_path` has 108 bytes, including a final NUL (unix(7)).
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// The folders and files of one system.
+/// The directories and files of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// Set when everything lies under one folder.
+    /// Set if everything is below one directory.
     pub home: Option<PathBuf>,
     pub config: PathBuf,
     pub state: PathBuf,
@@ -18,8 +18,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// `--home DIR`, else `KEN_HOME`, else the environment's single places, else the defaults of the user or, for uid 0, of
-    /// the system. A relative home is taken from the current directory. Fails when a place is neither set nor implied.
+    /// Uses `--home DIR`, else `KEN_HOME`, else the variables for each directory, else the defaults of the user or, for uid 0,
+    /// of the system. A relative home is relative to the current directory. Fails if a directory is neither set nor implied.
     pub fn resolve(
         home: Option<&Path>,
         uid: u32,
@@ -41,7 +41,7 @@ impl Places {
             _ if uid == 0 => PathBuf::from("/etc/ken/ken.toml"),
             (None, Some(dir), _) => dir.join("ken/ken.toml"),
             (None, None, Some(home)) => home.join(".config/ken/ken.toml"),
-            // A service user without a home directory: the configuration of the machine.
+            // A service user without a home directory uses the configuration of the machine.
             (None, None, None) => PathBuf::from("/etc/ken/ken.toml"),
         };
         let state = match (set("KEN_STATE_DIR"), set("XDG_STATE_HOME")) {
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    /// `secrets.env`, beside the configuration.
+    /// The file `secrets.env`, beside the configuration.
     pub fn secrets(&self) -> PathBuf {
         self.config.with_file_name("secrets.env")
     }
@@ -95,7 +95,7 @@ impl Places {
     }
 }
 
-/// Refuses a path that no Unix socket can have.
+/// Refuses a path that is too long for a Unix socket.
 pub fn check_socket_path(path: &Path) -> Result<(), Error> {
     let length = path.as_os_str().len();
     if length <= MAX_SOCKET_PATH {

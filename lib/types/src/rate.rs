@@ -1,11 +1,11 @@
-//! Rates of requests, as ken.toml and the environment give them.
+//! Rates of requests, as written in ken.toml and in the environment.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::Error;
 
-/// So many requests per span of time: `120/minute`.
+/// A number of requests per unit of time: `120/minute`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     pub count: u32,
@@ -28,7 +28,7 @@ impl Rate {
 impl FromStr for Rate {
     type Err = Error;
 
-    /// `N/second`, `N/minute`, `N/hour` or `N/day`, N from 1.
+    /// Parses `N/second`, `N/minute`, `N/hour` or `N/day`, where N is at least 1.
     fn from_str(text: &str) -> Result<Rate, Error> {
         let wrong = || Error::invalid("", format!("{text:?} is not a rate such as 120/minute"));
         let (count, span) = text.trim().split_once('/').ok_or_else(wrong)?;

@@ -1,8 +1,8 @@
-//! Paths of URLs.
+//! Percent-encoding for URLs.
 
 use std::fmt::Write;
 
-/// Percent-encodes what cannot stand in a path segment (RFC 3986: `pchar`).
+/// Percent-encodes the characters that a path segment must not contain (RFC 3986: `pchar`).
 pub fn encode_segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -27,14 +27,14 @@ pub fn encode_segment(text: &str) -> String {
             | b','
             | b';'
             | b'=' => segment.push(char::from(byte)),
-            // A String takes whatever is written to it.
+            // Writing to a String cannot fail.
             other => _ = write!(segment, "%{other:02X}"),
         }
     }
     segment
 }
 
-/// Percent-encodes a value of a query: a segment's characters, less those that separate pairs or stand for a blank.
+/// Percent-encodes a value of a query: like a path segment, but also the characters that separate pairs or mean a blank.
 pub fn encode_query(text: &str) -> String {
     encode_segment(text)
         .replace('&', "%26")

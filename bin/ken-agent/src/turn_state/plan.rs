@@ -1,7 +1,7 @@
 //! What a holder has to do with a submission, and the steps it takes.
 
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
-use ken_types::ops::store::SubmissionKind;
+use ken_types::ops::store::{SubmissionKind, Verdict};
 
 use super::turn::Call;
 
@@ -124,16 +124,12 @@ impl Plan {
 
 impl Ending {
     pub(super) fn failure(&self) -> Failure {
-        let (name, message) = match self {
-            Ending::Aborted => ("aborted", "The submission was aborted."),
-            Ending::Timeout => ("timeout", "The submission has passed its time limit."),
-            Ending::RetryExhausted => ("retry_exhausted", "The submission was given up after 10 claims."),
-            Ending::Interrupted => ("interrupted", "The task was interrupted."),
-            Ending::Defect(message) => ("defect", message.as_str()),
-        };
-        Failure {
-            name: name.to_owned(),
-            message: message.to_owned(),
+        match self {
+            Ending::Aborted => Verdict::Abort.of_turn(),
+            Ending::Timeout => Verdict::Timeout.of_turn(),
+            Ending::RetryExhausted => Verdict::RetryExhausted.of_turn(),
+            Ending::Interrupted => Failure::new("interrupted", "The task was interrupted."),
+            Ending::Defect(message) => Failure::new("defect", message),
         }
     }
 }

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::Nothing;
 
 crate::operations! {
-    /// The workflows that may be started from outside.
+    /// The public workflows.
     WorkflowsList, "workflows.list": Nothing => Workflows;
-    /// Whether a workflow would take this payload: `not_found` for one that may not be started from outside, `invalid`
-    /// with the field at `at` for a payload that does not fit its schema.
+    /// Checks a payload against a workflow's schema: `not_found` if there is no such public workflow, `invalid` with the field
+    /// in `at` if the payload does not fit.
     WorkflowsCheck, "workflows.check": CheckWorkflow => Nothing;
 }
 
@@ -22,7 +22,7 @@ pub struct Workflows {
 pub struct Workflow {
     pub name: String,
     pub description: String,
-    /// What a payload has to be, as JSON schema.
+    /// The JSON schema of its payload.
     pub input: Value,
 }
 

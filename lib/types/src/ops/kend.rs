@@ -6,19 +6,19 @@ use super::Nothing;
 use crate::{Error, Timestamp};
 
 crate::operations! {
-    /// What every part is doing, or one of them.
+    /// The state of every part, or of one part.
     PartsStatus, "parts.status": StatusArgs => SystemStatus;
     /// Starts a part and what it requires.
     PartsStart, "parts.start": ChangeArgs => PartStatus;
-    /// Stops a part, and with `dependents` what requires it first.
+    /// Stops a part, and with `dependents` first those that require it.
     PartsStop, "parts.stop": StopArgs => Changed;
     /// Stops a part and starts it again; the other parts keep running.
     PartsRestart, "parts.restart": ChangeArgs => PartStatus;
     /// Sends a signal to the process of a part, `KILL` by default.
     PartsKill, "parts.kill": KillArgs => Killed;
-    /// Answers when every wanted part is ready.
+    /// Answers when every enabled part is ready.
     PartsWaitReady, "parts.wait_ready": WaitReadyArgs => SystemStatus;
-    /// The last lines of a part's log, and what follows.
+    /// The last lines of a part's log and, if asked for, those that follow.
     PartsLogs, "parts.logs": LogsArgs => Nothing, items LogLine;
     /// Reads the configuration again and applies the difference, or nothing.
     KendReload, "kend.reload": Nothing => Reloaded;
@@ -26,22 +26,22 @@ crate::operations! {
     KendStop, "kend.stop": Nothing => Stopped;
 }
 
-/// What a part is doing.
+/// The state of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartState {
-    /// Not running and not wanted.
+    /// Not running, and not meant to run.
     Stopped,
-    /// Wanted, but a part that it requires is not ready yet.
+    /// To be started as soon as the parts that it requires are ready.
     Waiting,
-    /// Died too early; the next start is due later.
+    /// Ended too early; will be started again later.
     Backoff,
     /// Running, not ready yet.
     Starting,
     Ready,
-    /// Has been told to end.
+    /// Was told to end.
     Stopping,
-    /// Given up on, by its `limit`.
+    /// Not started any more, because it reached its `limit`.
     Failed,
 }
 
@@ -86,54 +86,54 @@ pub struct Death {
 pub struct PartStatus {
     pub name: String,
     pub state: PartState,
-    /// Whether its entry starts it with the system.
+    /// Whether it starts with the system.
     pub enabled: bool,
     /// Whether it should be running now: enabled or started by a person, and not stopped since.
     pub wanted: bool,
-    /// The parts that have to be ready before it starts, in state `waiting`.
+    /// In state `waiting`: the parts that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// Since its process started, in milliseconds.
+    /// The time since its process started, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
-    /// Starts after the first one.
+    /// The number of restarts.
     pub restarts: u64,
-    /// Until the next start, in milliseconds, in state `backoff`.
+    /// In state `backoff`: the time until the next start, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
     /// What the part last said about itself (`STATUS=`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
-    /// Why it was given up on, in state `failed`.
+    /// In state `failed`: the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// The cause of the last death.
+    /// How its last process ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
-    /// The last 16 deaths, oldest first.
+    /// How its last 16 processes ended, oldest first.
     #[serde(default)]
     pub deaths: Vec<Death>,
 }
 
-/// The configuration that is in force.
+/// The current configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigStatus {
-    /// The file, if there is one; otherwise the built-in defaults alone are in force.
+    /// The file, if there is one; otherwise only the built-in defaults apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// False when the file has changed for the worse since: the last good configuration stays in force.
+    /// False if the file has errors now; the last good configuration stays in force.
     pub good: bool,
-    /// What is wrong with the file now.
+    /// The errors of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
 }
 
-/// Where a part is reached over TCP.
+/// A TCP address of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// The section or part that names it, `gateway` for instance.
+    /// The section or part that it belongs to, for instance `gateway`.
     pub name: String,
     pub url: String,
 }
@@ -141,7 +141,7 @@ pub struct Listener {
 /// Reply of `parts.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemStatus {
-    /// kend's own.
+    /// The process id of kend.
     pub pid: i32,
     pub version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +159,7 @@ pub struct StatusArgs {
     pub name: Option<String>,
 }
 
-/// What `parts.start`, `parts.stop` and `parts.restart` wait for before they answer.
+/// Until when `parts.start`, `parts.stop` and `parts.restart` wait before they answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
@@ -172,10 +172,10 @@ pub enum WaitFor {
 #[serde(deny_unknown_fields)]
 pub struct ChangeArgs {
     pub name: String,
-    /// Without it the answer comes at once.
+    /// If absent, the answer comes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitFor>,
-    /// How long to wait, in milliseconds; the call's own deadline if absent.
+    /// How long to wait, in milliseconds; if absent, until the deadline of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -188,10 +188,10 @@ pub struct StopArgs {
     /// Also stops the parts that require it, before it.
     #[serde(default)]
     pub dependents: bool,
-    /// Without it the answer comes at once.
+    /// If absent, the answer comes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitFor>,
-    /// How long to wait, in milliseconds; the call's own deadline if absent.
+    /// How long to wait, in milliseconds; if absent, until the deadline of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
@@ -216,16 +216,16 @@ pub struct KillArgs {
     pub signal: Option<String>,
 }
 
-/// Reply of `parts.kill`: what was sent to which process.
+/// Reply of `parts.kill`: the signal and the process that it was sent to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Killed {
     pub name: String,
     pub pid: i32,
-    /// `SIGKILL`, for instance.
+    /// For instance `SIGKILL`.
     pub signal: String,
 }
 
-/// Arguments of `parts.wait_ready`: until every wanted part is ready. The reply is a `SystemStatus`.
+/// Arguments of `parts.wait_ready`, which waits until every enabled part is ready. The reply is a `SystemStatus`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitReadyArgs {
@@ -239,10 +239,10 @@ pub struct WaitReadyArgs {
 pub struct LogsArgs {
     /// A part, or `kend` itself.
     pub name: String,
-    /// How many of the last lines, at most 10 000.
+    /// The number of lines from the end, at most 10 000.
     #[serde(default = "default_lines")]
     pub lines: u32,
-    /// Go on with what comes, until cancelled. Such a call has no deadline.
+    /// Continue with new lines until cancelled. Such a call has no deadline.
     #[serde(default)]
     pub follow: bool,
 }
@@ -257,7 +257,7 @@ pub struct LogLine {
     pub line: String,
 }
 
-/// Reply of `kend.reload`: what it did to the parts, by name.
+/// Reply of `kend.reload`: the parts that it changed, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,
@@ -269,11 +269,11 @@ pub struct Reloaded {
 /// Reply of `kend.stop`, sent when every part has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
-    /// Parts that did not end by themselves and were killed.
+    /// The parts that did not end by themselves and were killed.
     pub killed: Vec<String>,
 }
 
-/// A status row cannot be had: the part's name is unknown.
+/// The error for an unknown part.
 pub fn unknown_part(name: &str) -> Error {
     Error::not_found(format!("there is no part named `{name}`")).hint("`ken status` lists the parts")
 }

@@ -1,11 +1,11 @@
-//! The operations that the parts call on each other, as types: what goes in, what comes back, under which name.
+//! The operations that the parts call on each other, as types: name, arguments and reply.
 //!
-//! Caller and callee share these, so a call that compiles fits. Arguments and replies are `snake_case`, as the
-//! envelope of ken-wire(5) is; records that the HTTP contract shows (sessions, events, knowledge) keep its
-//! `camelCase`. Arguments refuse unknown fields; replies may grow.
+//! Caller and callee share these types, so they cannot disagree. Arguments and replies are in `snake_case`, like the
+//! envelope of ken-wire(5); records that the HTTP contract shows (sessions, events, knowledge) keep its `camelCase`.
+//! Arguments refuse unknown fields; replies may get further fields.
 //!
-//! Every operation here may be repeated after a lost connection: reads by nature, writes because the caller mints the
-//! ids (or the content does) and the store answers an id that it knows as it did the first time.
+//! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or
+//! they follow from the content), and the store repeats its first answer for an id that it knows.
 
 pub mod blobs;
 pub mod call;
@@ -21,22 +21,22 @@ pub mod tools;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// One operation of one part.
+/// An operation of a part.
 pub trait Op: 'static {
     /// `noun.verb`, unique within its part.
     const NAME: &'static str;
     type Args: Serialize + DeserializeOwned + Send + 'static;
-    /// The final line's `ok`.
+    /// The `ok` of the final line.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
-    /// What is streamed before the final line; [`NoItem`] for most.
+    /// The items streamed before the final line; [`NoItem`] for most operations.
     type Item: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// The item of an operation that streams nothing: no value of it exists.
+/// The item type of operations that stream nothing. It has no values.
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub enum NoItem {}
 
-/// The arguments of an operation that takes none, and the reply of one that tells nothing: `{}`.
+/// Empty arguments or an empty reply: `{}`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}

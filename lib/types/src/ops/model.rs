@@ -11,7 +11,7 @@ crate::operations! {
     /// provider. The caller repeats it, and goes to the next of the list: `busy` (overload, 429) and `unavailable` (5xx,
     /// network) may pass, `too_large` is a context over the model's window, all others stay as they are.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
-    /// What is configured.
+    /// The configured models.
     ModelInfo, "model.info": Nothing => ModelState;
 }
 
@@ -21,35 +21,35 @@ pub struct Generate {
     /// `provider/model`, one of `model.info`'s; absent: its first. `not_found` for any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The governing rules and what else stands above the conversation.
+    /// The system prompt: the governing rules, and whatever else precedes the conversation.
     pub system: String,
-    /// What was found for this turn. An answer that uses an entry names its id.
+    /// Sources found for this turn. An answer that uses a source names its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// Oldest first; the last one is what is to be answered.
+    /// Oldest first. The last one is to be answered.
     pub messages: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// What the model has said already, of a call that a crash has cut: the answer goes on from here, and the items
-    /// hold only what is new.
+    /// What the model had already said in a call that a crash has interrupted. The answer continues from here, and the items
+    /// contain only what is new.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// Why: `agent` or `compaction`.
+    /// The purpose of the call: `agent` or `compaction`.
     pub purpose: crate::event::Purpose,
 }
 
-/// Something that an answer may rest on.
+/// A source for the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// A knowledge entry's id, or the submission of a past exchange.
+    /// The id of a knowledge entry, or of the submission of a past exchange.
     pub id: String,
     pub kind: SourceKind,
     /// The entry's title, or the past prompt.
     pub title: String,
     /// The entry's content, or the past answer.
     pub text: String,
-    /// 0 to 1, as the search gave it.
+    /// The score of the search, 0 to 1.
     pub score: f64,
 }
 
@@ -66,11 +66,11 @@ pub enum SourceKind {
 pub struct ToolSpec {
     pub name: String,
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub parameters: Value,
 }
 
-/// What a model says, in the one form that all providers are brought to.
+/// A piece of a model's answer, in a form common to all providers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
@@ -89,7 +89,7 @@ pub enum Delta {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<String>,
     },
-    /// A complete call; its arguments have been read once, whole.
+    /// A complete call, whose arguments have been parsed.
     ToolCall {
         id: String,
         name: String,
@@ -107,11 +107,11 @@ pub struct Generated {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelState {
-    /// `provider/model`, first choice first; those that are configured. Empty: no prompt can be answered.
+    /// The configured models as `provider/model`, first choice first. If empty, no prompt can be answered.
     pub models: Vec<String>,
-    /// Tokens of the first one's window, and of them the part kept for its answer.
+    /// The window of the first model in tokens, and how many of them are reserved for its answer.
     pub context_window: u64,
     pub output_reserve: u64,
-    /// Past exchanges of a conversation that the first one makes use of, at most.
+    /// The largest number of past exchanges that the first model uses.
     pub exchanges: u32,
 }

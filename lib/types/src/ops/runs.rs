@@ -1,8 +1,8 @@
 //! The operations of `ken-store` on runs. A run is one execution of a workflow; its stream is `runs/<run id>`.
 //!
-//! A run waits, is claimed, held and aborted as a submission is, under its own id: `submissions.claim` with `work`
-//! `runs` hands it out, `submissions.renew` holds it, `submissions.append` adds to its stream, `submissions.wait` waits
-//! for its end. What is its own is here.
+//! A run is queued, claimed, held and aborted like a submission, under its own id: `submissions.claim` with `work` `runs`
+//! hands it out, `submissions.renew` holds it, `submissions.append` adds to its stream, and `submissions.wait` waits for its
+//! end. The operations that only runs have are here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,16 +14,16 @@ use crate::event::Failure;
 use crate::id::RunId;
 
 crate::operations! {
-    /// A run with the id that the caller minted, waiting for its turn; its stream begins with `run_start`. `busy` when
-    /// too many wait. A known id answers as before.
+    /// Admits a run with an id that the caller has minted. Its stream begins with `run_start`. `busy` when too many wait. A
+    /// known id gets its first answer again.
     RunsAdmit, "runs.admit": AdmitRun => Nothing;
-    /// The last event, the closing of the stream and the final record, in one transaction. `conflict` when the lease is
-    /// not the newest. A run that has ended answers as before, whatever it is given.
+    /// Records the last event, closes the stream and writes the final record, in one transaction. `conflict` if the lease is
+    /// not the newest. A run that has already ended gets its first answer again.
     RunsEnd, "runs.end": EndRun => RunRecord;
-    /// Ends a run as errored, `Aborted`; its holder is told to stop.
+    /// Ends a run as errored, with the error `Aborted`, and tells its holder to stop.
     RunsAbort, "runs.abort": ByRun => AbortedRun;
     RunsGet, "runs.get": ByRun => RunRecord;
-    /// Newest first.
+    /// Lists runs, newest first.
     RunsList, "runs.list": ListRuns => RunPage;
 }
 
@@ -32,7 +32,7 @@ crate::operations! {
 pub struct AdmitRun {
     pub run_id: RunId,
     pub workflow: String,
-    /// Checked by the caller against the workflow's schema. At most 1 MiB as text.
+    /// The caller has checked it against the workflow's schema. At most 1 MiB as text.
     pub payload: Value,
 }
 
@@ -40,10 +40,10 @@ pub struct AdmitRun {
 #[serde(deny_unknown_fields)]
 pub struct EndRun {
     pub lease: Lease,
-    /// At most 1 MiB as text. Not looked at beside an error.
+    /// At most 1 MiB as text. Ignored if there is an error.
     #[serde(default)]
     pub result: Value,
-    /// The run is errored; else it is completed.
+    /// If set, the run ends as errored, else as completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
 }
@@ -63,7 +63,7 @@ pub struct AbortedRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// It runs or waits for its turn.
+    /// The run is running, or waits for its turn.
     Active,
     Completed,
     Errored,
@@ -78,7 +78,7 @@ impl RunStatus {
         }
     }
 
-    /// The status of this name.
+    /// The status with this name.
     pub fn named(name: &str) -> Option<RunStatus> {
         [RunStatus::Active, RunStatus::Completed, RunStatus::Errored]
             .into_iter()
@@ -103,7 +103,7 @@ pub struct RunRecord {
     pub is_error: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Of a completed run; null when it gave none.
+    /// Set for a completed run; null if it has no result.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -114,7 +114,7 @@ pub struct RunRecord {
     pub error: Option<Failure>,
 }
 
-/// A null that is there is a value.
+/// Reads a null as a value rather than as an absent field.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

@@ -497,6 +497,38 @@ pub enum Verdict {
     Timeout,
 }
 
+impl Verdict {
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Verdict::Abort => Outcome::Aborted,
+            Verdict::RetryExhausted | Verdict::Timeout => Outcome::Failed,
+        }
+    }
+
+    /// The error of a turn that ended so.
+    pub fn of_turn(self) -> Failure {
+        let (name, message) = match self {
+            Verdict::Abort => ("aborted", "The turn was aborted."),
+            Verdict::RetryExhausted => (
+                "retry_exhausted",
+                "The turn was started 10 times and did not end.",
+            ),
+            Verdict::Timeout => ("timeout", "The turn passed its time limit of one hour."),
+        };
+        Failure::new(name, message)
+    }
+
+    /// The error of a run that ended so.
+    pub fn of_run(self) -> Failure {
+        let (name, message) = match self {
+            Verdict::Abort => ("Aborted", "The run was aborted."),
+            Verdict::RetryExhausted => ("RetryExhausted", "The run was started 10 times and did not end."),
+            Verdict::Timeout => ("Timeout", "The run passed its time limit of one hour."),
+        };
+        Failure::new(name, message)
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RenewLeases {
