@@ -1,17 +1,16 @@
 //! The kinds of submissions. A new kind is a row here and a value of `SubmissionKind`.
 
 use ken_types::Error;
-use ken_types::ops::store::{SubmissionKind, Work};
+use ken_types::ops::store::{SubmissionKind, Verdict, Work};
 
 use crate::engine::change::Change;
 use crate::ops::{runs, turns};
-use crate::rules::queue::Ending;
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
 type Room = fn(&dyn Tables) -> Result<usize, Error>;
 type HandOut =
     fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
-type Close = fn(&dyn Tables, &SubmissionRow, LogRow, &Ending<'_>, &mut Change) -> Result<(), Error>;
+type Close = fn(&dyn Tables, &SubmissionRow, LogRow, Verdict, &mut Change) -> Result<(), Error>;
 
 /// What differs between kinds.
 pub(super) struct Kind {

@@ -6,7 +6,7 @@ use ken_types::{Error, Offset, Timestamp};
 use crate::ConnectionId;
 use crate::engine::change::{Change, Effect};
 use crate::ops::{kinds, logs, turns};
-use crate::rules::queue::{Ending, time_left as left, verdict};
+use crate::rules::queue::{time_left as left, verdict};
 use crate::tables::{OpenRow, SubmissionRow, Tables};
 
 /// Closing claims of one submission that may be lost; then the store closes it itself.
@@ -37,7 +37,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     let verdict = verdict(found, change.now);
     if let Some(verdict) = verdict.filter(|_| found.closings >= CLOSINGS || kind.closed_by_store) {
         tracing::warn!(submission = %found.id, ?verdict, "the store ends a submission that no holder could end");
-        (kind.close)(tables, found, log, &Ending::by(verdict), change)?;
+        (kind.close)(tables, found, log, verdict, change)?;
         return Ok(None);
     }
     let (workflow, next_event_index) = (kind.hand_out)(tables, found, &mut log, change)?;
@@ -117,7 +117,7 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
         let verdict = verdict(&found, change.now).filter(|_| kind.closed_by_store);
         if let Some(verdict) = verdict {
             let log = tables.log_by_key(found.stream)?;
-            (kind.close)(tables, &found, log, &Ending::by(verdict), change)?;
+            (kind.close)(tables, &found, log, verdict, change)?;
         } else {
             tables.set_open(found.key, true)?;
             change.push(Effect::Opened(kind.work));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::turns;
-use crate::rules::queue::{Ending, Queue};
+use crate::rules::queue::Queue;
 use crate::tables::{LogRow, NewSubmission, SubmissionRow, Tables};
 
 /// What is to be queued.
@@ -78,7 +78,7 @@ fn abort_running(
 /// Ends one that waits for its turn.
 fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(queued.stream)?;
-    turns::close(tables, queued, log, &Ending::aborted(), change)
+    turns::close(tables, queued, log, Verdict::Abort, change)
 }
 
 /// Stops the named submission of an instance, or else the one whose turn it is.

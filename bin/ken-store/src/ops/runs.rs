@@ -166,7 +166,7 @@ impl Write for RunsEnd {
             check_size("/result", &args.result)?;
             let log = tables.log_by_key(found.stream)?;
             let ended = match &args.error {
-                _ if found.abort => Ended::Failed(Outcome::Aborted, aborted()),
+                _ if found.abort => Ended::Failed(Outcome::Aborted, Verdict::Abort.of_run()),
                 Some(error) => Ended::Failed(Outcome::Failed, error.clone()),
                 None => Ended::Completed(args.result.clone()),
             };
@@ -183,32 +183,16 @@ enum Ended {
     Failed(Outcome, Failure),
 }
 
-fn aborted() -> Failure {
-    failure("Aborted", "The run was aborted.")
-}
-
-fn failure(name: &str, message: &str) -> Failure {
-    Failure {
-        name: name.to_owned(),
-        message: message.to_owned(),
-    }
-}
-
 /// Ends a run that nobody holds: one that waits for its turn, or one whose holders were all lost.
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
     log: LogRow,
-    ending: &Ending<'_>,
+    verdict: Verdict,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let outcome = ending.outcome();
-    let error = match (outcome, ending.error.as_ref().map(|error| error.name.as_str())) {
-        (Outcome::Aborted, _) => aborted(),
-        (_, Some("timeout")) => failure("Timeout", "The run took too long."),
-        _ => failure("RetryExhausted", "The run was begun too often without an end."),
-    };
-    finish(tables, found, log, Ended::Failed(outcome, error), change)
+    let ended = Ended::Failed(verdict.outcome(), verdict.of_run());
+    finish(tables, found, log, ended, change)
 }
 
 /// The last event, the closing and the record.
@@ -261,7 +245,7 @@ impl Write for RunsAbort {
             change.push(Effect::AbortWanted(found.id));
         } else {
             let log = tables.log_by_key(found.stream)?;
-            close(tables, &found, log, &Ending::aborted(), change)?;
+            close(tables, &found, log, Verdict::Abort, change)?;
         }
         Ok(AbortedRun { aborted: true })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ken_types::event::{Body, Event, Outcome, Place, VERSION};
+use ken_types::event::{Body, Event, Outcome, Place, VERSION, is_dispatched};
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset};
 use serde_json::json;
@@ -126,9 +126,12 @@ pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
     mut log: LogRow,
-    ending: &Ending<'_>,
+    verdict: Verdict,
     change: &mut Change,
 ) -> Result<(), Error> {
+    let ending = &Ending::by(verdict);
+    let scope = tables.event(found.event)?.and_then(|event| event.scope);
+    let connector = scope.as_ref().map(|scope| scope.connector.as_str());
     let error = ending
         .error
         .as_ref()
@@ -144,7 +147,7 @@ pub(super) fn close(
             timestamp: logs::next_timestamp(tables, &log, change.now)?,
             instance_id: log.instance().to_owned(),
             submission_id: found.id.clone(),
-            dispatch_id: is_dispatched(tables, found)?.then(|| found.id.clone()),
+            dispatch_id: is_dispatched(connector, log.instance()).then(|| found.id.clone()),
             session: "default".into(),
             harness: "default".into(),
             operation_id: None,
@@ -156,12 +159,6 @@ pub(super) fn close(
     let event = to_raw_value(&event).map_err(record::defect)?;
     logs::append(tables, &mut log, &[event], change)?;
     finish(tables, found, &log, ending, change)
-}
-
-/// Whether its events carry a `dispatchId`: those of messenger turns do.
-fn is_dispatched(tables: &dyn Tables, found: &SubmissionRow) -> Result<bool, Error> {
-    let scope = tables.event(found.event)?.and_then(|event| event.scope);
-    Ok(scope.is_some_and(|scope| scope.connector == "messenger"))
 }
 
 /// The end of a submission whose events are all there: state, exchange, history, memory, and who is next.

@@ -134,28 +134,11 @@ impl<'a> Ending<'a> {
         }
     }
 
-    pub(crate) fn aborted() -> Ending<'a> {
-        Ending::because(Outcome::Aborted, "aborted", "The turn was aborted.")
-    }
-
+    /// That of a turn which no holder has ended.
     pub(crate) fn by(verdict: Verdict) -> Ending<'a> {
-        match verdict {
-            Verdict::Abort => Ending::aborted(),
-            Verdict::RetryExhausted => {
-                let message = "The turn was begun too often without an end.";
-                Ending::because(Outcome::Failed, "retry_exhausted", message)
-            }
-            Verdict::Timeout => Ending::because(Outcome::Failed, "timeout", "The turn took too long."),
-        }
-    }
-
-    fn because(outcome: Outcome, name: &str, message: &str) -> Ending<'a> {
         Ending {
-            error: Some(Failure {
-                name: name.to_owned(),
-                message: message.to_owned(),
-            }),
-            ..Ending::of(outcome)
+            error: Some(verdict.of_turn()),
+            ..Ending::of(verdict.outcome())
         }
     }
 
