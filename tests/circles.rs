@@ -169,7 +169,6 @@ const KNOWN: &[&str] = &[
     "bin/ken-laws",
     "bin/ken-rep",
     "bin/ken-sandbox",
-    "bin/ken-store",
     "bin/ken-textgen",
     "bin/ken-vvp",
     "bin/kend",

@@ -3,18 +3,16 @@
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
 use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, PutBlob};
 use ken_types::{Error, Octets, Timestamp};
-use ken_wire::Daemon;
 use sha2::{Digest, Sha256};
 
 use crate::engine::change::Change;
-use crate::ops::{Operations, Read, Write};
-use crate::store::Store;
+use crate::ops::{Host, Operations, Read, Write};
 use crate::tables::{BlobRow, Tables};
 
 /// Blobs that one slice of background work deletes.
 const SLICE: usize = 4;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<BlobsPut>().read::<BlobsGet>()
 }
 

@@ -3,22 +3,20 @@
 
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
-use ken_wire::Daemon;
 use serde_json::Value;
 
 use crate::engine::change::Change;
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Operations, Write, blobs, logs, sessions};
+use crate::ops::{Host, Operations, Write, blobs, logs, sessions};
 use crate::rules::queue::Queue;
 use crate::rules::title::title;
 use crate::rules::{check, record};
-use crate::store::Store;
 use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 
 /// The workflow of internal prompts.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
 }
 

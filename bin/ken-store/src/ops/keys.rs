@@ -4,17 +4,15 @@ use ken_types::limits::KEY_MS;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::{BeginKey, FinishKey, KeyEnd, KeyState, KeysBegin, KeysFinish};
 use ken_types::{Error, Timestamp};
-use ken_wire::Daemon;
 
 use crate::engine::change::Change;
-use crate::ops::{Operations, Write};
-use crate::store::Store;
+use crate::ops::{Host, Operations, Write};
 use crate::tables::Tables;
 
 /// Keys that one slice of background work deletes.
 const SLICE: usize = 200;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<KeysBegin>().write::<KeysFinish>()
 }
 

@@ -3,16 +3,14 @@
 use ken_types::Error;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::*;
-use ken_wire::Daemon;
 use serde_json::json;
 
 use crate::engine::change::Change;
 use crate::ops::search::candidates;
-use crate::ops::{Operations, Read, Write};
+use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words};
-use crate::store::Store;
 use crate::tables::{Index, KnowledgeFilter, Tables};
 
 /// How many entries that hold some of the words are looked at, when few hold them all: the index ranks short entries
@@ -21,7 +19,7 @@ const LOOKED_AT: u32 = 24;
 /// How many of the best a list with a query looks through.
 const RANKED: u32 = 1_000;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
         .write::<KnowledgePut>()
         .read::<KnowledgeGet>()

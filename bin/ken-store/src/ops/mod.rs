@@ -6,6 +6,7 @@ mod blobs;
 mod calls;
 mod entries;
 mod events;
+mod exchanges;
 mod keys;
 mod kinds;
 mod knowledge;
@@ -31,10 +32,14 @@ use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::ops::Op;
+use ken_types::ops::store::{
+    ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
+    WaitSubmission,
+};
 use ken_wire::{Daemon, Table};
 
+use crate::ConnectionId;
 use crate::engine::change::Change;
-use crate::store::Store;
 use crate::tables::Tables;
 
 /// An operation that reads, in one state of the tables.
@@ -57,34 +62,48 @@ pub trait Write: Op {
     fn run(tables: &dyn Tables, args: &Self::Args, change: &mut Change) -> Result<Self::Reply, Error>;
 }
 
-/// The operations of a daemon that holds a store.
-pub struct Operations<S>(Table<S>);
+/// A daemon that does operations.
+pub trait Host: Daemon {
+    fn read<O: Read>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
+    fn write<O: Write>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
+    /// Work for the holder behind a connection; waits for some.
+    fn claim(
+        &self,
+        connection: ConnectionId,
+        args: ClaimSubmissions,
+    ) -> impl Future<Output = Result<Claims, Error>> + Send;
+    fn renew(
+        &self,
+        connection: ConnectionId,
+        args: RenewLeases,
+    ) -> impl Future<Output = Result<LostLeases, Error>> + Send;
+    /// Waits until a submission is settled or cannot move.
+    fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
+    /// A page of a stream; waits for its first entry.
+    fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
+}
 
-impl<S: Daemon + AsRef<Store>> Operations<S> {
-    fn read<O: Read>(self) -> Operations<S>
-    where
-        O::Args: Sync,
-    {
+/// The operations of a host.
+pub struct Operations<H>(Table<H>);
+
+impl<H: Host> Operations<H> {
+    fn read<O: Read>(self) -> Operations<H> {
         Operations(
             self.0
-                .op::<O, _, _>(|part: Arc<S>, _, args| async move { (*part).as_ref().read::<O>(args).await }),
+                .op::<O, _, _>(|host: Arc<H>, _, args| async move { host.read::<O>(args).await }),
         )
     }
 
-    fn write<O: Write>(self) -> Operations<S>
-    where
-        O::Args: Sync,
-    {
+    fn write<O: Write>(self) -> Operations<H> {
         Operations(
-            self.0.op::<O, _, _>(
-                |part: Arc<S>, _, args| async move { (*part).as_ref().write::<O>(args).await },
-            ),
+            self.0
+                .op::<O, _, _>(|host: Arc<H>, _, args| async move { host.write::<O>(args).await }),
         )
     }
 }
 
 /// Adds every operation of every noun.
-pub fn add_all<S: Daemon + AsRef<Store>>(table: Table<S>) -> Table<S> {
+pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
     let nouns = [
         sessions::add,
         events::add,

@@ -7,16 +7,15 @@
 use std::sync::Arc;
 
 use ken_types::ops::Nothing;
+use ken_types::ops::store::StreamsRead;
 use ken_types::ops::streams::*;
 use ken_types::{Error, Octets, Timestamp};
-use ken_wire::{Context, Daemon};
 
 use crate::engine::change::{Change, Effect, NewEntries};
-use crate::ops::{Operations, Write, calls, entries};
+use crate::ops::{Host, Operations, Write, calls, entries};
 use crate::rules::public::{self, Life};
 use crate::rules::stream_names::MOST_ENTRIES;
 use crate::rules::{check, forks, producers};
-use crate::store::Store;
 use crate::tables::{PublicRow, Tables};
 
 /// Streams whose time is over that one change, or one slice of background work, removes.
@@ -25,15 +24,15 @@ const SWEEP: usize = 64;
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) = operations
         .write::<StreamsCreate>()
         .write::<StreamsAppend>()
         .write::<StreamsDelete>();
     // Reading may wait for entries.
-    Operations(table.op::<ken_types::ops::store::StreamsRead, _, _>(
-        |part: Arc<S>, _: Context<_>, args| async move { (*part).as_ref().read_stream(args).await },
-    ))
+    Operations(
+        table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }),
+    )
 }
 
 impl Write for StreamsCreate {

@@ -8,23 +8,21 @@ use ken_types::limits::{EVENT_BYTES, PAGE_RUNS, RUN_BYTES, RUNS, WAITING_RUNS};
 use ken_types::ops::Nothing;
 use ken_types::ops::runs::*;
 use ken_types::ops::store::*;
-use ken_wire::Daemon;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Operations, Read, Write, logs, turns};
+use crate::ops::{Host, Operations, Read, Write, logs, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::{Ending, elapsed};
 use crate::rules::{check, record};
-use crate::store::Store;
 use crate::tables::{LogRow, NewEvent, NewSubmission, RunList, SubmissionRow, Tables};
 
 const BUSY_RETRY_MS: u64 = 1_000;
 /// What an event has beside its payload or result, at most.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
         .write::<RunsAdmit>()
         .write::<RunsEnd>()

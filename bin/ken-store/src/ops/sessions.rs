@@ -4,21 +4,19 @@ use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
 use ken_types::ops::store::*;
-use ken_wire::Daemon;
 use serde_json::json;
 
 use crate::engine::change::Change;
-use crate::ops::{Operations, Read, Write, logs, queue};
+use crate::ops::{Host, Operations, Read, Write, logs, queue};
 use crate::rules::check;
 use crate::rules::cursor::List;
 use crate::rules::search::SessionWords;
-use crate::store::Store;
 use crate::tables::{SessionList, SessionRow, Tables};
 
 /// Sessions of one name that an error lists.
 const NAMESAKES: usize = 10;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations
         .write::<SessionsCreate>()
         .write::<SessionsResume>()

@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::ops::store::*;
-use ken_wire::{Context, Daemon};
+use ken_wire::Context;
 
 use crate::engine::change::Change;
-use crate::ops::{Operations, Read, Write, knowledge, memory, queue, turns};
+use crate::ops::{Host, Operations, Read, Write, knowledge, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
-use crate::store::Store;
 use crate::tables::Tables;
 
 /// The most exchanges of a history.
 const HISTORY: u32 = 1_000;
 
-pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operations<S> {
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) = operations
         .write::<SubmissionsAppend>()
         .write::<SubmissionsSettle>()
@@ -24,15 +23,13 @@ pub(super) fn add<S: Daemon + AsRef<Store>>(operations: Operations<S>) -> Operat
         .read::<SubmissionsHistory>();
     // Leases belong to the connection that these are called on.
     let table = table
-        .op::<SubmissionsClaim, _, _>(|part: Arc<S>, call: Context<_>, args| async move {
-            (*part).as_ref().claim(call.connection, args).await
+        .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
+            host.claim(call.connection, args).await
         })
-        .op::<SubmissionsRenew, _, _>(|part: Arc<S>, call: Context<_>, args| async move {
-            (*part).as_ref().renew(call.connection, args).await
+        .op::<SubmissionsRenew, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
+            host.renew(call.connection, args).await
         })
-        .op::<SubmissionsWait, _, _>(
-            |part: Arc<S>, _, args| async move { (*part).as_ref().wait(args).await },
-        );
+        .op::<SubmissionsWait, _, _>(|host: Arc<H>, _, args| async move { host.wait(args).await });
     Operations(table)
 }
 

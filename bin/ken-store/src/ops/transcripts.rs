@@ -4,11 +4,11 @@ use ken_types::ops::store::{ReadTranscript, SessionsTranscript};
 use ken_types::{Error, Offset};
 use serde_json::value::RawValue;
 
+use crate::ops::exchanges::fold;
 use crate::ops::{Read, sessions};
 use crate::rules::cursor::List;
-use crate::rules::exchange::{Exchange, Fold, Prompt};
 use crate::rules::{check, record, transcript};
-use crate::tables::{LogRow, SubmissionRow, Tables};
+use crate::tables::Tables;
 
 impl Read for SessionsTranscript {
     fn check(args: &ReadTranscript) -> Result<(), Error> {
@@ -55,19 +55,4 @@ impl Read for SessionsTranscript {
         let text = page.render()?;
         RawValue::from_string(text).map_err(record::defect)
     }
-}
-
-/// The exchange of a submission as its events tell it.
-pub(super) fn fold(tables: &dyn Tables, found: &SubmissionRow, log: &LogRow) -> Result<Exchange, Error> {
-    let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
-    let mut fold = Fold::of(found.id.clone());
-    // What was never claimed has no events but its end.
-    if found.lease > 0 {
-        tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
-            fold.see(event);
-            true
-        })?;
-    }
-    let prompt = prompt.map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
-    Ok(fold.exchange(found.state, prompt))
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{logs, memory, transcripts};
+use crate::ops::{exchanges, logs, memory};
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
@@ -174,7 +174,7 @@ pub(super) fn finish(
     let text = ending.result.map(|result| result.text.clone());
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
-            let mut exchange = transcripts::fold(tables, found, log)?;
+            let mut exchange = exchanges::fold(tables, found, log)?;
             exchange.status = state;
             exchange.close();
             let body = record::write(&exchange)?;

@@ -1,0 +1,21 @@
+//! Exchanges as transcripts show them, folded from the events of a submission.
+
+use ken_types::Error;
+
+use crate::rules::exchange::{Exchange, Fold, Prompt};
+use crate::tables::{LogRow, SubmissionRow, Tables};
+
+/// The exchange of a submission as its events tell it.
+pub(super) fn fold(tables: &dyn Tables, found: &SubmissionRow, log: &LogRow) -> Result<Exchange, Error> {
+    let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
+    let mut fold = Fold::of(found.id.clone());
+    // What was never claimed has no events but its end.
+    if found.lease > 0 {
+        tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
+            fold.see(event);
+            true
+        })?;
+    }
+    let prompt = prompt.map(|event| Prompt::visible(event.id.0, event.text, event.received_at));
+    Ok(fold.exchange(found.state, prompt))
+}
