@@ -1,4 +1,4 @@
-//! The command line beyond what every daemon takes.
+//! The options that only the store has.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,15 +8,15 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_store::tables::sqlite::Sqlite;
 
-/// The options of the store's own.
+/// The store's own options.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Own {
-    /// Read the whole database in FILE, say whether it is sound, and end; stands first and alone
+    /// Read the whole database in FILE, report whether it is sound, and exit; must be the first and only option
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
 }
 
-/// `--check FILE` is no daemon: it takes no socket and makes nothing.
+/// The file of `--check FILE`, which runs without a socket and creates nothing.
 pub(crate) fn file_to_check() -> Option<PathBuf> {
     let mut args = std::env::args_os().skip(1);
     let first = args.next()?;
@@ -28,7 +28,7 @@ pub(crate) fn file_to_check() -> Option<PathBuf> {
     args.next().is_none().then(|| PathBuf::from(file))
 }
 
-/// Prints `FILE: ok` or one line on standard error that says what is wrong.
+/// Prints `FILE: ok`, or on standard error one line that says what is wrong.
 pub(crate) fn check(file: &Path) -> ExitCode {
     match Sqlite::check(file, true) {
         Ok(()) => {

@@ -70,7 +70,10 @@ pub(crate) fn run() -> ExitCode {
 
 fn open(start: &Start<Own>) -> Result<Part, Error> {
     if start.options.check.is_some() {
-        return Err(Error::invalid("--check", "--check FILE stands first and alone"));
+        return Err(Error::invalid(
+            "--check",
+            "--check FILE must be the first and only option",
+        ));
     }
     let directory = start.places.state.join("store");
     make_directory(&directory)?;
@@ -93,7 +96,7 @@ fn make_directory(directory: &Path) -> Result<(), Error> {
     made.map_err(|error| {
         Error::new(
             ken_types::Code::Invalid,
-            format!("{}: cannot be made: {error}", directory.display()),
+            format!("{}: cannot be created: {error}", directory.display()),
         )
     })
 }

@@ -1,5 +1,4 @@
-//! Where submissions come from: one connection to the store on which a claim is always open. Leases belong to it, and
-//! aborts are told on it.
+//! One connection to the store on which a claim is always open. Leases belong to this connection, and aborts arrive on it.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -19,23 +18,23 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::leases::Leases;
 
-/// How long a claim stays open, and with all places taken, when it is repeated as soon as one may be free.
+/// How long a claim stays open. A holder that is full claims nothing, and asks again this soon whether it still is.
 const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
-/// Over what the claim itself waits.
+/// The time limit of a call, beyond what a claim waits.
 const CALL: Duration = Duration::from_secs(10);
-/// Between two tries to reach the store: twice the one before, up to the longest.
+/// The pause between two attempts to reach the store: it doubles, up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A lease that young needs no renewal, and most are given back before.
+/// Younger leases are not renewed: most are settled before that.
 const YOUNG: Duration = Duration::from_secs(5);
-/// How often it looks whether all is done, when stopping.
+/// How often a stopping holder checks whether all its work is done.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
 
-/// Who does what was claimed.
+/// Does claimed work.
 pub trait Worker: Clone + Send + Sync + 'static {
-    /// Does it to its end, or ends it when `aborted` turns true. An error means that its lease is lost, or that the
-    /// store refused to record it: whoever claims it next goes on. Dropped, it has to leave nothing behind that works.
+    /// Finishes the claim, or ends it when `aborted` turns true. An error means that its lease is lost, or that the store
+    /// refused to record it: the next holder continues. When the future is dropped, nothing may keep working.
     fn work(
         &self,
         claim: Claim,
@@ -43,7 +42,7 @@ pub trait Worker: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// What a holder has done and does.
+/// Counters and leases of a holder.
 #[derive(Debug, Default)]
 pub struct Held {
     leases: Mutex<Leases>,
@@ -57,38 +56,38 @@ impl Held {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many it works on now.
+    /// How many submissions it works on now.
     pub fn running(&self) -> usize {
         self.leases().len()
     }
 }
 
-/// A holder.
+/// A holder of leases.
 #[derive(Debug)]
 pub struct Claiming<W> {
     pub worker: W,
     pub held: Arc<Held>,
-    /// What it can do, and how much of it at a time: 1 to 64.
+    /// What it claims, and how many at a time: 1 to 64.
     pub work: Work,
     pub at_once: usize,
-    /// Of the store.
+    /// The store's socket.
     pub socket: PathBuf,
-    /// Who it is, for people: program and pid.
+    /// Its name for people: program and process id.
     pub holder: String,
 }
 
 impl<W: Worker> Claiming<W> {
-    /// Claims and works until told to stop; then until what has begun is done.
+    /// Claims and works until told to stop, then finishes what it has begun.
     pub async fn run(self, mut stop: Stop) {
         let mut away = None;
         while let Err(error) = self.hold_connection(&mut stop, &mut away).await {
             if stop.is_stopped() {
                 return;
             }
-            // At once the first time: the store's socket is held by kend and waits for it.
+            // The first attempt comes at once: kend holds the store's socket, and connections wait in it.
             away = Some(match away {
                 None => {
-                    tracing::warn!(%error, "the store is away");
+                    tracing::warn!(%error, "cannot reach the store");
                     PAUSE
                 }
                 Some(pause) => {
@@ -99,7 +98,7 @@ impl<W: Worker> Claiming<W> {
         }
     }
 
-    /// One connection's life.
+    /// Works on one connection until it fails or the holder stops.
     async fn hold_connection(&self, stop: &mut Stop, away: &mut Option<Duration>) -> Result<(), Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
         self.renew(&connection, Duration::ZERO).await?;
@@ -125,7 +124,7 @@ impl<W: Worker> Claiming<W> {
         self.drain(&connection).await
     }
 
-    /// Takes nothing new, and goes on telling aborts and holding leases until all is done.
+    /// Claims nothing new, and keeps leases and aborts going until all work is done.
     async fn drain(&self, connection: &Connection) -> Result<(), Error> {
         while self.held.running() > 0 {
             self.take(self.claim(connection, 0).await?);
@@ -146,7 +145,7 @@ impl<W: Worker> Claiming<W> {
         connection.call::<SubmissionsClaim>(&args, wait + CALL).await
     }
 
-    /// Those held for so long; on a new connection all, because it takes them along.
+    /// Renews leases held for at least `age`; on a new connection all of them, because leases belong to a connection.
     async fn renew(&self, connection: &Connection, age: Duration) -> Result<(), Error> {
         let leases = self.held.leases().older_than(age);
         if leases.is_empty() {
@@ -189,7 +188,7 @@ async fn work(worker: impl Worker, claim: Claim, aborted: watch::Receiver<bool>,
         Ok(()) => _ = held.settled.fetch_add(1, Ordering::Relaxed),
         Err(error) => {
             held.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(submission = %lease.submission_id, lease = lease.number, %error, "stopped without an end");
+            tracing::warn!(submission = %lease.submission_id, lease = lease.number, %error, "stopped before its end");
         }
     }
     held.leases().release(&lease);

@@ -1,4 +1,4 @@
-//! The submissions that a holder holds, and what can be told to each.
+//! The leases of a holder, and the task that works under each.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Held {
 }
 
 impl Leases {
-    /// Holds one more. An older lease of the same submission is void: what still works under it stops at once.
+    /// Adds a lease. An older lease of the same submission is void, and its task stops at once.
     pub(crate) fn hold(&mut self, lease: Lease, abort: watch::Sender<bool>, task: AbortHandle) {
         let id = lease.submission_id.clone();
         let held = Held {
@@ -37,7 +37,7 @@ impl Leases {
         }
     }
 
-    /// Those that are held for so long at least.
+    /// The leases held for at least `age`.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<Lease> {
         let older = self.held.values().filter(|held| held.since.elapsed() >= age);
         older.map(|held| held.lease.clone()).collect()
@@ -47,15 +47,15 @@ impl Leases {
         self.held.len()
     }
 
-    /// It has come to its end.
+    /// Removes a lease whose work has ended.
     pub(crate) fn release(&mut self, lease: &Lease) {
         if self.is_held(lease) {
             self.held.remove(&lease.submission_id);
         }
     }
 
-    /// It is somebody else's now: nothing more may be written. Says whether anything was stopped: one that hears no
-    /// aborts any more is being settled, the store has taken its lease back with that, and it will hear so itself.
+    /// Stops the task of a lost lease. False when nothing was stopped: a submission that is being settled no longer
+    /// accepts aborts, its lease ends with that, and its task learns so from the answer.
     pub(crate) fn lose(&mut self, lease: &Lease) -> bool {
         let is_working = |held: &Held| held.lease == *lease && !held.abort.is_closed();
         if !self.held.get(&lease.submission_id).is_some_and(is_working) {
@@ -67,7 +67,7 @@ impl Leases {
         true
     }
 
-    /// It shall end as aborted.
+    /// Tells the task of a lease to abort.
     pub(crate) fn abort(&self, lease: &Lease) {
         if let Some(held) = self
             .held
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// A submission that never ends by itself.
+    /// Holds a lease whose task never ends by itself.
     fn hold(leases: &mut Leases, number: u64) -> (watch::Receiver<bool>, tokio::task::JoinHandle<()>) {
         let (abort, aborted) = watch::channel(false);
         let task = tokio::spawn(std::future::pending());

@@ -1,4 +1,4 @@
-//! Calls that wait while the store is away.
+//! Calls that wait while the store cannot be reached.
 
 use std::time::Duration;
 
@@ -8,20 +8,19 @@ use ken_wire::Pool;
 use tokio::time::sleep;
 
 const CALL: Duration = Duration::from_secs(10);
-/// Between two tries while the store is away.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One operation, again and again while the part is away: all of them may be repeated (`ken_types::ops`). An error is
-/// its refusal.
+/// Repeats an operation until the store answers: all operations may be repeated (`ken_types::ops`). An error is a refusal.
 pub async fn patiently<O: Op>(pool: &Pool, args: &O::Args) -> Result<O::Reply, Error> {
     loop {
         match pool.call::<O>(args, CALL).await {
-            Err(error) if is_away(&error) => sleep(PAUSE).await,
+            Err(error) if cannot_be_reached(&error) => sleep(PAUSE).await,
             answer => return answer,
         }
     }
 }
 
-fn is_away(error: &Error) -> bool {
+fn cannot_be_reached(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline)
 }

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 use crate::patience::patiently;
 
-/// What an event has beside its message and attributes, at most.
+/// The most bytes of an event beside its message and attributes.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
 /// What has been recorded of a run by earlier holders.
@@ -38,12 +38,12 @@ impl Recorded {
         found.map(|(_, ended)| ended)
     }
 
-    /// How such a run has to end: nobody knows whether its open step has had its effect.
+    /// How a run with an open step has to end: it is not known whether the step took effect.
     pub fn interruption(&self) -> Option<Failure> {
         let step = self.uncertain.first()?;
         Some(Failure {
             name: "Interrupted".into(),
-            message: format!("Step {step} was interrupted; whether it has had its effect is not known."),
+            message: format!("Step {step} was interrupted; it is not known whether it took effect."),
         })
     }
 
@@ -91,13 +91,13 @@ enum Mark {
     },
 }
 
-/// A null that is there is a value.
+/// A `null` that is present is a value.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// A run that is held. Every call waits while the store is away; an error means that the lease is lost, and that the
-/// run must be left alone at once.
+/// A claimed run. Every call waits while the store cannot be reached; an error means that the lease is lost, and that the
+/// holder must stop at once.
 #[derive(Debug)]
 pub struct Run {
     store: Pool,
@@ -109,7 +109,7 @@ pub struct Run {
     place: Mutex<Place>,
 }
 
-/// Where its next event goes. Held while one is being written: steps that run in parallel are recorded one by one.
+/// Where the next event goes. Locked while one is written: parallel steps are recorded one by one.
 #[derive(Debug)]
 struct Place {
     next_index: u64,
@@ -117,7 +117,7 @@ struct Place {
 }
 
 impl Run {
-    /// Reads what a claim stands for.
+    /// Opens a claimed run, and reads what earlier holders have recorded.
     pub async fn open(store: &Pool, claim: Claim) -> Result<Run, Error> {
         let workflow = claim
             .workflow
@@ -156,16 +156,16 @@ impl Run {
         &self.recorded
     }
 
-    /// Records that a step begins. Needed before one that must not be repeated; that one ends the run as interrupted
-    /// if its holder is lost before it is done.
+    /// Records that a step begins. Required before a step that must not be repeated: if the holder is lost before such a
+    /// step is done, the run ends as interrupted.
     pub async fn begin(&self, step: &str, repeatable: bool) -> Result<(), Error> {
         let step = step.to_owned();
         self.mark(format!("step {step} started"), Mark::Started { step, repeatable })
             .await
     }
 
-    /// Records that a step is done. An output that is too long for an event is left out; such a step is made again
-    /// after a crash.
+    /// Records that a step is done. An output that is too long for an event is left out, and the step runs again after a
+    /// crash.
     pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
         let mark = |output| Mark::Done {
             step: step.to_owned(),
@@ -187,7 +187,7 @@ impl Run {
             .await
     }
 
-    /// A line for whoever watches.
+    /// Writes a log line to the run's stream.
     pub async fn log(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
         let bytes = message.len() + attributes.to_string().len();
         if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
@@ -241,7 +241,7 @@ fn unwritten(error: serde_json::Error) -> Error {
     Error::internal(format!("an event could not be written: {error}"))
 }
 
-/// A result that cannot be kept is an error of its run.
+/// A result that is too long to keep fails its run.
 fn fitting(result: Value) -> (Value, Option<Failure>) {
     let bytes = result.to_string().len();
     if bytes <= RUN_BYTES {

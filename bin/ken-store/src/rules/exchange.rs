@@ -1,5 +1,5 @@
-//! An exchange as a transcript shows it, folded from the events of its submission. One function serves those that are
-//! settled, which are stored so, and those that run.
+//! An exchange as a transcript shows it, folded from the events of its submission. The same fold serves settled exchanges,
+//! which are stored as shown, and running ones.
 
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ impl Prompt {
     }
 }
 
-/// The last message of the root that says something.
+/// The last message of the orchestrator that has a text.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assistant {
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// What is said of one that failed: nothing of what it was about.
+    /// The error shown for a failed activity. It reveals nothing of the activity's content.
     fn failure(self) -> &'static str {
         match self {
             Kind::Operation => "The operation failed.",
@@ -148,7 +148,7 @@ impl Exchange {
             .retain(|activity| activity.status != Progress::Running);
     }
 
-    /// What still runs when its submission has ended was cut off.
+    /// Marks activities that were still running when the submission ended as failed.
     pub fn close(&mut self) {
         for activity in &mut self.activities {
             if activity.status == Progress::Running {
@@ -159,7 +159,7 @@ impl Exchange {
     }
 }
 
-/// Exchanges in the making.
+/// Builds an exchange, event by event.
 #[derive(Debug)]
 pub struct Fold {
     id: SubmissionId,
@@ -167,7 +167,7 @@ pub struct Fold {
     assistant: Option<Assistant>,
 }
 
-/// What the fold needs of an event.
+/// The fields of an event that the fold uses.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen<'a> {
@@ -201,7 +201,7 @@ struct Seen<'a> {
     duration_ms: Option<u64>,
 }
 
-/// The `message` of an event: an object in most, a text in logs.
+/// The `message` of an event: a text in logs, an object elsewhere.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Said<'a> {
@@ -227,10 +227,10 @@ struct Block<'a> {
     text: Cow<'a, str>,
 }
 
-/// The tool that hands work to a worker; its task says more than the call.
+/// The tool that hands work to a worker. Its task is shown instead of the call.
 const DELEGATION: &str = "task";
 
-/// Whether the fold looks at events of this kind; the many others are passed over by their first bytes.
+/// Whether the fold uses events of this kind. Most events are of others, and are skipped by their first bytes.
 fn is_shown(event: &str) -> bool {
     let kind = event_kind(event).split('"').next().unwrap_or_default();
     matches!(
@@ -257,12 +257,12 @@ impl Fold {
         }
     }
 
-    /// One event of the stream, in order. Those of other submissions and of workers are passed over.
+    /// Takes the next event of the stream. Events of other submissions and of workers are skipped.
     pub fn see(&mut self, event: &str) {
         if !is_shown(event) {
             return;
         }
-        // An event that does not read is not shown, and does not hide the others.
+        // An event that cannot be read is not shown, and does not hide the others.
         let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
             return;
         };

@@ -7,9 +7,9 @@ use ken_text::{forms, is_filler, is_particle};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// Words of a question that are looked for.
+/// The most words of a question that are searched for.
 pub(crate) const MOST_TERMS: usize = 8;
-/// Words of a question that are weighed at all.
+/// The most words of a question that are weighed.
 const MOST_WEIGHED: usize = 24;
 
 /// The words of a question, each once, in their order. A word stands for all its forms (`owns`, `owned`, `owner`), since
@@ -24,7 +24,7 @@ pub(crate) struct Query {
 /// One word of a question.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// As it is looked for in the index; the word itself first.
+    /// Its forms as the index may hold them; the word itself first.
     pub(crate) forms: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Query {
         Query::read(text, |word| !is_filler(word))
     }
 
-    /// As [`Query::of`], but whoever looks for a stop word alone means it.
+    /// As [`Query::of`], but a query of stop words alone searches for them.
     pub(crate) fn of_list(text: &str) -> Query {
         let query = Query::of(text);
         if query.terms.is_empty() {
@@ -136,7 +136,7 @@ impl Weights {
         &self.holders
     }
 
-    /// The part of all weight that these words have, 0 to 1.
+    /// The share of the total weight that the held words have, 0 to 1.
     pub(crate) fn score(&self, held: &[bool]) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let there: f64 = self

@@ -340,7 +340,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     std::fs::write(&store, "").unwrap();
     let (code, said) = refused(start());
     assert_eq!(code, Some(2), "{said}");
-    assert_says(&said, &["state/store", "cannot be made"]);
+    assert_says(&said, &["state/store", "cannot be created"]);
 }
 
 #[test]

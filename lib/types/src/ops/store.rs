@@ -31,7 +31,8 @@ crate::operations! {
 
     /// A prompt straight to an instance, session or not. `conflict` under policy `reject`, `busy` when full.
     SubmissionsAdmit, "submissions.admit": Admit => Admission;
-    /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; then says where it stands.
+    /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; answers its status. Answers at once
+    /// while the store cannot write.
     SubmissionsWait, "submissions.wait": WaitSubmission => SubmissionStatus;
     /// Work for a holder. Leases belong to the connection that this is called on: when it ends, so do they, unless
     /// `submissions.renew` on another connection has taken them along. Waits until there is something to say.
@@ -383,7 +384,7 @@ impl State {
     }
 }
 
-/// Where a submission stands.
+/// The status of a submission.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmissionStatus {
     pub submission_id: SubmissionId,
@@ -399,7 +400,7 @@ pub struct SubmissionStatus {
     /// Approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
-    /// Why nothing can move at the moment: the store cannot write. Whoever waits is told at once.
+    /// Why nothing progresses at the moment: the store cannot write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
 }
@@ -407,17 +408,17 @@ pub struct SubmissionStatus {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSubmissions {
-    /// Who asks, for people: program and pid.
+    /// Who claims, for people: program and process id.
     pub holder: String,
     #[serde(default)]
     pub work: Work,
-    /// At most so many, 0 to 64; with 0 only aborts are told.
+    /// The most submissions to claim, 0 to 64; with 0 only aborts are delivered.
     pub max: u32,
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// What a holder can do.
+/// The kinds of work that a holder can claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
@@ -431,7 +432,7 @@ pub enum Work {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Claims {
     pub claims: Vec<Claim>,
-    /// Leases of this connection whose submission shall be ended as aborted, each told once.
+    /// Leases of this connection whose submissions are to be ended as aborted, each delivered once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aborts: Vec<Lease>,
 }
@@ -444,7 +445,7 @@ pub struct Lease {
     pub number: u64,
 }
 
-/// One submission to do, or to go on with.
+/// One submission to do or to continue.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
     pub lease: Lease,
@@ -461,12 +462,12 @@ pub struct Claim {
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// On whose behalf; none for an instance without an actor, which knows global entries only.
+    /// On whose behalf; absent for an instance without an actor, which may find global entries only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
-    /// Index of its next event. Above 0 on a first attempt never, later when an earlier holder has recorded some.
+    /// Index of its next event. Always 0 on the first attempt; later attempts continue after what was recorded.
     pub next_event_index: u64,
     /// Offset before its first recorded event; read from here to find where it stood.
     pub recorded_from: Offset,
@@ -475,7 +476,7 @@ pub struct Claim {
     pub last_timestamp: Option<Timestamp>,
     /// How long it may still run, in milliseconds.
     pub time_left_ms: i64,
-    /// It shall not be gone on with but closed, for this reason.
+    /// It must be closed instead of continued, for this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -551,7 +552,7 @@ pub struct AppendEvents {
     pub events: Vec<Box<RawValue>>,
 }
 
-/// Where the stream ends now.
+/// The end of the stream.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Appended {
     pub offset: Offset,
@@ -570,7 +571,7 @@ pub struct SettleSubmission {
     pub error: Option<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_usage: Option<Value>,
-    /// Of a compaction: what stands for all exchanges before this submission from now on.
+    /// Of a compaction: the summary that replaces all exchanges before this submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }

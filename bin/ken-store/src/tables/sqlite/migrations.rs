@@ -1,7 +1,7 @@
-//! The schema, as numbered steps forward. A database knows by `user_version` how many it has taken; each step is one
-//! transaction. A released step is never edited: what comes later is a new one.
+//! The schema as numbered migrations. `user_version` is the number of those that a database has had; each is one
+//! transaction. A released migration is never edited: a change of the schema is a new one.
 
-/// What `application_id` says of a database of ken: "KEN1".
+/// The `application_id` of a database of ken: "KEN1".
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
@@ -34,7 +34,7 @@ CREATE TABLE blob_uses (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// How many exchanges hold a word is not counted any more.
+/// The number of exchanges that hold a word is estimated instead.
 const NO_MEMORY_WORDS: &str = "DROP TABLE memory_words;";
 
 /// The headers of a kept answer, a JSON array of pairs.

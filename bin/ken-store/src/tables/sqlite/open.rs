@@ -16,12 +16,12 @@ use super::migrations::{APPLICATION_ID, STEPS, VERSION};
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
 
-/// Trying again may help (exit status 75).
+/// An error that trying again may mend (exit status 75).
 fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
-/// The lock file beside the database. It says who has it.
+/// Locks the file beside the database that holds the process id of its store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     let path = beside(database, ".lock");
     let options = OpenOptions::new()
@@ -47,7 +47,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             return Err(refuse(&path, format_args!("cannot be locked: {error}")));
         }
     }
-    // Only for people; the lock itself is what counts.
+    // The process id is for people: only the lock counts.
     _ = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -70,7 +70,7 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     // A refusal below leaves the files as they are.
     set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
-    // SQLite falls back to reading where it may not write, and would say so at the first change only.
+    // SQLite falls back to reading where it may not write, and would report that only at the first change.
     if connection
         .is_readonly("main")
         .map_err(|error| unusable(path, &error))?
@@ -109,13 +109,13 @@ pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row(&newest, [], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
 }
 
-/// Opens the database, made and migrated already, for checkpoints: everything else is the writer's.
+/// Opens the database, which exists and is migrated, for checkpoints.
 pub(crate) fn beside_writer(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
-        // What it takes over is synced before the journal may begin anew.
+        // What it copies is synced before the log may begin anew.
         connection.pragma_update(None, "synchronous", "FULL")?;
         Ok(connection)
     };
@@ -204,7 +204,7 @@ fn check_library(path: &Path) -> Result<(), Error> {
     ))
 }
 
-/// Looks at the file before SQLite does, because that would write. True when there is no database yet.
+/// Checks the file before SQLite opens it, because SQLite would write to it. True when there is no database yet.
 fn check_header(path: &Path) -> Result<bool, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -240,7 +240,7 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let page = if page == 1 { 65_536 } else { page };
     let length = file.metadata().map_or(0, |meta| meta.len());
     let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
-    // With a journal the file may be behind its header for a moment; without one it may not.
+    // With a log, the file may be shorter than its header says for a moment; without one, never.
     if journal == 0 && length < u64::from(pages) * page {
         return Err(refuse(
             path,
@@ -259,7 +259,7 @@ fn create_file(path: &Path) -> Result<(), Error> {
         .mode(0o600)
         .open(path);
     made.map(drop)
-        .map_err(|error| refuse(path, format_args!("cannot be made: {error}")))
+        .map_err(|error| refuse(path, format_args!("cannot be created: {error}")))
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<usize> {
@@ -276,10 +276,10 @@ fn check_version(path: &Path, connection: &Connection) -> Result<(), Error> {
     Err(refuse(path, message).hint("start the newer ken-store, or restore a backup made before it"))
 }
 
-/// What holds for every connection.
+/// Settings of every connection.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Without it, SQLite with STAT4 looks at each new value of a parameter and plans the statement anew.
+    // Without it, SQLite with STAT4 plans a statement anew for each new value of a parameter.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -290,7 +290,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> {
     prepare(connection)?;
     if fresh {
-        // Before the journal is a WAL, so that it is in the file itself whatever happens next.
+        // Before the write-ahead log is on, so that it is in the database file itself whatever happens next.
         connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -314,7 +314,7 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the first page of everything: a few dozen pages, so that gross damage is found before work is taken.
+/// Reads the first page of every table, so that gross damage is found before work is accepted.
 fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
     let mut roots =
         connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
