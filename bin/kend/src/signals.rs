@@ -20,7 +20,7 @@ impl Signals {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         let numbers = CAUGHT.map(|signal| signal as i32);
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly::default(), numbers)?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, numbers)?;
         Ok(Signals { delivery })
     }
 
