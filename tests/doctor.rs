@@ -208,15 +208,13 @@ fn addresses() {
 fn programs() {
     let mut home = Home::new("");
     let programs = tempfile::tempdir().unwrap();
-    for name in [
-        "ken",
-        "kend",
-        "ken-store",
-        "ken-model",
-        "ken-agent",
-        "ken-gateway",
-    ] {
-        std::os::unix::fs::symlink(binary(name), programs.path().join(name)).unwrap();
+    for entry in std::fs::read_dir(binary("ken").parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let is_program = name.starts_with("ken") && !name.contains('.') && path.is_file();
+        if is_program && name != "ken-cognitive" {
+            std::os::unix::fs::symlink(&path, programs.path().join(name)).unwrap();
+        }
     }
     // Symbolic links lead back to the whole folder, so what is looked for beside `ken` is a copy.
     std::fs::remove_file(programs.path().join("ken")).unwrap();

@@ -16,6 +16,24 @@ const FILES: u64 = 4_096;
 /// Logs of this size say that something fails again and again.
 const LOG_BYTES: u64 = 1024 * 1024 * 1024;
 
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Room {
+    Enough,
+    Little,
+    None,
+}
+
+/// Less than 5 % is little, unless that is still a lot; without 256 MiB the database may soon not be written.
+fn room(free: u64, all: u64) -> Room {
+    match free {
+        0..0x1000_0000 => Room::None,
+        _ if free.saturating_mul(20) < all && free < 4096 * MIB => Room::Little,
+        _ => Room::Enough,
+    }
+}
+
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     if SystemTime::now() < UNIX_EPOCH + BUILT_AFTER {
         let fix = "set the clock: timedatectl set-ntp true";
@@ -34,19 +52,18 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     }
     let state = existing(&places.state);
     if let Ok(disk) = statvfs(state) {
-        let share = |free: u64, all: u64| free.saturating_mul(100).checked_div(all);
-        if share(disk.blocks_available(), disk.blocks()).is_some_and(|percent| percent < 5) {
-            let free = disk.blocks_available().saturating_mul(disk.fragment_size()) / (1024 * 1024);
-            let why = format!("less than 5 % of the disk is free ({free} MiB)");
-            findings.error("disk-space", state.display(), why, "make room on it");
+        let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+        let all = disk.blocks().saturating_mul(disk.fragment_size());
+        let why = format!("only {} MiB of the disk are free", free / MIB);
+        match room(free, all) {
+            Room::Enough => {}
+            Room::Little => findings.warning("disk-space", state.display(), why, "make room on it"),
+            Room::None => findings.error("disk-space", state.display(), why, "make room on it"),
         }
-        if share(disk.files_available(), disk.files()).is_some_and(|percent| percent < 5) {
-            findings.error(
-                "inodes",
-                state.display(),
-                "less than 5 % of the inodes are free",
-                "remove small files",
-            );
+        let inodes = disk.files_available().saturating_mul(20);
+        if disk.files() > 0 && inodes < disk.files() {
+            let why = "less than 5 % of the inodes are free";
+            findings.error("inodes", state.display(), why, "remove small files");
         }
     }
     let logs = places.state.join("log");
@@ -75,4 +92,18 @@ fn size_of(folder: &Path) -> u64 {
         .filter_map(|file| file.metadata().ok())
         .map(|meta| meta.len())
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_on_a_disk() {
+        let gib = 1024 * MIB;
+        assert_eq!(room(100 * MIB, gib), Room::None);
+        assert_eq!(room(gib, 100 * gib), Room::Little);
+        assert_eq!(room(gib, 10 * gib), Room::Enough);
+        assert_eq!(room(11 * gib, 300 * gib), Room::Enough);
+    }
 }
