@@ -559,7 +559,7 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
         let scribe = Scribe::default();
         let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
-        assert_eq!(outcome.governance_summary.is_coherent, true);
+        assert!(outcome.governance_summary.is_coherent);
         assert_eq!(
             outcome.governance_summary.actions,
             ["retried REP with 1 issue found"]
