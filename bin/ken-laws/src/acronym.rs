@@ -1,70 +1,47 @@
 //! Words in capitals that a reader may not know.
 
+use std::collections::HashSet;
+
 use crate::context::Context;
-use crate::judge::{Findings, View};
+use crate::finding::{Finding, Findings, View};
 use crate::lexicon::{self as lex, hash};
-use crate::place::Place;
-use crate::rubric::index_of;
-use crate::table::Table;
+use crate::rubric::UNDEFINED_ACRONYM;
 use crate::token::{CAPITALS, Kind, QUOTED, Token, at, before};
 
-const ACRONYM: usize = index_of("undefined_acronym");
-
 /// Words in capitals: where each is used, and whether it is explained anywhere.
-#[derive(Default)]
 pub(crate) struct Acronyms {
-    /// Those that are explained.
-    known: Table<bool>,
-    uses: Vec<(u64, Place)>,
+    known: HashSet<u64>,
+    uses: Vec<(u64, Finding)>,
 }
 
 impl Acronyms {
-    pub(crate) fn fill(&mut self, context: &Context) {
-        self.known.clear();
-        self.uses.clear();
-        for &acronym in &context.acronyms {
-            self.explain(acronym);
+    pub(crate) fn new(context: &Context) -> Acronyms {
+        Acronyms {
+            known: context.acronyms.iter().copied().collect(),
+            uses: Vec::new(),
         }
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>) {
-        if !view.claim.has(CAPITALS) {
-            return;
-        }
-        let capitals = view.tokens.iter().filter(|token| token.has(CAPITALS)).count();
-        if capitals * 2 > view.tokens.len() {
+        let tokens = view.tokens;
+        let capitals = tokens.iter().filter(|token| token.has(CAPITALS)).count();
+        if capitals == 0 || capitals * 2 > tokens.len() {
             return; // a line in capitals throughout
         }
-        for (index, token) in view
-            .tokens
-            .iter()
-            .enumerate()
-            .skip(dateline(view.tokens))
-            .filter(|(_, token)| is_acronym(token))
-        {
-            if is_explained(view.tokens, index) {
-                self.explain(token.stem);
-            } else if !is_designation(view.tokens, index) {
-                self.uses.push((token.stem, view.place(index, index)));
+        let words = tokens.iter().enumerate().skip(dateline(tokens));
+        for (index, token) in words.filter(|(_, token)| is_acronym(token)) {
+            if is_explained(tokens, index) {
+                self.known.insert(token.stem);
+            } else if !is_designation(tokens, index) {
+                self.uses.push((token.stem, view.finding(UNDEFINED_ACRONYM, index, index)));
             }
-        }
-    }
-
-    fn explain(&mut self, acronym: u64) {
-        if let Some(explained) = self.known.entry(acronym) {
-            *explained = true;
         }
     }
 
     /// Finds those that stay unexplained to the end.
     pub(crate) fn report(&self, findings: &mut Findings) {
-        for (_, place) in self
-            .uses
-            .iter()
-            .filter(|(acronym, _)| self.known.get(*acronym).is_none())
-        {
-            place.find(ACRONYM, findings);
-        }
+        let unknown = self.uses.iter().filter(|(acronym, _)| !self.known.contains(acronym));
+        unknown.for_each(|(_, finding)| findings.add(*finding));
     }
 }
 
@@ -72,7 +49,7 @@ impl Acronyms {
 fn dateline(tokens: &[Token]) -> usize {
     let place = tokens.iter().take_while(|token| token.has(CAPITALS)).count();
     let (mark, first, second) = (at(tokens, place), at(tokens, place + 1), at(tokens, place + 2));
-    let is_month = |token: &Token| token.is(lex::CALENDAR) || token.has(lex::MONTH);
+    let is_month = |token: &Token| token.is(lex::CALENDAR | lex::MONTH);
     let is_day = |token: &Token| token.kind == Kind::Number;
     let dated = is_day(first) && is_month(second) || is_month(first) && is_day(second);
     if mark.is_mark(',') && dated { place } else { 0 }
@@ -86,26 +63,13 @@ pub(crate) fn is_acronym(token: &Token) -> bool {
 /// "(XLB)", "XLB (…)", "XLB stands for", "XLB, short for", "XLB means".
 fn is_explained(tokens: &[Token], index: usize) -> bool {
     let (last, next) = (before(tokens, index), at(tokens, index + 1));
-    let after = if next.is_mark(',') {
-        at(tokens, index + 2)
-    } else {
-        next
-    };
+    let after = at(tokens, index + if next.is_mark(',') { 2 } else { 1 });
     let is_the = matches!(next.hash, IS | ARE) && at(tokens, index + 2).is(lex::DETERMINER);
-    last.is_mark('(') || next.is_mark('(') || next.is_mark('=') || EXPLAINS.contains(&after.hash) || is_the
+    last.is_mark('(') || next.is_mark('(') || next.is_mark('=') || after.is(lex::EXPLAINS) || is_the
 }
 
 const IS: u64 = hash(b"is");
 const ARE: u64 = hash(b"are");
-const EXPLAINS: [u64; 7] = [
-    hash(b"stands"),
-    hash(b"stand"),
-    hash(b"short"),
-    hash(b"means"),
-    hash(b"abbreviates"),
-    hash(b"denotes"),
-    hash(b"aka"),
-];
 
 /// The name of a type or norm: capitals with a number.
 fn is_designation(tokens: &[Token], index: usize) -> bool {

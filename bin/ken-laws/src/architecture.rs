@@ -1,33 +1,23 @@
 //! Law 1: the parts of the text work together.
 
-use crate::claim::{Claim, is_passive, points_back, tells_past};
-use crate::grammar::is_finite;
-use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash, list};
-use crate::rubric::{Law, index_of};
-use crate::scan::{Ending, Scan, Sentence};
-use crate::subject::Subjects;
-use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
+use std::collections::HashMap;
 
-const FRAGMENT: usize = index_of("fragment");
-const STEP_ORDER: usize = index_of("step_order");
-const CIRCULAR: usize = index_of("circular_reason");
-const OFF_TOPIC: usize = index_of("off_topic");
-const COUNT: usize = index_of("count_mismatch");
-const LOOSE: usize = index_of("loose_connective");
-const LINKED: usize = index_of("linked");
+use crate::claim::{Claim, has_mark, is_passive, points_back, tells_past};
+use crate::finding::{Finding, Findings, View};
+use crate::grammar::is_finite;
+use crate::lexicon::{self as lex, hash};
+use crate::repetition::Repetition;
+use crate::rubric::{CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER};
+use crate::scan::{Ending, Scan, Sentence};
+use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
 
 /// What one sentence shows by itself.
 pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
     if is_english && is_fragment(view, all) {
-        view.find_all(findings, FRAGMENT);
+        findings.add(view.whole(FRAGMENT));
     }
-    if view.claim.has(lex::BECAUSE) {
-        examine_reason(view, findings);
-    }
-    if view.claim.has_colon() {
-        examine_count(view, all, findings);
-    }
+    examine_reason(view, findings);
+    examine_count(view, all, findings);
 }
 
 // Fragments
@@ -41,18 +31,18 @@ fn is_fragment(view: &View<'_>, all: &[Sentence]) -> bool {
         .checked_sub(1)
         .and_then(|index| all.get(index))
         .is_some_and(|before| before.ending == Ending::Question);
-    if !closed || marked || answers || claim.quoted > 0 || claim.words < 3 || claim.instruction {
+    if !closed || marked || answers || claim.is_quoting() || claim.words < 3 || claim.instruction {
         return false;
     }
     let first = at(view.tokens, 0);
     let hangs = first.is(lex::OPENER)
-        && !claim.has_comma()
+        && !has_mark(view.tokens, ',')
         && at(view.tokens, 1).hash != OF
         && !has_two_clauses(view.tokens);
-    let cause = first.hash == BECAUSE && at(view.tokens, 1).hash == OF && !claim.has_comma();
+    let cause = first.hash == BECAUSE && at(view.tokens, 1).hash == OF && !has_mark(view.tokens, ',');
     hangs
         || cause && !has_sure_verb(view.tokens)
-        || !claim.finite && !claim.has_colon() && !COURTESY.contains(&first.hash)
+        || !claim.finite && !has_mark(view.tokens, ':') && !first.is(lex::COURTESY)
 }
 
 /// Whether two verbs can each carry a clause.
@@ -76,26 +66,6 @@ fn has_sure_verb(tokens: &[Token]) -> bool {
 
 const OF: u64 = hash(b"of");
 
-/// Words that open a courtesy, which needs no verb.
-const COURTESY: [u64; 16] = [
-    hash(b"thanks"),
-    hash(b"thank"),
-    hash(b"hello"),
-    hash(b"hi"),
-    hash(b"dear"),
-    hash(b"regards"),
-    hash(b"best"),
-    hash(b"kind"),
-    hash(b"yours"),
-    hash(b"sincerely"),
-    hash(b"yes"),
-    hash(b"sorry"),
-    hash(b"welcome"),
-    hash(b"congratulations"),
-    hash(b"good"),
-    hash(b"many"),
-];
-
 // Reasons
 
 /// "It is slow because it is slow": all that the reason says, the claim has said.
@@ -116,7 +86,7 @@ fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     }
     let claimed: Vec<u64> = claim.take(LONGEST_REASON).collect();
     if says.all(|stem| claimed.contains(&stem)) {
-        view.find(findings, CIRCULAR, 0, because + end);
+        findings.add(view.finding(CIRCULAR_REASON, 0, because + end));
     }
 }
 
@@ -126,17 +96,9 @@ const BECAUSE: u64 = hash(b"because");
 
 fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {
     let says =
-        |token: &&Token| token.is_content() && !LIGHT.contains(&token.stem) || token.kind == Kind::Number;
+        |token: &&Token| token.is_content() && !token.is(lex::LIGHT) || token.kind == Kind::Number;
     tokens.iter().filter(says).map(|token| token.stem)
 }
-
-/// Verbs that say nothing of their own.
-const LIGHT: [u64; 4] = [
-    lex::irregular("give"),
-    lex::irregular("make"),
-    lex::irregular("get"),
-    lex::irregular("have"),
-];
 
 // Announced numbers
 
@@ -157,7 +119,7 @@ fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
         items_in(after)
     };
     if listed > 0 && listed < wanted {
-        view.find(findings, COUNT, number, tokens.len() - 1);
+        findings.add(view.finding(COUNT_MISMATCH, number, tokens.len() - 1));
     }
 }
 
@@ -169,12 +131,10 @@ fn announced(tokens: &[Token]) -> Option<usize> {
         let is_count =
             (token.is(lex::NUMERAL) || token.kind == Kind::Number) && (2..10).contains(&token.value);
         is_count
-            && (at(tokens, index + 1).is(ENUMERABLE) || at(tokens, index + 2).is(ENUMERABLE))
+            && (at(tokens, index + 1).is(lex::ENUMERABLE) || at(tokens, index + 2).is(lex::ENUMERABLE))
             && !before(tokens, index).is_mark('-')
     })
 }
-
-const ENUMERABLE: u64 = list("enumerable");
 
 /// Things joined by commas, semicolons, and, or.
 fn items_in(tokens: &[Token]) -> u16 {
@@ -200,44 +160,52 @@ const OR: u64 = hash(b"or");
 
 // The text as a whole
 
+/// What only the whole text shows.
 pub(crate) fn examine_text(
     scan: &Scan,
     claims: &[Claim],
-    subjects: &mut Subjects,
+    repetition: &Repetition,
     is_english: bool,
     findings: &mut Findings,
 ) {
     examine_opening(scan, findings);
     examine_steps(scan, findings);
-    if claims.iter().any(|claim| claim.any(lex::ORDINAL)) {
-        examine_ordinals(scan, findings);
-    }
+    examine_ordinals(scan, findings);
     if is_english {
-        examine_links(scan, claims, subjects, findings);
+        examine_links(scan, claims, repetition, findings);
     }
 }
 
+/// A finding over a whole sentence.
+fn whole(feature: usize, index: usize, sentence: &Sentence) -> Finding {
+    Finding {
+        feature,
+        sentence: index,
+        start: sentence.start,
+        end: sentence.end,
+    }
+}
+
+/// A finding over one word.
+fn word(feature: usize, index: usize, token: &Token) -> Finding {
+    Finding {
+        feature,
+        sentence: index,
+        start: token.start,
+        end: token.end,
+    }
+}
+
+/// The first full sentence has nothing before it but headings and greetings that it could follow from.
 fn examine_opening(scan: &Scan, findings: &mut Findings) {
-    let Some(index) = scan
-        .sentences
-        .iter()
-        .position(|sentence| sentence.ending != Ending::None && !sentence.heading)
-    else {
-        return;
-    };
-    let Some(sentence) = scan.sentences.get(index) else {
+    let headings = scan.sentences.iter().take_while(|sentence| sentence.ending == Ending::None).count();
+    let Some(sentence) = scan.sentences.get(headings).filter(|sentence| !sentence.heading) else {
         return;
     };
     let tokens = scan.tokens_of(sentence);
     let first = at(tokens, 0);
-    let alone = index == 0
-        || scan
-            .sentences
-            .iter()
-            .take(index)
-            .all(|sentence| sentence.ending == Ending::None);
-    if alone && first.is(lex::CONNECTIVE) && !first.has(QUOTED) && !concedes(tokens) {
-        findings.add(LOOSE, index, first.start as usize, first.end as usize);
+    if first.is(lex::CONNECTIVE) && !first.has(QUOTED) && !concedes(tokens) {
+        findings.add(word(LOOSE_CONNECTIVE, headings, first));
     }
 }
 
@@ -270,7 +238,7 @@ fn examine_steps(scan: &Scan, findings: &mut Findings) {
             None => false,
         };
         if broken {
-            findings.add(STEP_ORDER, index, sentence.start as usize, sentence.end as usize);
+            findings.add(whole(STEP_ORDER, index, sentence));
         }
     }
 }
@@ -279,11 +247,11 @@ const STEP: u64 = hash(b"step");
 
 /// The list of the last item, after those that it stands in.
 #[derive(Default)]
-struct Lists(Vec<(u8, Sequence)>);
+struct Lists(Vec<(usize, Sequence)>);
 
 impl Lists {
     /// An item that is indented more begins a list of its own with 1; one that is indented less goes on with a list around it.
-    fn breaks(&mut self, item: u16, indent: u8) -> bool {
+    fn breaks(&mut self, item: u16, indent: usize) -> bool {
         let Lists(lists) = self;
         while lists.len() > 1 && lists.last().is_some_and(|&(inner, _)| inner > indent) {
             lists.pop();
@@ -329,7 +297,7 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
             || first.value == LAST_ORDINAL && last != LAST_ORDINAL
             || first.value == last + 1;
         if !fine {
-            findings.add(STEP_ORDER, index, sentence.start as usize, sentence.end as usize);
+            findings.add(whole(STEP_ORDER, index, sentence));
         }
         last = first.value;
     }
@@ -339,20 +307,12 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
 const LAST_ORDINAL: u16 = 99;
 
 /// Each sound sentence has a link to another, or could be off topic.
-fn examine_links(scan: &Scan, claims: &[Claim], subjects: &mut Subjects, findings: &mut Findings) {
+fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, findings: &mut Findings) {
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    let sound = claims
-        .iter()
-        .enumerate()
-        .map(|(index, claim)| is_sound(index, claim, findings));
-    let mut start = 0;
-    for (index, _) in sound.enumerate().filter(|(_, is_sound)| !is_sound) {
-        subjects.count(start..index);
-        start = index + 1;
-    }
-    subjects.count(start..claims.len());
+    let counts: HashMap<u64, u32> = repetition
+        .counts(|index| claims.get(index).is_some_and(|claim| is_sound(index, claim, findings)));
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let mut follows = false; // a sound sentence, that this one can take up
@@ -360,12 +320,12 @@ fn examine_links(scan: &Scan, claims: &[Claim], subjects: &mut Subjects, finding
         if !is_sound(index, claim, findings) {
             continue;
         }
-        let linked = sentence.item.is_some() || claim.points_back() || subjects.shares(index);
+        let linked = sentence.item.is_some() || claim.points_back() || repetition.shares(index, &counts);
         if linked && claim.words > 2 && follows {
-            let word = first_or_head(scan.tokens_of(sentence), points_back);
-            findings.add(LINKED, index, word.start as usize, word.end as usize);
+            let link = first_or_head(scan.tokens_of(sentence), points_back);
+            findings.add(word(LINKED, index, link));
         } else if !linked && judged >= 4 && could_be_off_topic(scan, sentence, claim) {
-            findings.add(OFF_TOPIC, index, sentence.start as usize, sentence.end as usize);
+            findings.add(whole(OFF_TOPIC, index, sentence));
         }
         follows |= claim.words > 2;
     }
@@ -379,6 +339,7 @@ fn first_or_head(tokens: &[Token], is: fn(&Token) -> bool) -> &Token {
 
 /// A general statement in plain words: no figure, name or date that could tie it to the subject unsaid.
 fn could_be_off_topic(scan: &Scan, sentence: &Sentence, claim: &Claim) -> bool {
+    let tokens = scan.tokens_of(sentence);
     sentence.ending == Ending::Period
         && sentence.item.is_none()
         && !sentence.bullet
@@ -388,8 +349,8 @@ fn could_be_off_topic(scan: &Scan, sentence: &Sentence, claim: &Claim) -> bool {
             || claim.dated
             || claim.named
             || claim.is_conditional()
-            || claim.has_comma()
-            || claim.has_colon()
-            || tells_past(scan.tokens_of(sentence))
-            || is_passive(scan.tokens_of(sentence)))
+            || has_mark(tokens, ',')
+            || has_mark(tokens, ':')
+            || tells_past(tokens)
+            || is_passive(tokens))
 }

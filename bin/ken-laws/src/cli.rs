@@ -1,17 +1,18 @@
 //! The flags of ken-laws, and what it does with one input.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::OnceCell;
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
 
 use crate::context::Context;
-use crate::evidence::{Evidence, Item};
 use crate::input::{self, Subject};
-use crate::judge::Judge;
+use crate::judge::judge;
 use crate::report::Report;
 use crate::rubric::{BARS, Bar};
 use crate::score::Score;
+use crate::sources::{self, Source};
 
 #[derive(Args)]
 pub(crate) struct Laws {
@@ -21,26 +22,24 @@ pub(crate) struct Laws {
     /// How much a text must reach
     #[arg(short, long, value_enum, default_value_t = Strictness::Moderate)]
     strictness: Strictness,
-    /// What is known, as JSON: statements and values that the text must not contradict
+    /// What is known, as a JSON object: statements and values that the text must not contradict
     #[arg(short, long, value_name = "JSON")]
     context: Option<String>,
+    /// What the text was made from: a plain text, or a JSON list of texts or of objects with id and text
+    #[arg(long, value_name = "FILE")]
+    sources: Vec<PathBuf>,
     #[arg(skip)]
-    known: OnceCell<Result<Context, Error>>,
-    #[arg(skip)]
-    work: RefCell<Work>,
+    known: OnceCell<Result<Known, Error>>,
 }
 
-/// What is kept from one text to the next, for its memory alone.
-#[derive(Default)]
-struct Work {
-    judge: Judge,
-    score: Score,
-    items: Vec<Item>,
-    room: Cell<Vec<u8>>,
+/// What the flags say about every text.
+struct Known {
+    context: Context,
+    sources: Vec<Source>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Strictness {
+enum Strictness {
     Lenient,
     Moderate,
     Strict,
@@ -48,7 +47,7 @@ pub(crate) enum Strictness {
 
 impl Strictness {
     fn bar(self) -> &'static Bar {
-        &BARS[self as usize] // one row each, in this order; a test holds it so
+        &BARS[self as usize] // one row each, in this order
     }
 }
 
@@ -56,73 +55,50 @@ impl Filter for Laws {
     const NAME: &'static str = "ken-laws";
     const ABOUT: &'static str =
         "Judge a text by the five laws: architecture, governance, truth, energy, determinism";
-    const AFTER_HELP: &'static str =
-        "Exit status: 0 PASS or CONDITIONAL, 1 FAIL, 2 error. ken-laws(7) has the rubric.";
+    const AFTER_HELP: &'static str = "Exit status: 0 PASS or CONDITIONAL, 1 FAIL, 2 error. ken-laws(7) has the rubric.\n\
+        ken-laws train --data DIR fits the model of support by sources; see ken-laws(1).";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let known = self
-            .known
-            .get_or_init(|| self.read_context())
-            .as_ref()
-            .map_err(Error::clone)?;
-        if self.text.is_some() || !input::is_document(input) {
-            return Ok(self.judge(input, known, None, reply));
-        }
-        let mut subject = Subject::of_document(input)?;
-        match subject.context.take() {
-            Some(mut own) => {
-                own.merge(known);
-                Ok(self.judge(&subject.text, &own, Some(&subject), reply))
-            }
-            None => Ok(self.judge(&subject.text, known, Some(&subject), reply)),
-        }
+        let known = self.known.get_or_init(|| self.read_known()).as_ref().map_err(Error::clone)?;
+        let is_text = self.text.is_some() || !input::is_document(input);
+        let mut subject = if is_text { Subject::of_text(input) } else { Subject::of_document(input)? };
+        subject.context.merge(&known.context);
+        let mut sources = std::mem::take(&mut subject.sources);
+        sources.extend_from_slice(&known.sources);
+        let support = sources::support(&subject.text, &sources);
+        let carried = support.as_ref().ok().and_then(Option::as_ref);
+        let judgement = judge(&subject.text, &subject.context, carried);
+        let score = Score::new(&judgement, self.strictness.bar());
+        let shown = match &support {
+            Ok(support) => Ok(support.as_ref().map(|support| sources::report(support, &subject, &sources))),
+            Err(reason) => Err(*reason),
+        };
+        Ok(reply.send(&Report::new(&subject, &judgement, &score, shown)))
     }
 }
 
 impl Laws {
-    fn judge(&self, text: &str, context: &Context, subject: Option<&Subject>, reply: Reply<'_>) -> Sent {
-        let mut work = self.work.borrow_mut();
-        let Work {
-            judge,
-            score,
-            items,
-            room,
-        } = &mut *work;
-        judge.examine(text, context);
-        score.fill(judge, self.strictness.bar());
-        Item::list(&judge.findings, score, items);
-        let evidence = Evidence { text, subject, items };
-        reply.send(&Report {
-            score,
-            evidence,
-            room,
-        })
-    }
-
-    fn read_context(&self) -> Result<Context, Error> {
-        let mut context = Context::default();
+    fn read_known(&self) -> Result<Known, Error> {
+        let mut known = Known {
+            context: Context::default(),
+            sources: Vec::new(),
+        };
         if let Some(text) = &self.context {
             let value =
                 ken_types::json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
-            context.add(&value);
+            if !value.is_object() {
+                return Err(Error::invalid("--context", "the context is not a JSON object")
+                    .hint("for example {\"facts\": [\"The valve is open\"], \"timeout_s\": 30}"));
+            }
+            known.context.add(&value);
         }
-        Ok(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_strictness_has_its_row() {
-        for (value, bar) in Strictness::value_variants().iter().zip(&BARS) {
-            assert_eq!(value.to_possible_value().unwrap().get_name(), bar.name);
-            assert_eq!(value.bar().name, bar.name);
+        for path in &self.sources {
+            known.sources.extend(sources::read_file(path)?);
         }
+        Ok(known)
     }
 }

@@ -4,16 +4,16 @@ use serde_json::Value as Json;
 
 use crate::acronym::is_acronym;
 use crate::claim::Claim;
-use crate::lexicon::{self as lex, LEXICON, hash};
+use crate::contradiction::{self, Clause};
+use crate::lexicon::{self as lex, hash, look_up};
+use crate::quantity::{self, Quantity};
 use crate::scan::Scan;
-use crate::stance::{self, Clause};
-use crate::value::{self, Value};
 
 /// The context, read into the normal forms that the rules compare.
 #[derive(Default)]
 pub(crate) struct Context {
     pub(crate) clauses: Vec<Clause>,
-    pub(crate) values: Vec<Value>,
+    pub(crate) quantities: Vec<Quantity>,
     pub(crate) acronyms: Vec<u64>,
 }
 
@@ -21,7 +21,7 @@ impl Context {
     /// Adds what another context knows.
     pub(crate) fn merge(&mut self, other: &Context) {
         self.clauses.extend_from_slice(&other.clauses);
-        self.values.extend_from_slice(&other.values);
+        self.quantities.extend_from_slice(&other.quantities);
         self.acronyms.extend_from_slice(&other.acronyms);
     }
 
@@ -30,22 +30,17 @@ impl Context {
     pub(crate) fn add(&mut self, json: &Json) {
         let mut text = String::new();
         say(json, &mut Vec::new(), &mut text);
-        let mut scan = Scan::default();
-        scan.fill(&text);
+        let scan = Scan::new(&text);
         for sentence in &scan.sentences {
             let tokens = scan.tokens_of(sentence);
-            let claim = Claim::of(&scan, sentence);
-            if !(claim.question || claim.has(lex::OR)) {
-                stance::each_clause(tokens, |clause| self.clauses.push(clause));
-                value::each_value(tokens, scan.rows_of(sentence), |value| self.values.push(value));
+            let claim = Claim::new(tokens, sentence);
+            if !(claim.question || claim.any(lex::OR)) {
+                self.clauses.extend(contradiction::in_sentence(tokens));
+                self.quantities.extend(quantity::in_sentence(tokens));
             }
         }
-        self.acronyms.extend(
-            scan.tokens
-                .iter()
-                .filter(|token| is_acronym(token))
-                .map(|token| token.stem),
-        );
+        let acronyms = scan.tokens().iter().filter(|token| is_acronym(token));
+        self.acronyms.extend(acronyms.map(|token| token.stem));
     }
 }
 
@@ -110,7 +105,7 @@ fn say_value(path: &[String], value: &str, text: &mut String) {
 }
 
 fn is_unit(word: &str) -> bool {
-    word.len() <= 3 && LEXICON.look_up(hash(word.as_bytes())).flags & lex::UNIT != 0
+    word.len() <= 3 && look_up(hash(word.as_bytes())).is_some_and(|entry| entry.classes & lex::UNIT != 0)
 }
 
 fn say_truth(path: &[String], value: bool, text: &mut String) {
@@ -119,16 +114,6 @@ fn say_truth(path: &[String], value: bool, text: &mut String) {
     };
     let not = if value { "" } else { "not " };
     push(text, &format!("The {} is {not}{state}.", subject.join(" ")));
-}
-
-impl std::fmt::Debug for Context {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Context({} statements)",
-            self.clauses.len() + self.values.len()
-        )
-    }
 }
 
 #[cfg(test)]
@@ -151,6 +136,6 @@ mod tests {
         }
         let mut context = Context::default();
         context.add(&json);
-        assert!(context.values.len() == 2 && context.clauses.len() >= 3);
+        assert!(context.quantities.len() == 2 && context.clauses.len() >= 3);
     }
 }

@@ -1,32 +1,24 @@
 //! Law 5: a second reader would do the same.
 
 use crate::claim::says_how_much;
-use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash, list};
-use crate::rubric::{Law, index_of};
+use crate::finding::{Findings, View};
+use crate::lexicon::{self as lex, hash};
+use crate::quantity::end_of_unit;
+use crate::rubric::{EXACT, Law, MISSING_UNIT, VAGUE_QUANTITY};
 use crate::token::{CLOCK, Kind, QUOTED, Token, YEAR, at, before};
-use crate::value::end_of_unit;
-
-const VAGUE: usize = index_of("vague_quantity");
-const MISSING_UNIT: usize = index_of("missing_unit");
-const EXACT: usize = index_of("exact");
 
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
-    let shown = findings
-        .features
-        .get(view.index)
-        .is_some_and(|features| features & (1 << VAGUE) != 0);
-    if !shown
+    if !findings.has(view.index, VAGUE_QUANTITY)
         && claim.numbers == 0
         && !claim.question
-        && claim.any(const { list("vague") } | const { list("amount") })
+        && claim.any(lex::VAGUE | lex::AMOUNT)
     {
         for index in (0..view.tokens.len()).filter(|&index| is_vague(view, index)) {
-            view.find(findings, VAGUE, index, index);
+            findings.add(view.finding(VAGUE_QUANTITY, index, index));
         }
     }
-    if !(claim.any(lex::DIMENSION) || claim.instruction && claim.has(lex::FOR)) {
+    if !(claim.any(lex::DIMENSION) || claim.instruction && claim.any(lex::FOR)) {
         return;
     }
     for index in 0..view.tokens.len() {
@@ -37,7 +29,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
             _ => None,
         };
         if let Some(number) = number {
-            view.find(findings, MISSING_UNIT, index, number);
+            findings.add(view.finding(MISSING_UNIT, index, number));
         }
     }
 }
@@ -68,20 +60,20 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
         } else {
             number
         };
-        view.find(findings, EXACT, number, last);
+        findings.add(view.finding(EXACT, number, last));
     }
 }
 
 /// The first number that says how much, and of what.
 pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
-    let mut numbers = view.rows.each(|row| row.exact);
-    numbers.find(|&number| says_how_much(view.tokens, number) && is_value(view.tokens, number))
+    let mut numbers = (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is_exact());
+    numbers.find(|number| says_how_much(view.tokens, *number) && is_value(view.tokens, *number))
 }
 
 /// A number with its unit, a price, a count of things; a year, a day, a time of day and a fraction need no unit.
 fn is_value(tokens: &[Token], number: usize) -> bool {
     let (token, last, next) = (at(tokens, number), before(tokens, number), at(tokens, number + 1));
-    let is_day = last.is(lex::CALENDAR) || last.has(lex::MONTH) || next.has(lex::MONTH);
+    let is_day = last.is(lex::CALENDAR) || last.is(lex::MONTH) || next.is(lex::MONTH);
     let is_fraction = token.kind == Kind::Number && token.value == 0 && token.hash != ZERO; // or below zero
     token.has(CLOCK | YEAR) || is_day || is_fraction || last.kind == Kind::Symbol || has_unit(tokens, number)
 }
@@ -97,13 +89,13 @@ fn is_vague(view: &View<'_>, index: usize) -> bool {
         return false;
     }
     let condition = matches!(last.hash, AS | SO | HOW | IF | TOO | NOT);
-    let in_instruction = view.claim.instruction && token.is(const { list("vague") }) && !condition;
+    let in_instruction = view.claim.instruction && token.is(lex::VAGUE) && !condition;
     let near = view
         .tokens
         .get(index.saturating_sub(4)..(index + 4).min(view.tokens.len()))
         .unwrap_or_default();
     in_instruction
-        || token.is(const { list("amount") }) && near.iter().any(|token| token.is(const { list("change") }))
+        || token.is(lex::AMOUNT) && near.iter().any(|token| token.is(lex::CHANGE))
 }
 
 const AS: u64 = hash(b"as");

@@ -1,24 +1,19 @@
 //! Law 4: nothing said twice, no padding.
 
-use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash, list};
-use crate::rubric::index_of;
+use crate::finding::{Findings, View};
+use crate::lexicon::{self as lex, hash};
+use crate::rubric::{DOUBLED_WORD, FILLER, MARKER_RUN};
 use crate::token::{CAPITAL, Kind, QUOTED, Token, at, before};
 
-const DOUBLED: usize = index_of("doubled_word");
-const FILLERS: usize = index_of("filler");
-const MARKERS: usize = index_of("marker_run");
+/// So many words of approval in a row are a row of markers.
+const MARKERS: usize = 5;
 
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
-    if view.claim.doubled {
-        for index in (1..view.tokens.len()).filter(|&index| is_doubled(view.tokens, index)) {
-            view.find(findings, DOUBLED, index - 1, index);
-        }
+    for index in (1..view.tokens.len()).filter(|index| is_doubled(view.tokens, *index)) {
+        findings.add(view.finding(DOUBLED_WORD, index - 1, index));
     }
-    if view.claim.any(const { list("filler") }) {
-        examine_fillers(view, findings);
-    }
-    if view.claim.markers >= MARKER_RUN {
+    examine_fillers(view, findings);
+    if view.claim.markers >= MARKERS {
         examine_markers(view, findings);
     }
 }
@@ -38,23 +33,16 @@ const HAD: u64 = hash(b"had");
 
 /// Three fillers in a sentence, or two in a row.
 fn examine_fillers(view: &View<'_>, findings: &mut Findings) {
-    let is_filler = |index: usize| {
-        let token = at(view.tokens, index);
+    let is_filler = |index: &usize| {
+        let token = at(view.tokens, *index);
         let rather_than = token.hash == RATHER && at(view.tokens, index + 1).hash == THAN;
-        token.is(const { list("filler") }) && !token.has(QUOTED) && !rather_than
+        token.is(lex::FILLER) && !token.has(QUOTED) && !rather_than
     };
-    let mut fillers = (0..view.tokens.len()).filter(|&index| is_filler(index));
-    let (Some(first), Some(second)) = (fillers.next(), fillers.next()) else {
-        return;
-    };
-    let last = fillers.next();
-    if last.is_some() || second == first + 1 {
-        view.find(
-            findings,
-            FILLERS,
-            first,
-            fillers.next_back().or(last).unwrap_or(second),
-        );
+    let fillers: Vec<usize> = (0..view.tokens.len()).filter(is_filler).collect();
+    match fillers.as_slice() {
+        [first, second] if second - first == 1 => findings.add(view.finding(FILLER, *first, *second)),
+        [first, _, .., last] => findings.add(view.finding(FILLER, *first, *last)),
+        _ => {}
     }
 }
 
@@ -63,25 +51,15 @@ const THAN: u64 = hash(b"than");
 
 /// Five or more words of approval with nothing but commas, and, or between them.
 fn examine_markers(view: &View<'_>, findings: &mut Findings) {
-    let (mut first, mut last, mut count) = (0, 0, 0);
-    for (index, token) in view.tokens.iter().enumerate() {
-        if token.is(const { list("marker") }) {
-            first = if count == 0 { index } else { first };
-            last = index;
-            count += 1;
-        } else if !(token.is_mark(',') || token.is(lex::CONJUNCTION)) {
-            report_markers(view, count, first, last, findings);
-            count = 0;
+    let joins = |token: &Token| token.is(lex::MARKER | lex::CONJUNCTION) || token.is_mark(',');
+    let mut start = 0;
+    for run in view.tokens.split(|token| !joins(token)) {
+        let markers = || (0..run.len()).filter(|index| at(run, *index).is(lex::MARKER));
+        if markers().count() >= MARKERS
+            && let (Some(first), Some(last)) = (markers().next(), markers().next_back())
+        {
+            findings.add(view.finding(MARKER_RUN, start + first, start + last));
         }
-    }
-    report_markers(view, count, first, last, findings);
-}
-
-/// So many words of approval in a row are a row of markers.
-const MARKER_RUN: u32 = 5;
-
-fn report_markers(view: &View<'_>, count: u32, first: usize, last: usize, findings: &mut Findings) {
-    if count >= MARKER_RUN {
-        view.find(findings, MARKERS, first, last);
+        start += run.len() + 1;
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::lexicon::{self as lex, hash, list};
-use crate::token::{CAPITAL, COLON, COMMA, Kind, PLURAL, QUOTED, SEMICOLON, Token, at, before};
+use crate::lexicon::{self as lex, hash};
+use crate::token::{CAPITAL, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, at, before};
 
 /// Whether the word can be the verb of a main clause where it stands. In doubt it can.
 pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
@@ -11,9 +11,8 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     if token.is(lex::AUXILIARY) {
         return true;
     }
-    let known = token.is(lex::VERB_S | lex::VERB_PAST | lex::VERB_BASE);
-    if !known && !looks_like_a_verb(token) {
-        return false;
+    if !token.is(lex::VERB_S | lex::VERB_PAST | lex::VERB_BASE) {
+        return looks_finite(tokens, index);
     }
     let before = before(tokens, index);
     let next = at(tokens, index + 1);
@@ -30,7 +29,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     if token.is(lex::VERB_BASE) {
         return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
     }
-    !after_noun_mark && index > 0 && at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN)
+    false
 }
 
 /// "a large set", "a very compact file": a singular article not far before, and no plural between.
@@ -47,10 +46,27 @@ fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
 const A: u64 = hash(b"a");
 const AN: u64 = hash(b"an");
 
-/// An unknown word whose spelling allows a finite verb.
-fn looks_like_a_verb(token: &Token) -> bool {
-    token.flags == 0 && token.kind == Kind::Word && token.stem != token.hash
+/// Whether a word that no list knows is spelled and placed as a finite verb: "the cache evicts old pages".
+fn looks_finite(tokens: &[Token], index: usize) -> bool {
+    let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
+    let subject = before.is_content() && !before.has(QUOTED) || before.is(lex::PERSONAL);
+    if token.kind != Kind::Word || token.is(KNOWN) || token.has(CAPITAL) || !subject {
+        return false;
+    }
+    let goes_on = matches!(next.kind, Kind::Word | Kind::Number);
+    let after_noun = index > 1 && at(tokens, index - 2).is(lex::DETERMINER) || before.is(lex::PERSONAL);
+    // "a heap of wet towels": what follows a preposition without a determiner is its object.
+    let words = tokens.iter().take(index).rev();
+    let is_object = words.skip_while(|token| token.is_content()).next().is_some_and(|token| token.is(lex::PREPOSITION));
+    let third =
+        token.has(PLURAL) && token.stem != token.hash && !before.has(PLURAL) && !is_object && (goes_on || after_noun);
+    let past = token.has(PAST_SHAPED);
+    let base = next.is(lex::DETERMINER | lex::PRONOUN | lex::NUMERAL);
+    third || past || base
 }
+
+/// Words of these classes are no unknown verbs.
+const KNOWN: u128 = lex::FUNCTION | lex::VERB | lex::PRONOUN | lex::PREPOSITION | lex::UNIT | lex::CALENDAR | lex::NUMERAL;
 
 /// A past form that is no participle after a form of be or have.
 pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
@@ -61,8 +77,8 @@ pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
         && !before(tokens, index).is(lex::AUXILIARY)
 }
 
-/// Whether the sentence holds an imperative, at its head or after a condition. `marks` are those of all its tokens.
-pub(crate) fn is_imperative_anywhere(tokens: &[Token], marks: u32) -> bool {
+/// Whether the sentence holds an imperative, at its head or after a condition.
+pub(crate) fn is_imperative_anywhere(tokens: &[Token]) -> bool {
     if is_imperative(tokens, 0) {
         return true;
     }
@@ -70,11 +86,9 @@ pub(crate) fn is_imperative_anywhere(tokens: &[Token], marks: u32) -> bool {
     let opens_aside =
         first.is(lex::SUBORDINATOR | lex::PREPOSITION | lex::ORDINAL | lex::QUALIFIER | lex::CONNECTIVE)
             || first.hash == STEP;
-    if !opens_aside || marks & PARTING == 0 {
-        return false;
-    }
-    let mark = tokens.iter().position(|token| token.has(PARTING));
-    mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
+    let mut parts = tokens.iter();
+    let mark = parts.position(|token| token.is_mark(',') || token.is_mark(':') || token.is_mark(';'));
+    opens_aside && mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
 }
 
 /// The parts of a sentence between tokens that end a clause, without those.
@@ -90,14 +104,11 @@ pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl It
     })
 }
 
-/// What parts an aside from what it opens.
-const PARTING: u32 = COMMA | COLON | SEMICOLON;
-
 /// "must", "has to", "needs to".
 pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     token.is(lex::OBLIGATION)
-        || matches!(token.hash, HAVE | HAS | NEED | NEEDS) && at(tokens, index + 1).hash == TO
+        || token.is(lex::HAS_TO) && at(tokens, index + 1).hash == TO
 }
 
 const STEP: u64 = hash(b"step");
@@ -176,7 +187,7 @@ pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
             after_present || subject && (present || matches!(next.hash, IS | ARE | WILL | CAN))
         }
         _ => {
-            token.is(EVERYONE)
+            token.is(lex::EVERYONE)
                 && !before.is(lex::SUBORDINATOR)
                 && (present || matches!(next.hash, IS | WILL | CAN | HAS | ALWAYS))
                 && !next.is(lex::OBLIGATION)
@@ -189,13 +200,9 @@ const ARE: u64 = hash(b"are");
 const WILL: u64 = hash(b"will");
 const CAN: u64 = hash(b"can");
 const DOES: u64 = hash(b"does");
-const EVERYONE: u64 = list("everyone");
 const TO: u64 = hash(b"to");
 const NOT: u64 = hash(b"not");
 const DO: u64 = hash(b"do");
 const ALWAYS: u64 = hash(b"always");
 const NEVER: u64 = hash(b"never");
-const HAVE: u64 = hash(b"have");
 const HAS: u64 = hash(b"has");
-const NEED: u64 = hash(b"need");
-const NEEDS: u64 = hash(b"needs");

@@ -1,17 +1,22 @@
 //! The texts to judge: plain text, or those of another tool's answer.
 
+use std::borrow::Cow;
+
 use ken_tool::{Error, MAX_DEPTH};
 use serde_json::Value;
 
 use crate::context::Context;
+use crate::sources::{self, Source};
 
 /// What is judged, and where in the input it stands.
-pub(crate) struct Subject {
-    pub(crate) text: String,
+#[derive(Default)]
+pub(crate) struct Subject<'a> {
+    pub(crate) text: Cow<'a, str>,
     /// The JSON pointer and the first byte of each part, when the input is a document.
     parts: Vec<(String, usize)>,
-    /// What the document itself brings as context.
-    pub(crate) context: Option<Context>,
+    /// What the document itself brings as context and as sources.
+    pub(crate) context: Context,
+    pub(crate) sources: Vec<Source>,
 }
 
 /// A document's own text: the first of these that it has is judged alone.
@@ -22,6 +27,8 @@ const PARTS: [&str; 4] = ["explanation", "reason", "summary", "issues"];
 const WARNINGS: &str = "warnings";
 /// What a document brings as context.
 const CONTEXT: [&str; 2] = ["context", "facts"];
+/// What the text of a document was made from.
+const SOURCES: &str = "sources";
 
 /// Whether the input is a JSON document rather than text: it stands between braces, or begins as an object does, so that a
 /// document that was cut off is not taken for text.
@@ -31,16 +38,19 @@ pub(crate) fn is_document(input: &str) -> bool {
     inside.is_some_and(|inside| inside.starts_with('"') || inside.ends_with('}'))
 }
 
-impl Subject {
+impl<'a> Subject<'a> {
+    pub(crate) fn of_text(text: &'a str) -> Subject<'a> {
+        Subject {
+            text: Cow::Borrowed(text),
+            ..Subject::default()
+        }
+    }
+
     /// Reads a document; an error when nothing in it can be judged.
-    pub(crate) fn of_document(input: &str) -> Result<Subject, Error> {
+    pub(crate) fn of_document(input: &str) -> Result<Subject<'static>, Error> {
         let value = ken_types::json::parse(input.trim().as_bytes(), MAX_DEPTH)
             .map_err(|error| error.hint("text between braces is read as JSON; --text takes it as it is"))?;
-        let mut subject = Subject {
-            text: String::new(),
-            parts: Vec::new(),
-            context: None,
-        };
+        let mut subject = Subject::default();
         let whole = WHOLE.iter().find(|name| value.get(**name).is_some());
         match whole {
             Some(name) => match value.get(*name) {
@@ -64,6 +74,9 @@ impl Subject {
             );
         }
         subject.read_context(&value);
+        if let Some(value) = value.get(SOURCES) {
+            subject.sources = sources::read(value, "/sources")?;
+        }
         Ok(subject)
     }
 
@@ -87,24 +100,23 @@ impl Subject {
     /// Parts are paragraphs of one text.
     fn add(&mut self, pointer: String, text: &str) {
         if !self.text.is_empty() {
-            self.text.push_str("\n\n");
+            self.text.to_mut().push_str("\n\n");
         }
         self.parts.push((pointer, self.text.len()));
-        self.text.push_str(text);
+        self.text.to_mut().push_str(text);
     }
 
     fn read_context(&mut self, document: &Value) {
         let known = CONTEXT.iter().filter_map(|name| document.get(*name));
         for value in known.filter(|value| !value.is_null()) {
-            self.context.get_or_insert_default().add(value);
+            self.context.add(value);
         }
     }
 
-    /// The part of the document that a byte of the text belongs to, and where that part starts.
-    pub(crate) fn part_at(&self, byte: usize) -> Option<(&str, usize)> {
+    /// The part of the document that a byte of the text belongs to, and where that part starts; plain text has no parts.
+    pub(crate) fn part_at(&self, byte: usize) -> (Option<&str>, usize) {
         let after = self.parts.partition_point(|(_, start)| *start <= byte);
-        self.parts
-            .get(after.checked_sub(1)?)
-            .map(|(pointer, start)| (pointer.as_str(), *start))
+        let part = after.checked_sub(1).and_then(|part| self.parts.get(part));
+        part.map_or((None, 0), |(pointer, start)| (Some(pointer.as_str()), *start))
     }
 }

@@ -5,57 +5,37 @@ pub(crate) struct Line {
     pub(crate) is_blank: bool,
     /// Begins with a capital letter or a digit.
     pub(crate) is_capital: bool,
-    /// Begins with a list marker or a heading mark.
-    pub(crate) is_item: bool,
     pub(crate) is_heading: bool,
+    /// The number of a numbered item.
     pub(crate) number: Option<u16>,
+    /// Blanks before the text, at most 16.
     pub(crate) indent: usize,
-    /// Bytes of the marker.
+    /// Bytes of the list marker or heading mark; 0 without one.
     pub(crate) marker: usize,
 }
 
 impl Line {
-    pub(crate) fn of(rest: &str) -> Line {
-        let bytes = rest.as_bytes();
-        let indent = bytes
-            .iter()
-            .take(16)
-            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r'))
-            .count();
-        let body = bytes.get(indent..).unwrap_or_default();
-        let mut line = Line {
-            is_blank: matches!(body.first(), None | Some(b'\n')),
-            is_capital: rest
-                .get(indent..)
-                .and_then(|rest| rest.chars().next())
-                .is_some_and(|char| char.is_uppercase() || char.is_ascii_digit()),
-            is_item: false,
-            is_heading: matches!(body.first(), Some(b'#' | b'|')),
-            number: None,
-            indent,
-            marker: 0,
+    /// Reads the start of the line that `rest` begins with.
+    pub(crate) fn new(rest: &str) -> Line {
+        let blanks = rest.bytes().take(16).take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
+        let indent = blanks.count();
+        let body = rest.get(indent..).unwrap_or_default();
+        let digits = body.bytes().take(4).take_while(u8::is_ascii_digit).count();
+        let after_digits = body.as_bytes().get(digits..).unwrap_or_default();
+        let numbered = (1..4).contains(&digits) && matches!(after_digits, [b'.' | b')', b' ' | b'\t', ..]);
+        let marker = match body.as_bytes() {
+            [b'-' | b'*' | b'+', b' ', ..] | [b'#' | b'|' | b'>', ..] => 1,
+            _ if body.starts_with('•') => '•'.len_utf8(),
+            _ if numbered => digits + 1,
+            _ => 0,
         };
-        let digits = body
-            .iter()
-            .take(4)
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
-        match body {
-            [b'-' | b'*' | b'+', b' ', ..] => line.marker = 1,
-            [0xe2, 0x80, 0xa2, ..] => line.marker = 3, // •
-            [b'#' | b'|' | b'>', ..] => line.marker = 1,
-            _ if (1..4).contains(&digits)
-                && matches!(body.get(digits), Some(b'.' | b')'))
-                && matches!(body.get(digits + 1), Some(b' ' | b'\t')) =>
-            {
-                line.marker = digits + 1;
-                line.number = rest
-                    .get(indent..indent + digits)
-                    .and_then(|digits| digits.parse().ok());
-            }
-            _ => {}
+        Line {
+            is_blank: body.is_empty() || body.starts_with('\n'),
+            is_capital: body.starts_with(|char: char| char.is_uppercase() || char.is_ascii_digit()),
+            is_heading: body.starts_with(['#', '|']),
+            number: body.get(..digits).filter(|_| numbered).and_then(|digits| digits.parse().ok()),
+            indent,
+            marker,
         }
-        line.is_item = line.marker > 0;
-        line
     }
 }

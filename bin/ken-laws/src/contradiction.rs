@@ -1,0 +1,291 @@
+//! Clauses in a normal form, and those that contradict each other.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::claim::Claim;
+use crate::finding::{Finding, Findings, Place, View};
+use crate::grammar::{clauses, is_imperative};
+use crate::lexicon::{self as lex, hash, join};
+use crate::rubric::CONTRADICTION;
+use crate::scan::Sentence;
+use crate::token::{Kind, QUOTED, Token, at, before};
+
+/// A clause in normal form: what it says of what, whether it says so or denies it.
+#[derive(Clone)]
+pub(crate) struct Clause {
+    key: u64,
+    negative: bool,
+    /// The clause without its last attributes, for each preposition that begins one.
+    prefixes: Vec<u64>,
+    /// The clause as "never" denies it: without the time that opens with after or before.
+    at_any_time: Option<u64>,
+    /// Whether its subject is a pronoun, which another may have with the next sentence only.
+    stands_in: bool,
+    /// Words of the sentence.
+    first: usize,
+    last: usize,
+}
+
+/// For each normal form where it was said and where denied.
+#[derive(Default)]
+pub(crate) struct Statements(HashMap<u64, Statement>);
+
+#[derive(Default)]
+struct Statement {
+    said: Option<Place>,
+    denied: Option<Place>,
+}
+
+impl Statements {
+    /// Nothing is known but the context.
+    pub(crate) fn new(context: &[Clause]) -> Statements {
+        let mut statements = Statements::default();
+        context.iter().for_each(|clause| statements.enter(clause, Place::Context));
+        statements
+    }
+
+    pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
+        for clause in contradictable(view.tokens, view.sentence, view.claim) {
+            let now = view.finding(CONTRADICTION, clause.first, clause.last);
+            if let Some(earlier) = self.against(&clause, &now) {
+                findings.add_conflict(earlier, now, CONTRADICTION);
+            }
+            self.enter(&clause, Place::Text(now));
+        }
+    }
+
+    /// Where the opposite was said. What is denied is denied with any attribute; what is said with an attribute is said.
+    fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
+        let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
+        clause.keys().find_map(|key| {
+            let statement = self.0.get(&key)?;
+            let opposite = if clause.negative { statement.said } else { statement.denied };
+            opposite.filter(|earlier| !clause.stands_in || is_next(earlier))
+        })
+    }
+
+    fn enter(&mut self, clause: &Clause, place: Place) {
+        for key in clause.keys() {
+            let statement = self.0.entry(key).or_default();
+            let here = if clause.negative { &mut statement.denied } else { &mut statement.said };
+            let first = here.filter(|_| !clause.stands_in);
+            *here = first.or(Some(place));
+        }
+    }
+}
+
+impl Clause {
+    /// The normal forms that it is said or denied in.
+    fn keys(&self) -> impl Iterator<Item = u64> {
+        let prefixes = if self.negative { &[] } else { self.prefixes.as_slice() };
+        prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
+    }
+}
+
+/// The clauses of the sentence that can contradict another: what it says to be so in every case, or what it commands.
+fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<Clause> {
+    if claim.question || claim.is_conditional() || claim.any(lex::OR) || sentence.heading {
+        return Vec::new();
+    }
+    if !claim.instruction || claim.any(lex::OBLIGATION) && !is_imperative(tokens, 0) {
+        return in_sentence(tokens).collect();
+    }
+    // "Do not open it until it is cold" denies one time.
+    let holds_always = is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
+    let command = ranges(tokens).next().filter(|_| holds_always);
+    command.and_then(|clause| Builder::read_command(tokens, clause)).into_iter().collect()
+}
+
+/// The clauses that state something of something. Where "or" stands, either may hold: not to be called.
+pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Clause> {
+    ranges(tokens).filter_map(|clause| Builder::read(tokens, clause))
+}
+
+fn ranges(tokens: &[Token]) -> impl Iterator<Item = Range<usize>> {
+    clauses(tokens, |index| at(tokens, index).ends_clause() || parts(tokens, index))
+}
+
+/// Whether a new clause begins after this word.
+fn parts(tokens: &[Token], index: usize) -> bool {
+    let token = at(tokens, index);
+    if !token.is(lex::PARTS) {
+        return false;
+    }
+    // "oak and ash" is one part of a clause; "and" before a subject with its verb begins another.
+    let joins_clauses = matches!(token.hash, AND | SO | BUT | YET)
+        && (at(tokens, index + 1).is(lex::DETERMINER | lex::PRONOUN) || matches!(token.hash, BUT | YET));
+    joins_clauses || matches!(token.hash, BECAUSE | WHILE | ALTHOUGH | THOUGH | WHEREAS)
+}
+
+const AND: u64 = hash(b"and");
+const SO: u64 = hash(b"so");
+const BUT: u64 = hash(b"but");
+const YET: u64 = hash(b"yet");
+const BECAUSE: u64 = hash(b"because");
+const WHILE: u64 = hash(b"while");
+const ALTHOUGH: u64 = hash(b"although");
+const THOUGH: u64 = hash(b"though");
+const WHEREAS: u64 = hash(b"whereas");
+
+const CANNOT: u64 = hash(b"cannot");
+const CAN: u64 = hash(b"can");
+const WAS: u64 = hash(b"was");
+const WERE: u64 = hash(b"were");
+const DID: u64 = hash(b"did");
+
+/// Words; a longer clause has qualifications that a comparison word by word cannot weigh.
+const LONGEST_CLAUSE: usize = 24;
+
+#[derive(Default)]
+struct Builder {
+    /// Of a command, whose opposite may be the next step of it: "open the valve" does not deny "close the valve".
+    command: bool,
+    key: u64,
+    items: usize,
+    negative: bool,
+    past: bool,
+    prefixes: Vec<u64>,
+    /// The key before "after" or "before".
+    timeless: Option<u64>,
+    /// Whether it is "never" that denies.
+    never: bool,
+    stands_in: bool,
+}
+
+impl Builder {
+    /// A clause that says something of its subject.
+    fn read(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
+        let words = tokens.get(clause.clone())?;
+        let subject = words.first()?;
+        let stands_in = subject.is(lex::STAND_IN) && at(words, 1).is(lex::AUXILIARY | lex::VERB);
+        if words.len() < 2
+            || stands_in
+            || quantifies(subject)
+            || opens_with_verb(subject)
+            || !words.iter().any(is_verb)
+        {
+            return None;
+        }
+        let builder = Builder {
+            stands_in: subject.is(lex::PERSONAL),
+            ..Builder::default()
+        };
+        builder.build(tokens, clause)
+    }
+
+    /// A command: what is to be done, or never.
+    fn read_command(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
+        let polite = |index: &usize| matches!(at(tokens, *index).hash, THEN | PLEASE | AND);
+        let first = clause.clone().find(|index| !polite(index))?;
+        let builder = Builder {
+            key: COMMAND,
+            command: true,
+            ..Builder::default()
+        };
+        builder.build(tokens, first..clause.end)
+    }
+
+    fn build(mut self, tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
+        let words = tokens.get(clause.clone())?;
+        if words.len() > LONGEST_CLAUSE || words.iter().any(|token| token.has(QUOTED)) {
+            return None;
+        }
+        for index in 0..words.len() {
+            self.push(words, index)?;
+        }
+        (self.items >= 2).then(|| self.finish(clause.start, clause.end - 1))
+    }
+
+    /// None when the clause denies in a way that this form cannot hold.
+    fn push(&mut self, words: &[Token], index: usize) -> Option<()> {
+        let token = at(words, index);
+        if token.is(lex::NEGATION) {
+            self.negative ^= token.is(lex::DENIAL);
+            self.never |= token.hash == NEVER;
+            if token.hash == CANNOT {
+                self.add(CAN);
+            }
+            return token.is(lex::DENIAL).then_some(());
+        }
+        if token.hash == ALWAYS {
+            return (!self.negative).then_some(()); // what is not always so may be so
+        }
+        self.past |= matches!(token.hash, WAS | WERE | DID);
+        if token.is(lex::ARTICLE | lex::FILLER) || token.kind == Kind::Mark {
+            return Some(());
+        }
+        let after_auxiliary = before(words, index).is(lex::AUXILIARY | lex::DETERMINER)
+            || before(words, index).is(lex::NEGATION);
+        self.past |= token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && !after_auxiliary;
+        if token.is(lex::PREPOSITION) && self.items >= 2 {
+            self.prefixes.push(self.key);
+        }
+        if matches!(token.hash, AFTER | BEFORE) && !self.command {
+            self.timeless.get_or_insert(self.key);
+        }
+        let opposes = token.is(lex::OPPOSITE) && !self.command;
+        self.negative ^= opposes && token.is(lex::FLIPPED);
+        self.add(if opposes { pole(token) } else { normal(token) });
+        Some(())
+    }
+
+    fn add(&mut self, item: u64) {
+        self.key = join(self.key, item);
+        self.items += 1;
+    }
+
+    /// The tense belongs to what is said: "was open" does not deny "is closed".
+    fn finish(self, first: usize, last: usize) -> Clause {
+        let tense = u64::from(self.past);
+        let timeless = if self.negative {
+            Some(self.key).filter(|_| self.never && !self.command)
+        } else {
+            self.timeless
+        };
+        Clause {
+            key: join(self.key, tense),
+            negative: self.negative,
+            prefixes: self.prefixes.iter().map(|prefix| join(*prefix, tense)).collect(),
+            at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
+            stands_in: self.stands_in,
+            first,
+            last,
+        }
+    }
+}
+
+/// Whether the subject stands for some of many: "some are" and "some are not" both hold.
+fn quantifies(subject: &Token) -> bool {
+    subject.kind == Kind::Number || subject.is(lex::NUMERAL) || subject.is(lex::QUANTIFIER)
+}
+
+fn is_verb(token: &Token) -> bool {
+    token.is(lex::AUXILIARY | lex::VERB)
+}
+
+fn opens_with_verb(token: &Token) -> bool {
+    token.is(lex::AUXILIARY)
+        || token.is(lex::VERB_S | lex::VERB_PAST) && !token.is(lex::VERB_BASE)
+        || token.is(lex::PREPOSITION | lex::SUBORDINATOR)
+}
+
+/// One form for a word and its opposite.
+fn pole(token: &Token) -> u64 {
+    !u64::from(token.value)
+}
+
+/// One form for all forms of be, for a word and its inflections.
+fn normal(token: &Token) -> u64 {
+    if token.is(lex::BE) { BE } else { token.stem }
+}
+
+const BE: u64 = hash(b"be");
+const COMMAND: u64 = hash(b"!");
+const ALWAYS: u64 = hash(b"always");
+const NEVER: u64 = hash(b"never");
+const EVER: u64 = hash(b"ever");
+const AFTER: u64 = hash(b"after");
+const BEFORE: u64 = hash(b"before");
+const THEN: u64 = hash(b"then");
+const PLEASE: u64 = hash(b"please");

@@ -1,0 +1,171 @@
+//! The sources that a text is held against, and how well they carry it.
+
+use std::fs;
+use std::path::Path;
+
+use ken_support::Support;
+use ken_tool::{Code, Error, MAX_DEPTH, MAX_INPUT};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::input::Subject;
+use crate::judge::is_english;
+
+/// One source.
+#[derive(Clone)]
+pub(crate) struct Source {
+    /// Its `id`, or its place among the sources, or the file that it came from.
+    id: String,
+    text: String,
+}
+
+/// The field `support` of the answer.
+#[derive(Serialize)]
+pub(crate) struct SupportReport<'a> {
+    pub(crate) score: Thousandths,
+    sentences: Vec<SentenceReport<'a>>,
+}
+
+/// `start` and `end` count as in the evidence; the passage is absent when no source has any word of the sentence.
+#[derive(Serialize)]
+struct SentenceReport<'a> {
+    start: usize,
+    end: usize,
+    score: Thousandths,
+    source: Option<&'a str>,
+    source_start: Option<usize>,
+    source_end: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+}
+
+/// What is looked at to tell the language of a source, in bytes.
+const SAMPLE: usize = 16 * 1024;
+
+const FOREIGN: &str = "not judged: support by sources needs an English text and English sources";
+
+/// Reads the field `sources` of a document: a text, or a list of texts and of objects with `text` and perhaps `id`.
+pub(crate) fn read(value: &Value, at: &str) -> Result<Vec<Source>, Error> {
+    let mut sources = Vec::new();
+    match value {
+        Value::Null => return Ok(sources),
+        Value::Array(items) => {
+            for (place, item) in items.iter().enumerate() {
+                sources.push(read_one(item, place, &format!("{at}/{place}"))?);
+            }
+        }
+        item => sources.push(read_one(item, 0, at)?),
+    }
+    check(sources, at)
+}
+
+fn read_one(item: &Value, place: usize, at: &str) -> Result<Source, Error> {
+    let (id, text) = match item {
+        Value::Object(fields) => (fields.get("id"), fields.get("text")),
+        item => (None, Some(item)),
+    };
+    let Some(Value::String(text)) = text else {
+        return Err(Error::invalid(at, "a source is a text, or an object with a text and an id"));
+    };
+    let id = match id {
+        None | Some(Value::Null) => place.to_string(),
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) => return Err(Error::invalid(format!("{at}/id"), "the id of a source is a text or a number")),
+    };
+    Ok(Source {
+        id,
+        text: text.clone(),
+    })
+}
+
+/// Reads a file: a JSON list as [`read`] takes it, or one plain text.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<Source>, Error> {
+    const FLAG: &str = "--sources";
+    let shown = path.display();
+    let bytes = fs::read(path).map_err(|error| {
+        let code = match error.kind() {
+            std::io::ErrorKind::NotFound => Code::NotFound,
+            std::io::ErrorKind::PermissionDenied => Code::Forbidden,
+            _ => Code::Invalid,
+        };
+        Error::new(code, format!("cannot read {shown}: {error}")).at(FLAG)
+    })?;
+    if bytes.len() > MAX_INPUT {
+        return Err(Error::new(Code::TooLarge, format!("{shown} is larger than {MAX_INPUT} bytes")).at(FLAG));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let byte = error.utf8_error().valid_up_to();
+        Error::invalid(FLAG, format!("{shown} is not UTF-8 at byte {byte}"))
+    })?;
+    if text.trim_start().starts_with('[') {
+        let value = ken_types::json::parse(text.trim().as_bytes(), MAX_DEPTH).map_err(|error| error.at(FLAG))?;
+        return read(&value, FLAG);
+    }
+    let id = shown.to_string();
+    check(vec![Source { id, text }], FLAG)
+}
+
+fn check(sources: Vec<Source>, at: &str) -> Result<Vec<Source>, Error> {
+    if sources.iter().all(|source| source.text.trim().is_empty()) {
+        return Err(Error::invalid(at, "the sources hold no text"));
+    }
+    if sources.iter().any(|source| source.text.contains('\0')) {
+        return Err(Error::invalid(at, "a source holds a NUL and is not text"));
+    }
+    Ok(sources)
+}
+
+/// How well the sources carry the text; why they cannot be compared as the error.
+pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>, &'static str> {
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
+    let readable = |text: &&str| is_english(ken_text::head(text, SAMPLE));
+    if !texts.iter().any(readable) || !readable(&text) {
+        return Err(FOREIGN);
+    }
+    Ok(Some(ken_support::support(text, &texts)))
+}
+
+pub(crate) fn report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a [Source]) -> SupportReport<'a> {
+    let sentences = support.sentences.iter().map(|sentence| {
+        let (at, offset) = subject.part_at(sentence.span.start);
+        let passage = sentence.passage;
+        SentenceReport {
+            start: sentence.span.start - offset,
+            end: sentence.span.end - offset,
+            score: Thousandths(sentence.score),
+            source: passage.and_then(|passage| sources.get(passage.source)).map(|source| source.id.as_str()),
+            source_start: passage.map(|passage| passage.span.start),
+            source_end: passage.map(|passage| passage.span.end),
+            at,
+        }
+    });
+    SupportReport {
+        score: Thousandths(support.score),
+        sentences: sentences.collect(),
+    }
+}
+
+/// A number with at most three decimals.
+pub(crate) struct Thousandths(f64);
+
+impl Thousandths {
+    fn rounded(&self) -> f64 {
+        (self.0 * 1000.0).round() / 1000.0
+    }
+}
+
+impl Serialize for Thousandths {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.rounded())
+    }
+}
+
+impl std::fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.3}", self.rounded())
+    }
+}

@@ -1,0 +1,270 @@
+//! What a sentence says that no source says, and what its best passage says otherwise.
+//!
+//! A contradiction is only named where the passage is plainly about the same thing: it holds most of the sentence's weight.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use ken_text::{Span, push_stem};
+
+use crate::index::{Index, Sentence, SourceSentence};
+use crate::token::{Kind, Token, UNKNOWN};
+use crate::{Finding, Kind as Finds};
+
+/// The passage holds at least this share of the sentence's weight, the place of the difference aside.
+const SAME_MATTER: f64 = 0.6;
+/// The same for a denial and for changed roles, where no single word differs.
+const SAME_WORDS: f64 = 0.8;
+
+/// Content words from the one who acts to the one acted on.
+const FARTHEST_ROLES: usize = 4;
+
+/// Two words of which one denies the other, a pair a line.
+const OPPOSITES: &str = include_str!("../../../share/support/opposites.txt");
+
+static OPPOSITE_STEMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+    let mut opposites: HashMap<String, Vec<String>> = HashMap::new();
+    for (a, b) in OPPOSITES.lines().filter_map(|line| line.split_once(' ')) {
+        let [a, b] = [a, b].map(stem);
+        opposites.entry(a.clone()).or_default().push(b.clone());
+        opposites.entry(b).or_default().push(a);
+    }
+    opposites
+});
+
+fn stem(word: &str) -> String {
+    let mut stem = String::new();
+    push_stem(&word.to_lowercase(), &mut stem);
+    stem
+}
+
+/// A sentence and the passage that says most of it.
+struct Comparison<'a> {
+    index: &'a Index<'a>,
+    text: &'a str,
+    tokens: &'a [Token],
+    source: &'a str,
+    passage: Vec<Token>,
+}
+
+pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&SourceSentence>) -> Vec<Finding> {
+    let mut words = Vec::new();
+    let source = passage.and_then(|passage| index.sources.get(passage.source)).copied().unwrap_or_default();
+    if let Some(passage) = passage {
+        index.vocabulary.look_up(source, passage.span, &mut words);
+    }
+    let comparison = Comparison {
+        index,
+        text: index.text,
+        tokens: index.tokens_of(sentence),
+        source,
+        passage: words,
+    };
+    if let Some(contradiction) = comparison.contradiction(sentence.span) {
+        return vec![contradiction];
+    }
+    let missing = missing(index, comparison.tokens);
+    let missing = missing.filter(|token| !comparison.passage.iter().any(|other| comparison.is_form_of(token, other)));
+    let finding = |token: &Token| Finding {
+        kind: Finds::Unsupported,
+        span: token.span,
+    };
+    missing.map(finding).collect()
+}
+
+/// Numbers, dates and names that no source has.
+fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item = &'a Token> {
+    let absent = tokens.iter().enumerate().filter(|(_, token)| !index.has(token.id));
+    absent
+        .filter(|(at, token)| {
+            let number = token.kind == Kind::Number && !is_rough(index, tokens, *at);
+            let measures = is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
+            number || measures || is_name(token, *at) || is_date(index, token)
+        })
+        .map(|(_, token)| token)
+}
+
+/// A capital inside the sentence; the first word has one anyway.
+fn is_name(token: &Token, at: usize) -> bool {
+    token.capital && token.kind == Kind::Content && at > 0
+}
+
+/// Whether the number at `at` is a bound or an estimate, which other numbers can carry.
+fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
+    let before = tokens.get(at.saturating_sub(2)..at).unwrap_or_default();
+    before.iter().any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
+}
+
+const ROUGH: [&str; 14] = [
+    "than", "least", "most", "about", "around", "nearly", "almost", "over", "under", "some", "roughly", "approximately", "up",
+    "estimated",
+];
+
+/// Whether a number stands at `at`, or "million" after one.
+fn is_figure(tokens: &[Token], at: usize) -> bool {
+    let number = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Number);
+    number(at) || at.checked_sub(1).is_some_and(number)
+}
+
+fn is_unit(index: &Index<'_>, token: &Token) -> bool {
+    UNITS.contains(&token.span.of(index.text).to_lowercase().as_str())
+}
+
+/// Units that are no paraphrase of each other.
+const UNITS: [&str; 32] = [
+    "euros", "dollars", "pounds", "francs", "yen", "cents", "percent", "seconds", "minutes", "hours", "days", "weeks",
+    "months", "years", "metres", "meters", "kilometres", "kilometers", "km", "miles", "feet", "inches", "grams", "kg",
+    "tonnes", "tons", "litres", "liters", "gallons", "degrees", "volts", "watts",
+];
+
+fn is_date(index: &Index<'_>, token: &Token) -> bool {
+    token.capital && CALENDAR.contains(&token.span.of(index.text).to_lowercase().as_str())
+}
+
+const CALENDAR: [&str; 19] = [
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+];
+
+impl Comparison<'_> {
+    fn contradiction(&self, sentence: Span) -> Option<Finding> {
+        let at = |span| Finding {
+            kind: Finds::Contradicted,
+            span,
+        };
+        self.other_word().map(at).or_else(|| {
+            let denied = self.held(None) >= SAME_WORDS && (self.is_denied() || self.has_changed_roles());
+            denied.then(|| at(sentence))
+        })
+    }
+
+    /// The share of the sentence's weight that the passage has too, `but` aside.
+    fn held(&self, but: Option<usize>) -> f64 {
+        let (mut held, mut all) = (0.0, 0.0);
+        let tokens = self.tokens.iter().enumerate();
+        for (_, token) in tokens.filter(|(at, token)| Some(*at) != but && token.is_content()) {
+            let weight = f64::from(self.index.rarity(token.id));
+            all += weight;
+            held += if self.passage_has(token.id) { weight } else { 0.0 };
+        }
+        if all > 0.0 { held / all } else { 0.0 }
+    }
+
+    fn passage_has(&self, id: u32) -> bool {
+        self.passage.iter().any(|token| token.id == id)
+    }
+
+    /// The first number, date, name or word in whose place the passage has another or its opposite.
+    fn other_word(&self) -> Option<Span> {
+        let candidates = self.tokens.iter().enumerate();
+        let mut others = candidates.filter(|(_, token)| token.is_content() && !self.passage_has(token.id));
+        others
+            .find(|(at, token)| self.has_other(*at, token) && self.held(Some(*at)) >= SAME_MATTER)
+            .map(|(_, token)| token.span)
+    }
+
+    fn has_other(&self, at: usize, token: &Token) -> bool {
+        let word = token.span.of(self.text);
+        if token.kind == Kind::Number || is_date(self.index, token) || is_name(token, at) {
+            if is_rough(self.index, self.tokens, at) {
+                return false;
+            }
+            return self.slot(at).is_some_and(|other| self.is_other(token, other));
+        }
+        let opposites = OPPOSITE_STEMS.get(&stem(word));
+        opposites.is_some_and(|opposites| {
+            let mut words = self.passage.iter().filter(|word| !self.sentence_has(word.id));
+            words.any(|other| opposites.contains(&stem(other.span.of(self.source))))
+        })
+    }
+
+    fn sentence_has(&self, id: u32) -> bool {
+        id != UNKNOWN && self.tokens.iter().any(|token| token.id == id)
+    }
+
+    /// Whether `other`, a word of the passage, stands for the same kind of thing and not for the same thing.
+    fn is_other(&self, token: &Token, other: &Token) -> bool {
+        let date = |token: &Token, text| CALENDAR.contains(&token.span.of(text).to_lowercase().as_str());
+        let same_kind = match token.kind {
+            Kind::Number => other.kind == Kind::Number,
+            _ => {
+                other.kind == Kind::Content
+                    && other.capital
+                    && date(token, self.text) == date(other, self.source)
+            }
+        };
+        same_kind && !self.sentence_has(other.id) && !self.is_form_of(token, other)
+    }
+
+    /// "Romania" and "Romanian": words that begin alike.
+    fn is_form_of(&self, token: &Token, other: &Token) -> bool {
+        let start = |token: &Token, text| token.span.of(text).chars().take(4).flat_map(char::to_lowercase).collect::<String>();
+        token.kind != Kind::Number && start(token, self.text) == start(other, self.source)
+    }
+
+    /// The word of the passage that stands where the sentence has its word `at`: between the same neighbours, or beside the
+    /// same one where the other side ends the sentence.
+    fn slot(&self, at: usize) -> Option<&Token> {
+        let near = |index: Option<usize>| index.and_then(|index| self.tokens.get(index)).map(|token| token.id);
+        let (before, after) = (near(at.checked_sub(1)), near(at.checked_add(1)));
+        let fits = |place: usize| {
+            let beside = |index: Option<usize>| index.and_then(|index| self.passage.get(index)).map(|token| token.id);
+            let left = beside(place.checked_sub(1));
+            let right = beside(place.checked_add(1));
+            let same = |ours: Option<u32>, theirs: Option<u32>| ours.is_some() && ours == theirs;
+            let content = |id: Option<u32>| {
+                let mut tokens = self.tokens.iter();
+                tokens.any(|token| Some(token.id) == id && token.is_content())
+            };
+            let (same_left, same_right) = (same(before, left), same(after, right));
+            same_left && same_right
+                || same_right && content(after)
+                || same_left && (after.is_none() || content(before))
+        };
+        let places = self.passage.iter().enumerate();
+        places.filter(|(place, _)| fits(*place)).map(|(_, token)| token).next()
+    }
+
+    /// Exactly one of the two denies a word that both have.
+    fn is_denied(&self) -> bool {
+        let sentence = denials(self.tokens, |id| self.passage_has(id));
+        let passage = denials(&self.passage, |id| self.sentence_has(id));
+        sentence % 2 != passage % 2
+    }
+
+    /// The one who does it and the one to whom it is done have changed places around the same verb: "A sued B" and "B sued A".
+    fn has_changed_roles(&self) -> bool {
+        let content = |tokens: &[Token]| -> Vec<u32> {
+            tokens.iter().filter(|token| token.is_content()).map(|token| token.id).collect()
+        };
+        let (ours, theirs) = (content(self.tokens), content(&self.passage));
+        let place = |id: u32| {
+            let mut places = theirs.iter().enumerate().filter(|(_, other)| **other == id);
+            let first = places.next().map(|(place, _)| place);
+            first.filter(|_| places.next().is_none())
+        };
+        let turned = |subject: u32, verb: u32, object: u32| {
+            let (subject, verb, object) = (place(subject)?, place(verb)?, place(object)?);
+            (object < verb && verb < subject && subject - object <= FARTHEST_ROLES).then_some(())
+        };
+        let mut threes = ours.windows(3);
+        let changed = threes.any(|three| matches!(three, [a, b, c] if turned(*a, *b, *c).is_some()));
+        changed && self.has_agent(self.text, self.tokens) == self.has_agent(self.source, &self.passage)
+    }
+
+    /// "was sued by": the passive voice names who does it last.
+    fn has_agent(&self, text: &str, tokens: &[Token]) -> bool {
+        tokens.iter().any(|token| token.span.of(text) == "by")
+    }
+}
+
+/// How many denials stand before a content word that is shared: "has not been fined and will be in the squad" denies the
+/// fine alone.
+fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
+    let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
+    let denied = |at: &usize| {
+        let mut after = tokens.iter().skip(at + 1);
+        after.find(|token| token.is_content()).is_some_and(|token| is_shared(token.id))
+    };
+    (0..tokens.len()).filter(denies).filter(denied).count()
+}

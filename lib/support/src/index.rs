@@ -1,0 +1,204 @@
+//! What of the text stands in the sources, found in one pass over them.
+//!
+//! Only what the text can ask for is kept, so the size of the tables depends on the text, and the time on the sum of both.
+
+use std::collections::HashMap;
+
+use ken_text::{Span, sentences};
+
+use crate::token::{Token, UNKNOWN, Vocabulary};
+
+/// The text's words with all that the sources have of them.
+pub(crate) struct Index<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) sources: &'a [&'a str],
+    pub(crate) vocabulary: Vocabulary,
+    pub(crate) sentences: Vec<Sentence>,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) source_sentences: Vec<SourceSentence>,
+    /// The content words of all source sentences, as far as the text has them.
+    known: Vec<u32>,
+    /// Three words in a row of the text, and whether a source has them in a row.
+    trigrams: HashMap<[u32; 3], bool>,
+    pairs: HashMap<[u32; 2], Pair>,
+    /// For each word of the vocabulary the source sentences that hold it: the first [`MOST_POSTINGS`] of them.
+    postings: Vec<Vec<u32>>,
+}
+
+/// A sentence of the text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sentence {
+    pub(crate) span: Span,
+    first: usize,
+    end: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SourceSentence {
+    pub(crate) source: usize,
+    pub(crate) span: Span,
+    first: usize,
+    end: usize,
+}
+
+/// Two content words that stand side by side in the text.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pair {
+    /// The shortest way in a source from the first to the second, in content words; 0 when it is longer than [`REACH`].
+    pub(crate) distance: u8,
+    /// The source sentence that has it.
+    pub(crate) sentence: u32,
+}
+
+/// A word in more source sentences than this says little about any of them.
+const MOST_POSTINGS: usize = 64;
+
+/// How far apart two content words can stand and still belong together, in content words.
+const REACH: usize = 8;
+
+impl<'a> Index<'a> {
+    pub(crate) fn new(text: &'a str, sources: &'a [&'a str]) -> Index<'a> {
+        let mut index = Index {
+            text,
+            sources,
+            vocabulary: Vocabulary::default(),
+            sentences: Vec::new(),
+            tokens: Vec::new(),
+            source_sentences: Vec::new(),
+            known: Vec::new(),
+            trigrams: HashMap::new(),
+            pairs: HashMap::new(),
+            postings: Vec::new(),
+        };
+        index.read_text();
+        for (source, text) in sources.iter().enumerate() {
+            index.read_source(source, text);
+        }
+        index
+    }
+
+    fn read_text(&mut self) {
+        for sentence in sentences(self.text) {
+            let first = self.tokens.len();
+            self.vocabulary.learn(self.text, sentence.span, &mut self.tokens);
+            let end = self.tokens.len();
+            if end > first {
+                self.sentences.push(Sentence {
+                    span: sentence.span,
+                    first,
+                    end,
+                });
+            }
+        }
+        for sentence in &self.sentences {
+            let tokens = self.tokens.get(sentence.first..sentence.end).unwrap_or_default();
+            for three in trigrams(tokens) {
+                self.trigrams.insert(three, false);
+            }
+            for two in content_pairs(tokens) {
+                self.pairs.insert(two, Pair::default());
+            }
+        }
+        self.postings.resize(self.vocabulary.rarities.len(), Vec::new());
+    }
+
+    fn read_source(&mut self, source: usize, text: &str) {
+        let mut tokens = Vec::new();
+        let mut last = [UNKNOWN; 2];
+        let mut recent = [UNKNOWN; REACH]; // the latest content words, the newest first
+        for sentence in sentences(text) {
+            tokens.clear();
+            self.vocabulary.look_up(text, sentence.span, &mut tokens);
+            let number = self.source_sentences.len() as u32;
+            let first = self.known.len();
+            for token in &tokens {
+                if let Some(found) = self.trigrams.get_mut(&[last[0], last[1], token.id]) {
+                    *found = true;
+                }
+                last = [last[1], token.id];
+                if token.is_content() {
+                    self.note(token.id, &recent, number);
+                    recent.rotate_right(1);
+                    recent[0] = token.id;
+                } else if token.id != UNKNOWN {
+                    self.post(token.id, number);
+                }
+            }
+            self.source_sentences.push(SourceSentence {
+                source,
+                span: sentence.span,
+                first,
+                end: self.known.len(),
+            });
+        }
+    }
+
+    /// Takes up a content word of a source sentence.
+    fn note(&mut self, id: u32, recent: &[u32; REACH], sentence: u32) {
+        if id == UNKNOWN {
+            return;
+        }
+        self.post(id, sentence);
+        self.known.push(id);
+        for (distance, before) in (1u8..).zip(recent).filter(|(_, before)| **before != UNKNOWN) {
+            if let Some(pair) = self.pairs.get_mut(&[*before, id])
+                && (pair.distance == 0 || distance < pair.distance)
+            {
+                *pair = Pair { distance, sentence };
+            }
+        }
+    }
+
+    fn post(&mut self, id: u32, sentence: u32) {
+        if let Some(postings) = self.postings.get_mut(id as usize)
+            && postings.len() < MOST_POSTINGS
+            && postings.last() != Some(&sentence)
+        {
+            postings.push(sentence);
+        }
+    }
+
+    pub(crate) fn tokens_of(&self, sentence: &Sentence) -> &[Token] {
+        self.tokens.get(sentence.first..sentence.end).unwrap_or_default()
+    }
+
+    /// The content words of a source sentence that the text has too, in order.
+    pub(crate) fn known_of(&self, sentence: usize) -> &[u32] {
+        let range = self.source_sentences.get(sentence).map(|one| one.first..one.end);
+        range.and_then(|range| self.known.get(range)).unwrap_or_default()
+    }
+
+    /// Whether any source has the word.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        !self.postings_of(id).is_empty()
+    }
+
+    pub(crate) fn postings_of(&self, id: u32) -> &[u32] {
+        self.postings.get(id as usize).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a source has the three words in a row.
+    pub(crate) fn has_trigram(&self, three: &[u32; 3]) -> bool {
+        self.trigrams.get(three).is_some_and(|found| *found)
+    }
+
+    pub(crate) fn pair(&self, two: [u32; 2]) -> Pair {
+        self.pairs.get(&two).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn rarity(&self, id: u32) -> f32 {
+        self.vocabulary.rarities.get(id as usize).copied().unwrap_or(1.0)
+    }
+}
+
+pub(crate) fn trigrams(tokens: &[Token]) -> impl Iterator<Item = [u32; 3]> {
+    tokens.windows(3).filter_map(|window| match window {
+        [a, b, c] => Some([a.id, b.id, c.id]),
+        _ => None,
+    })
+}
+
+pub(crate) fn content_pairs(tokens: &[Token]) -> impl Iterator<Item = [u32; 2]> {
+    let content = || tokens.iter().filter(|token| token.is_content());
+    content().zip(content().skip(1)).map(|(a, b)| [a.id, b.id])
+}

@@ -1,0 +1,126 @@
+//! Whether sources carry a text. Each sentence of the text is held against the sources: the passage that says most of it, a
+//! score from a small trained model, and what the sources lack or contradict. Pure functions, no I/O; the time grows with the
+//! length of the text plus the length of the sources.
+//!
+//! ```
+//! let sources = ["The pump was replaced on 4 March. Its bearing had worn through."];
+//! let support = ken_support::support("The pump was replaced on 4 March. The bearing cost 90 euros.", &sources);
+//! assert!(support.sentences[0].findings.is_empty());
+//! assert_eq!(support.sentences[1].findings[0].kind, ken_support::Kind::Unsupported);
+//! ```
+
+mod conflict;
+mod features;
+mod index;
+mod model;
+mod rarity;
+mod token;
+
+use ken_text::Span;
+
+pub use features::{FEATURES, NAMES};
+pub use model::{Model, ModelError, REGIME};
+pub use rarity::RARITY_LEVELS;
+pub use token::stems;
+
+use features::Measured;
+use index::Index;
+
+/// How well the sources carry a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Support {
+    /// The mean of the sentences' scores, 0 to 1; 0 for a text without sentences.
+    pub score: f64,
+    /// In the order of the text.
+    pub sentences: Vec<Supported>,
+}
+
+/// How well the sources carry one sentence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Supported {
+    /// Bytes of the text.
+    pub span: Span,
+    /// About the share of readers who would say that the sources support the sentence, 0 to 1.
+    pub score: f64,
+    /// The passage that says most of it; none when no content word of the sentence is in any source.
+    pub passage: Option<Passage>,
+    pub findings: Vec<Finding>,
+}
+
+/// A sentence of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// The index of the source.
+    pub source: usize,
+    /// Bytes of that source.
+    pub span: Span,
+}
+
+/// Something that the sources lack or contradict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finding {
+    pub kind: Kind,
+    /// Bytes of the text.
+    pub span: Span,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A number, a date, a name or a relation that no source has.
+    Unsupported,
+    /// The passage says something else of the same thing.
+    Contradicted,
+}
+
+/// Below this score a sentence says something that no passage says.
+const UNSUPPORTED: f64 = 0.35;
+
+/// A sentence that a source contradicts scores at most this.
+pub const CONTRADICTED: f64 = 0.1;
+
+/// Holds each sentence of `text` against `sources`, with the shipped model.
+pub fn support(text: &str, sources: &[&str]) -> Support {
+    let index = Index::new(text, sources);
+    let measured = features::measure(&index);
+    let scores = Model::shipped().scores(&measured.iter().map(|each| each.features).collect::<Vec<_>>());
+    let sentences: Vec<Supported> = measured
+        .iter()
+        .zip(scores)
+        .map(|(each, score)| judge(&index, each, score))
+        .collect();
+    let sum: f64 = sentences.iter().map(|sentence| sentence.score).sum();
+    Support {
+        score: sum / sentences.len().max(1) as f64,
+        sentences,
+    }
+}
+
+/// The features of each sentence of `text`, as the model is trained on them.
+pub fn features(text: &str, sources: &[&str]) -> Vec<[f64; FEATURES]> {
+    let index = Index::new(text, sources);
+    let measured = features::measure(&index);
+    measured.iter().map(|each| each.features).collect()
+}
+
+fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
+    let sentence = measured.sentence;
+    let passage = measured.best.and_then(|best| index.source_sentences.get(best));
+    let mut findings = conflict::find(index, sentence, passage);
+    let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
+    let asks = sentence.span.of(index.text).ends_with('?');
+    if score < UNSUPPORTED && findings.is_empty() && !asks {
+        findings.push(Finding {
+            kind: Kind::Unsupported,
+            span: sentence.span,
+        });
+    }
+    Supported {
+        span: sentence.span,
+        score: if contradicted { score.min(CONTRADICTED) } else { score },
+        passage: passage.map(|sentence| Passage {
+            source: sentence.source,
+            span: sentence.span,
+        }),
+        findings,
+    }
+}

@@ -1,0 +1,155 @@
+//! The trained model: two linear models, one for sentences that copy and one for sentences that rewrite, and how far a text
+//! does which.
+//!
+//! In a text that was put together from pieces of its source, a seam is suspicious. In a text that says everything in its own
+//! words seams are the rule, and new words count. How far a text copies is a property of the whole text.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use crate::features::{FEATURES, NAMES};
+
+/// How many of the features, the last ones, tell copying from rewriting by their means over the text; the two linear models
+/// see the others.
+pub const REGIME: usize = 1;
+
+/// What the linear models see, and their constant.
+const INPUTS: usize = FEATURES - REGIME;
+const WEIGHTS: usize = INPUTS + 1;
+
+/// The logistic curve falls by about as much where it is steepest, and is near its ends where this line has reached them.
+const SLOPE: f64 = 6.0;
+
+const SHIPPED: &str = include_str!("../../../share/support/model.txt");
+
+static MODEL: LazyLock<Model> = LazyLock::new(|| Model::parse(SHIPPED).unwrap_or_default());
+
+/// The numbers of `model.txt`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Model {
+    /// Weights of the text's means of the regime features, and a constant: above 0 a text copies rather than rewrites.
+    pub regime: [f64; REGIME + 1],
+    /// Weights of the inputs in a text that copies, the constant last.
+    pub copied: [f64; WEIGHTS],
+    /// The same in a text that rewrites.
+    pub rewritten: [f64; WEIGHTS],
+}
+
+/// A line of a model's text that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelError {
+    pub line: usize,
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the model is not a name and its weights", self.line)
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+impl Model {
+    /// The model that is compiled in.
+    pub fn shipped() -> &'static Model {
+        &MODEL
+    }
+
+    /// A score between 0 and 1 for each sentence of one text, given the features of all of them.
+    pub fn scores(&self, sentences: &[[f64; FEATURES]]) -> Vec<f64> {
+        let copying = self.copying(sentences);
+        let score = |features| {
+            let [copied, rewritten] = [&self.copied, &self.rewritten].map(|weights| linear(weights, features));
+            (copying * copied + (1.0 - copying) * rewritten).clamp(0.0, 1.0)
+        };
+        sentences.iter().map(score).collect()
+    }
+
+    /// How far a text copies, 0 to 1. Near the logistic curve that the weights were fitted with, and the same on every
+    /// machine, as `exp` is not.
+    pub fn copying(&self, sentences: &[[f64; FEATURES]]) -> f64 {
+        let mut sum = self.regime.last().copied().unwrap_or(0.0);
+        for (feature, weight) in self.regime.iter().take(REGIME).enumerate() {
+            let values = sentences.iter().filter_map(|features| features.get(INPUTS + feature));
+            sum += weight * values.sum::<f64>() / sentences.len().max(1) as f64;
+        }
+        (0.5 + sum / SLOPE).clamp(0.0, 1.0)
+    }
+
+    /// Reads what [`Model`]'s `Display` wrote: a line for each input and one for each number of the regime.
+    pub fn parse(text: &str) -> Result<Model, ModelError> {
+        let mut model = Model::default();
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
+        for (line, text) in lines {
+            model.read(text).ok_or(ModelError { line: line + 1 })?;
+        }
+        Ok(model)
+    }
+
+    fn read(&mut self, line: &str) -> Option<()> {
+        let mut words = line.split_whitespace();
+        let (kind, name) = (words.next()?, words.next()?);
+        let numbers = words.map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
+        match (kind, numbers.as_slice()) {
+            ("input", [copied, rewritten]) => {
+                let at = position(&INPUT_NAMES, name)?;
+                *self.copied.get_mut(at)? = *copied;
+                *self.rewritten.get_mut(at)? = *rewritten;
+            }
+            ("regime", [weight]) => *self.regime.get_mut(position(&REGIME_NAMES, name)?)? = *weight,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn position(names: &[&str], name: &str) -> Option<usize> {
+    names.iter().position(|known| *known == name)
+}
+
+const CONSTANT: &str = "constant";
+
+/// The names of the weights of a linear model, and of the regime's.
+const INPUT_NAMES: [&str; WEIGHTS] = names(0);
+const REGIME_NAMES: [&str; REGIME + 1] = names(INPUTS);
+
+/// The names of the features from the first one on, and the constant's after them.
+const fn names<const N: usize>(first: usize) -> [&'static str; N] {
+    let (mut names, mut at) = ([CONSTANT; N], 0);
+    while at + 1 < N {
+        names[at] = NAMES[first + at];
+        at += 1;
+    }
+    names
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((name, copied), rewritten) in INPUT_NAMES.iter().zip(self.copied).zip(self.rewritten) {
+            writeln!(f, "input {name} {copied:.4} {rewritten:.4}")?;
+        }
+        for (name, weight) in REGIME_NAMES.iter().zip(self.regime) {
+            writeln!(f, "regime {name} {weight:.4}")?;
+        }
+        Ok(())
+    }
+}
+
+fn linear(weights: &[f64; WEIGHTS], features: &[f64; FEATURES]) -> f64 {
+    let inputs = features.iter().take(INPUTS).chain(std::iter::once(&1.0));
+    weights.iter().zip(inputs).map(|(weight, input)| weight * input).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_read_as_it_was_written() {
+        let shipped = Model::shipped();
+        assert!(shipped.copied.iter().any(|weight| *weight != 0.0));
+        assert_eq!(Model::parse(&shipped.to_string()).as_ref(), Ok(shipped));
+        assert_eq!(Model::parse("# a comment\ninput trigrams 1"), Err(ModelError { line: 2 }));
+        assert_eq!(Model::parse("input nonsense 1 2"), Err(ModelError { line: 1 }));
+    }
+}

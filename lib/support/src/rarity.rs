@@ -1,0 +1,34 @@
+//! How much a word says by itself: common words say little.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A word of level L of `rarity.txt` weighs L / RARITY_LEVELS; a word that is not in it weighs 1.
+pub const RARITY_LEVELS: u32 = 16;
+
+/// One line a level: the level, then its stems.
+const TABLE: &str = include_str!("../../../share/support/rarity.txt");
+
+static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .flat_map(|line| {
+            let mut words = line.split(' ');
+            let level = words.next().and_then(|level| level.parse().ok()).unwrap_or(0);
+            words.map(move |word| (word, level))
+        })
+        .collect()
+});
+
+/// What a number weighs, whatever its value.
+const NUMBER: f32 = 0.7;
+
+pub(crate) fn rarity(stem: &str) -> f32 {
+    if stem.starts_with('#') {
+        return NUMBER;
+    }
+    match LEVELS.get(stem) {
+        Some(level) => f32::from(*level) / RARITY_LEVELS as f32,
+        None => 1.0,
+    }
+}

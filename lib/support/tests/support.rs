@@ -1,0 +1,120 @@
+//! What the library says of sentences and their sources.
+
+use std::time::Instant;
+
+use ken_support::{Kind, Support, support};
+use ken_text::Span;
+
+const SOURCE: &str = "The Northgate bridge was closed on 4 March after inspectors found 12 cracks in its main girder. \
+    Mayor Ellen Hart said repairs would cost 3.4 million euros and take nine weeks. \
+    The contractor, Velden Works, sued Northgate in May because it had not been paid. \
+    Ferries replace the bridge until it opens again. The city did not raise its taxes.";
+
+fn of(text: &str) -> Support {
+    support(text, &["Nothing of this is here.", SOURCE])
+}
+
+/// The kind of the first finding, and the words that it stands at.
+fn first(text: &str) -> Option<(Kind, String)> {
+    let support = of(text);
+    let finding = support.sentences.iter().flat_map(|sentence| &sentence.findings).next()?;
+    Some((finding.kind, finding.span.of(text).to_owned()))
+}
+
+#[test]
+fn what_a_source_says_is_supported_and_its_passage_is_named() {
+    for text in [
+        "The Northgate bridge was closed on 4 March.",
+        "Inspectors found 12 cracks in the main girder.",
+        "Mayor Ellen Hart said repairs would take nine weeks.",
+        "Ferries replace the bridge.",
+        "Velden Works sued Northgate in May.",
+        "Northgate was sued by Velden Works in May.",
+        "The city did not raise its taxes.",
+        "Inspectors found more than 10 cracks in the main girder.",
+    ] {
+        assert_eq!(first(text), None, "{text}");
+        let sentence = &of(text).sentences[0];
+        let passage = sentence.passage.expect(text);
+        assert_eq!(passage.source, 1, "{text}");
+        assert!(SOURCE.get(passage.span.start..passage.span.end).is_some());
+    }
+    let passage = of("Ferries replace the bridge.").sentences[0].passage.unwrap();
+    assert_eq!(passage.span.of(SOURCE), "Ferries replace the bridge until it opens again.");
+}
+
+#[test]
+fn what_no_source_says_is_unsupported() {
+    for (text, words) in [
+        ("The bridge opened in 1962.", "1962"),
+        ("Engineers from Zurich looked at the bridge.", "Zurich"),
+        ("Repairs would cost 3.4 million dollars.", "dollars"),
+        ("Fishermen caught a record haul of herring off the coast.", "Fishermen caught a record haul of herring off the coast."),
+    ] {
+        assert_eq!(first(text), Some((Kind::Unsupported, words.to_owned())), "{text}");
+    }
+}
+
+#[test]
+fn what_a_source_says_otherwise_is_contradicted() {
+    for (text, words) in [
+        ("Inspectors found 14 cracks in the main girder of the bridge.", "14"),
+        ("The bridge was closed on 4 April after inspectors found 12 cracks.", "April"),
+        ("The Northgate bridge was opened on 4 March.", "opened"),
+        ("Mayor Peter Hart said repairs would take nine weeks.", "Peter"),
+        ("The city raised its taxes.", "The city raised its taxes."),
+        ("Northgate sued Velden in May.", "Northgate sued Velden in May."),
+    ] {
+        assert_eq!(first(text), Some((Kind::Contradicted, words.to_owned())), "{text}");
+        assert!(of(text).score <= ken_support::CONTRADICTED, "{text}");
+    }
+}
+
+#[test]
+fn a_copy_scores_above_a_paraphrase_and_that_above_an_invention() {
+    let score = |text| of(text).score;
+    let copy = score("Mayor Ellen Hart said repairs would cost 3.4 million euros and take nine weeks.");
+    let paraphrase = score("Repairing the closed bridge takes nine weeks, the mayor said.");
+    let invention = score("A storm destroyed the harbour wall and three fishing boats overnight.");
+    assert!(copy > paraphrase && paraphrase > invention, "{copy} {paraphrase} {invention}");
+}
+
+#[test]
+fn odd_input_has_an_answer() {
+    assert_eq!(support("", &[""]).score, 0.0);
+    assert!(support("", &[SOURCE]).sentences.is_empty());
+    assert_eq!(support("It rains.", &[]).sentences[0].passage, None);
+    assert_eq!(support("??? !!! …", &[SOURCE]).sentences.len(), 0);
+}
+
+/// A text eight times as long takes about eight times as long: the worst cases are words that are in every sentence.
+#[test]
+fn time_grows_with_the_length() {
+    let sentence = "The pump was on and the pump was hot. ";
+    let timed = |times: usize| {
+        let (text, source) = (sentence.repeat(times), sentence.repeat(times * 4));
+        let begun = Instant::now();
+        assert_eq!(support(&text, &[&source]).sentences.len(), times);
+        begun.elapsed().as_secs_f64()
+    };
+    timed(100);
+    let (short, long) = (timed(250), timed(2000));
+    assert!(long < short * 8.0 * 6.0 + 0.5, "{short} s, {long} s");
+}
+
+proptest::proptest! {
+    #[test]
+    fn scores_and_spans_are_in_range(text in "[A-Za-z0-9 .,'é“”-]{0,120}", source in "\\PC{0,120}") {
+        for sentence in support(&text, &[&source, SOURCE]).sentences {
+            proptest::prop_assert!((0.0..=1.0).contains(&sentence.score));
+            let spans = sentence.findings.iter().map(|finding| finding.span).chain([sentence.span]);
+            for Span { start, end } in spans {
+                proptest::prop_assert!(text.get(start..end).is_some_and(|part| !part.is_empty()));
+            }
+            if let Some(passage) = sentence.passage {
+                let of = if passage.source == 0 { source.as_str() } else { SOURCE };
+                proptest::prop_assert!(of.get(passage.span.start..passage.span.end).is_some());
+            }
+        }
+    }
+}
