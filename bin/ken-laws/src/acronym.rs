@@ -33,14 +33,18 @@ impl Acronyms {
             if is_explained(tokens, index) {
                 self.known.insert(token.stem);
             } else if !is_designation(tokens, index) {
-                self.uses.push((token.stem, view.finding(UNDEFINED_ACRONYM, index, index)));
+                self.uses
+                    .push((token.stem, view.finding(UNDEFINED_ACRONYM, index, index)));
             }
         }
     }
 
     /// Finds those that stay unexplained to the end.
     pub(crate) fn report(&self, findings: &mut Findings) {
-        let unknown = self.uses.iter().filter(|(acronym, _)| !self.known.contains(acronym));
+        let unknown = self
+            .uses
+            .iter()
+            .filter(|(acronym, _)| !self.known.contains(acronym));
         unknown.for_each(|(_, finding)| findings.add(*finding));
     }
 }

@@ -7,7 +7,9 @@ use crate::finding::{Finding, Findings, View};
 use crate::grammar::is_finite;
 use crate::lexicon::{self as lex, hash};
 use crate::repetition::Repetition;
-use crate::rubric::{CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER};
+use crate::rubric::{
+    CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER,
+};
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
 
@@ -95,8 +97,7 @@ const LONGEST_REASON: usize = 24;
 const BECAUSE: u64 = hash(b"because");
 
 fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {
-    let says =
-        |token: &&Token| token.is_content() && !token.is(lex::LIGHT) || token.kind == Kind::Number;
+    let says = |token: &&Token| token.is_content() && !token.is(lex::LIGHT) || token.kind == Kind::Number;
     tokens.iter().filter(says).map(|token| token.stem)
 }
 
@@ -198,7 +199,11 @@ fn word(feature: usize, index: usize, token: &Token) -> Finding {
 
 /// The first full sentence has nothing before it but headings and greetings that it could follow from.
 fn examine_opening(scan: &Scan, findings: &mut Findings) {
-    let headings = scan.sentences.iter().take_while(|sentence| sentence.ending == Ending::None).count();
+    let headings = scan
+        .sentences
+        .iter()
+        .take_while(|sentence| sentence.ending == Ending::None)
+        .count();
     let Some(sentence) = scan.sentences.get(headings).filter(|sentence| !sentence.heading) else {
         return;
     };
@@ -311,8 +316,11 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    let counts: HashMap<u64, u32> = repetition
-        .counts(|index| claims.get(index).is_some_and(|claim| is_sound(index, claim, findings)));
+    let counts: HashMap<u64, u32> = repetition.counts(|index| {
+        claims
+            .get(index)
+            .is_some_and(|claim| is_sound(index, claim, findings))
+    });
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let mut follows = false; // a sound sentence, that this one can take up

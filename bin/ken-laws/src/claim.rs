@@ -49,16 +49,30 @@ impl Claim {
             function_words: count(|token| token.is(lex::FUNCTION)),
             foreign_words: count(|token| token.is(lex::FOREIGN)),
             grammatical_words: count(|token| token.is(lex::ORDINARY)),
-            quoted: tokens.iter().filter(|token| word(token) && token.has(QUOTED)).count(),
+            quoted: tokens
+                .iter()
+                .filter(|token| word(token) && token.has(QUOTED))
+                .count(),
             markers: count(|token| token.is(lex::MARKER)),
             hedges: count(|token| token.is(lex::HEDGE | lex::SOFT) && !token.has(QUOTED | CAPITAL)),
-            numbers: (0..tokens.len()).filter(|index| at(tokens, *index).is_exact()).filter(counted).count(),
+            numbers: (0..tokens.len())
+                .filter(|index| at(tokens, *index).is_exact())
+                .filter(counted)
+                .count(),
             finite: (0..tokens.len()).any(|index| is_finite(tokens, index)),
-            named: tokens.iter().skip(1).any(|token| token.has(CAPITAL) && !token.is(lex::SELF)),
+            named: tokens
+                .iter()
+                .skip(1)
+                .any(|token| token.has(CAPITAL) && !token.is(lex::SELF)),
             question: sentence.ending == Ending::Question,
             ..Claim::default()
         };
-        let names_month = || tokens.iter().skip(1).any(|token| token.is(lex::MONTH) && token.has(CAPITAL));
+        let names_month = || {
+            tokens
+                .iter()
+                .skip(1)
+                .any(|token| token.is(lex::MONTH) && token.has(CAPITAL))
+        };
         claim.dated = claim.any(lex::CALENDAR) || claim.has(YEAR) || names_month();
         claim.cited = claim.has(ADDRESS) || cites(tokens);
         let obliged = (0..tokens.len()).any(|index| obliges(tokens, index));

@@ -63,9 +63,17 @@ impl Filter for Laws {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let known = self.known.get_or_init(|| self.read_known()).as_ref().map_err(Error::clone)?;
+        let known = self
+            .known
+            .get_or_init(|| self.read_known())
+            .as_ref()
+            .map_err(Error::clone)?;
         let is_text = self.text.is_some() || !input::is_document(input);
-        let mut subject = if is_text { Subject::of_text(input) } else { Subject::of_document(input)? };
+        let mut subject = if is_text {
+            Subject::of_text(input)
+        } else {
+            Subject::of_document(input)?
+        };
         subject.context.merge(&known.context);
         let mut sources = std::mem::take(&mut subject.sources);
         sources.extend_from_slice(&known.sources);
@@ -74,7 +82,9 @@ impl Filter for Laws {
         let judgement = judge(&subject.text, &subject.context, carried);
         let score = Score::new(&judgement, self.strictness.bar());
         let shown = match &support {
-            Ok(support) => Ok(support.as_ref().map(|support| sources::report(support, &subject, &sources))),
+            Ok(support) => Ok(support
+                .as_ref()
+                .map(|support| sources::report(support, &subject, &sources))),
             Err(reason) => Err(*reason),
         };
         Ok(reply.send(&Report::new(&subject, &judgement, &score, shown)))

@@ -41,7 +41,9 @@ impl Statements {
     /// Nothing is known but the context.
     pub(crate) fn new(context: &[Clause]) -> Statements {
         let mut statements = Statements::default();
-        context.iter().for_each(|clause| statements.enter(clause, Place::Context));
+        context
+            .iter()
+            .for_each(|clause| statements.enter(clause, Place::Context));
         statements
     }
 
@@ -57,10 +59,15 @@ impl Statements {
 
     /// Where the opposite was said. What is denied is denied with any attribute; what is said with an attribute is said.
     fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
-        let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
+        let is_next =
+            |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
         clause.keys().find_map(|key| {
             let statement = self.0.get(&key)?;
-            let opposite = if clause.negative { statement.said } else { statement.denied };
+            let opposite = if clause.negative {
+                statement.said
+            } else {
+                statement.denied
+            };
             opposite.filter(|earlier| !clause.stands_in || is_next(earlier))
         })
     }
@@ -68,7 +75,11 @@ impl Statements {
     fn enter(&mut self, clause: &Clause, place: Place) {
         for key in clause.keys() {
             let statement = self.0.entry(key).or_default();
-            let here = if clause.negative { &mut statement.denied } else { &mut statement.said };
+            let here = if clause.negative {
+                &mut statement.denied
+            } else {
+                &mut statement.said
+            };
             let first = here.filter(|_| !clause.stands_in);
             *here = first.or(Some(place));
         }
@@ -78,7 +89,11 @@ impl Statements {
 impl Clause {
     /// The normal forms that it is said or denied in.
     fn keys(&self) -> impl Iterator<Item = u64> {
-        let prefixes = if self.negative { &[] } else { self.prefixes.as_slice() };
+        let prefixes = if self.negative {
+            &[]
+        } else {
+            self.prefixes.as_slice()
+        };
         prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
     }
 }
@@ -94,7 +109,10 @@ fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<C
     // "Do not open it until it is cold" denies one time.
     let holds_always = is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
     let command = ranges(tokens).next().filter(|_| holds_always);
-    command.and_then(|clause| Builder::read_command(tokens, clause)).into_iter().collect()
+    command
+        .and_then(|clause| Builder::read_command(tokens, clause))
+        .into_iter()
+        .collect()
 }
 
 /// The clauses that state something of something. Where "or" stands, either may hold: not to be called.
@@ -103,7 +121,9 @@ pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Clause> {
 }
 
 fn ranges(tokens: &[Token]) -> impl Iterator<Item = Range<usize>> {
-    clauses(tokens, |index| at(tokens, index).ends_clause() || parts(tokens, index))
+    clauses(tokens, |index| {
+        at(tokens, index).ends_clause() || parts(tokens, index)
+    })
 }
 
 /// Whether a new clause begins after this word.

@@ -94,8 +94,7 @@ fn is_vague(view: &View<'_>, index: usize) -> bool {
         .tokens
         .get(index.saturating_sub(4)..(index + 4).min(view.tokens.len()))
         .unwrap_or_default();
-    in_instruction
-        || token.is(lex::AMOUNT) && near.iter().any(|token| token.is(lex::CHANGE))
+    in_instruction || token.is(lex::AMOUNT) && near.iter().any(|token| token.is(lex::CHANGE))
 }
 
 const AS: u64 = hash(b"as");

@@ -71,7 +71,9 @@ impl Findings {
     pub(crate) fn drop_undeserved(&mut self) {
         let features = &mut self.features;
         self.list.retain(|finding| {
-            let (Some(feature), Some(set)) = (FEATURES.get(finding.feature), features.get_mut(finding.sentence)) else {
+            let (Some(feature), Some(set)) =
+                (FEATURES.get(finding.feature), features.get_mut(finding.sentence))
+            else {
                 return false;
             };
             let undeserved = feature.effect != Effect::Violation && *set & violations_of(feature.law) != 0;

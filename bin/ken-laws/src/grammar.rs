@@ -56,17 +56,22 @@ fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let goes_on = matches!(next.kind, Kind::Word | Kind::Number);
     let after_noun = index > 1 && at(tokens, index - 2).is(lex::DETERMINER) || before.is(lex::PERSONAL);
     // "a heap of wet towels": what follows a preposition without a determiner is its object.
-    let words = tokens.iter().take(index).rev();
-    let is_object = words.skip_while(|token| token.is_content()).next().is_some_and(|token| token.is(lex::PREPOSITION));
-    let third =
-        token.has(PLURAL) && token.stem != token.hash && !before.has(PLURAL) && !is_object && (goes_on || after_noun);
+    let mut words = tokens.iter().take(index).rev();
+    let opens = words.find(|token| !token.is_content());
+    let is_object = opens.is_some_and(|token| token.is(lex::PREPOSITION));
+    let third = token.has(PLURAL)
+        && token.stem != token.hash
+        && !before.has(PLURAL)
+        && !is_object
+        && (goes_on || after_noun);
     let past = token.has(PAST_SHAPED);
     let base = next.is(lex::DETERMINER | lex::PRONOUN | lex::NUMERAL);
     third || past || base
 }
 
 /// Words of these classes are no unknown verbs.
-const KNOWN: u128 = lex::FUNCTION | lex::VERB | lex::PRONOUN | lex::PREPOSITION | lex::UNIT | lex::CALENDAR | lex::NUMERAL;
+const KNOWN: u128 =
+    lex::FUNCTION | lex::VERB | lex::PRONOUN | lex::PREPOSITION | lex::UNIT | lex::CALENDAR | lex::NUMERAL;
 
 /// A past form that is no participle after a form of be or have.
 pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
@@ -107,8 +112,7 @@ pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl It
 /// "must", "has to", "needs to".
 pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
-    token.is(lex::OBLIGATION)
-        || token.is(lex::HAS_TO) && at(tokens, index + 1).hash == TO
+    token.is(lex::OBLIGATION) || token.is(lex::HAS_TO) && at(tokens, index + 1).hash == TO
 }
 
 const STEP: u64 = hash(b"step");

@@ -13,7 +13,8 @@ use crate::phrase::{self, Match};
 use crate::quantity::Quantities;
 use crate::repetition::Repetition;
 use crate::rubric::{
-    CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY, UNSUPPORTED, violations_of,
+    CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY,
+    UNSUPPORTED, violations_of,
 };
 use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, Token, at, before};
@@ -43,8 +44,11 @@ const LONGEST_EVIDENCE: usize = 240;
 /// Finds all that the rubric knows in the text. Linear in its length.
 pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) -> Judgement {
     let scan = Scan::new(text);
-    let claims: Vec<Claim> =
-        scan.sentences.iter().map(|sentence| Claim::new(scan.tokens_of(sentence), sentence)).collect();
+    let claims: Vec<Claim> = scan
+        .sentences
+        .iter()
+        .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence))
+        .collect();
     let is_english = reads_english(&claims);
     let mut findings = Findings::new(scan.sentences.len());
     let mut repetition = Repetition::default();
@@ -96,15 +100,27 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
 /// Whether a text can be read by English grammar.
 pub(crate) fn is_english(text: &str) -> bool {
     let scan = Scan::new(text);
-    let claims = scan.sentences.iter().map(|sentence| Claim::new(scan.tokens_of(sentence), sentence));
+    let claims = scan
+        .sentences
+        .iter()
+        .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence));
     reads_english(&claims.collect::<Vec<_>>())
 }
 
 /// The word classes know English: its function words, and in a short text its verbs too.
 fn reads_english(claims: &[Claim]) -> bool {
-    let sum = |of: fn(&Claim) -> usize| claims.iter().filter(|claim| !claim.is_marker_row()).map(of).sum::<usize>();
-    let (words, known, foreign) =
-        (sum(|claim| claim.words), sum(|claim| claim.function_words), sum(|claim| claim.foreign_words));
+    let sum = |of: fn(&Claim) -> usize| {
+        claims
+            .iter()
+            .filter(|claim| !claim.is_marker_row())
+            .map(of)
+            .sum::<usize>()
+    };
+    let (words, known, foreign) = (
+        sum(|claim| claim.words),
+        sum(|claim| claim.function_words),
+        sum(|claim| claim.foreign_words),
+    );
     let grammatical = sum(|claim| claim.grammatical_words);
     known >= foreign && known * 100 >= words * 15 && known > 0
         || foreign == 0 && words < SHORT && grammatical * 100 >= words * 35
@@ -136,7 +152,9 @@ fn counts(claim: &Claim, is_english: bool) -> bool {
 /// What the sources lack or contradict, as findings of the sentence that it stands in.
 fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     for finding in support.sentences.iter().flat_map(|sentence| &sentence.findings) {
-        let sentence = scan.sentences.partition_point(|sentence| sentence.start <= finding.span.start);
+        let sentence = scan
+            .sentences
+            .partition_point(|sentence| sentence.start <= finding.span.start);
         findings.add(Finding {
             feature: match finding.kind {
                 Kind::Unsupported => UNSUPPORTED,
@@ -179,11 +197,13 @@ fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let shows = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
     let defects = violations_of(Law::Governance);
     let mut earned = matches.iter().any(|found| defects & (1 << found.feature) != 0);
-    matches.retain(|found| match FEATURES.get(found.feature).map(|feature| feature.effect) {
-        Some(Effect::Once) => shows && !std::mem::replace(&mut earned, true),
-        Some(Effect::Share) => shows && goes_on(view.tokens, found),
-        _ => true,
-    });
+    matches.retain(
+        |found| match FEATURES.get(found.feature).map(|feature| feature.effect) {
+            Some(Effect::Once) => shows && !std::mem::replace(&mut earned, true),
+            Some(Effect::Share) => shows && goes_on(view.tokens, found),
+            _ => true,
+        },
+    );
 }
 
 /// Whether something other than the phrase once more follows it: "because, because" gives no reason.

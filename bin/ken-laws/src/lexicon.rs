@@ -66,7 +66,9 @@ impl Entry {
     pub(crate) fn phrases(&self) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let numbers = STARTS.get(first..first + count).unwrap_or_default();
-        numbers.iter().filter_map(|number| PHRASES.get(usize::from(*number)))
+        numbers
+            .iter()
+            .filter_map(|number| PHRASES.get(usize::from(*number)))
     }
 }
 

@@ -68,7 +68,8 @@ impl Quantities {
             place,
         });
         let first = &given.quantity;
-        let same_qualifier = first.qualifier == quantity.qualifier || first.qualifier == 0 || quantity.qualifier == 0;
+        let same_qualifier =
+            first.qualifier == quantity.qualifier || first.qualifier == 0 || quantity.qualifier == 0;
         let same_case = same_qualifier && first.past == quantity.past;
         let differs = first.value != quantity.value && !quantity.introduced;
         given.disputed |= differs && same_case;
@@ -121,8 +122,7 @@ fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
         Subject::before(tokens, first, number)?
     };
     let clause_tokens = tokens.get(first..number)?;
-    let shifts =
-        |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION | lex::MODAL);
+    let shifts = |token: &Token| token.is(lex::QUALIFIER | lex::NEGATION | lex::OBLIGATION | lex::MODAL);
     if clause_tokens.iter().any(shifts) {
         return None;
     }
@@ -327,7 +327,6 @@ pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
         first + usize::from(unit.is(lex::DEGREE) && next.is(lex::SCALE))
     }
 }
-
 
 /// "per axle", "at the north gauge", "outside": the case that a value is given for, and the last word of it.
 fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {

@@ -51,7 +51,11 @@ impl Said {
     }
 
     fn is_like(&self, other: &Said) -> bool {
-        let shared = self.stems.iter().filter(|stem| other.stems.binary_search(stem).is_ok()).count();
+        let shared = self
+            .stems
+            .iter()
+            .filter(|stem| other.stems.binary_search(stem).is_ok())
+            .count();
         let all = self.stems.len() + other.stems.len() - shared;
         let same_sense = self.negative == other.negative && self.numbers == other.numbers;
         same_sense && (self.whole == other.whole || shared >= FEWEST_STEMS && shared * 100 >= all * ALIKE)
@@ -66,8 +70,16 @@ impl Repetition {
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
         let fewest = if states { 1 } else { FEWEST_STEMS };
         if said.stems.len() >= fewest && !view.sentence.heading {
-            let earlier = said.stems.iter().take(LOOKED_UP).filter_map(|stem| self.latest.get(stem)).flatten();
-            if earlier.filter_map(|index| self.said.get(*index)).any(|earlier| earlier.is_like(&said)) {
+            let earlier = said
+                .stems
+                .iter()
+                .take(LOOKED_UP)
+                .filter_map(|stem| self.latest.get(stem))
+                .flatten();
+            if earlier
+                .filter_map(|index| self.said.get(*index))
+                .any(|earlier| earlier.is_like(&said))
+            {
                 findings.add(view.whole(REPETITION));
             }
             for stem in &said.stems {
@@ -85,7 +97,9 @@ impl Repetition {
     pub(crate) fn counts(&self, counted: impl Fn(usize) -> bool) -> HashMap<u64, u32> {
         let mut counts = HashMap::new();
         for (_, said) in self.said.iter().enumerate().filter(|(index, _)| counted(*index)) {
-            said.stems.iter().for_each(|stem| *counts.entry(*stem).or_default() += 1);
+            said.stems
+                .iter()
+                .for_each(|stem| *counts.entry(*stem).or_default() += 1);
         }
         counts
     }
@@ -93,6 +107,10 @@ impl Repetition {
     /// Whether the sentence has a word that two or more sentences have.
     pub(crate) fn shares(&self, sentence: usize, counts: &HashMap<u64, u32>) -> bool {
         let said = self.said.get(sentence);
-        said.is_some_and(|said| said.stems.iter().any(|stem| counts.get(stem).is_some_and(|count| *count > 1)))
+        said.is_some_and(|said| {
+            said.stems
+                .iter()
+                .any(|stem| counts.get(stem).is_some_and(|count| *count > 1))
+        })
     }
 }

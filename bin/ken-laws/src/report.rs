@@ -59,16 +59,24 @@ impl<'a> Report<'a> {
             Unread::Language => "not judged: the text is not in English, or no text at all",
             Unread::NoClaim => "not judged: no sentence says, asks or commands anything",
         });
-        let notes = unread.into_iter().chain(support.as_ref().err().copied()).map(str::to_owned);
+        let notes = unread
+            .into_iter()
+            .chain(support.as_ref().err().copied())
+            .map(str::to_owned);
         let advice = defects().map(|tally| about(tally, tally.feature.advice));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {
             scores: Scores(score.laws, score.overall),
             pass_fail_status: score.status.name(),
-            violations: defects().map(|tally| violation(tally, &listed, &subject.text)).collect(),
+            violations: defects()
+                .map(|tally| violation(tally, &listed, &subject.text))
+                .collect(),
             recommendations: notes.chain(advice).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
-            evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
+            evidence: listed
+                .iter()
+                .map(|(finding, effect)| evidence(subject, finding, *effect))
+                .collect(),
             support: support.unwrap_or(None),
             status: score.status,
         }
@@ -130,7 +138,11 @@ fn listed(judgement: &Judgement, score: &Score) -> Vec<(Finding, i32)> {
             Effect::Once => 1,
         };
         let (mut left, mut points) = (tally.count.min(most) as i32, tally.points);
-        let findings = judgement.findings.list.iter().filter(|finding| finding.feature == tally.place);
+        let findings = judgement
+            .findings
+            .list
+            .iter()
+            .filter(|finding| finding.feature == tally.place);
         for finding in findings.take(most) {
             let part = (points.abs() + left - 1) / left * points.signum();
             listed.push((*finding, part));
@@ -159,7 +171,11 @@ fn evidence<'a>(subject: &'a Subject<'_>, finding: &Finding, effect: i32) -> Evi
 // Sentences about features
 
 fn about(tally: &Tally, says: &str) -> String {
-    format!("law {}, {}: {says}", tally.feature.law.number(), tally.feature.kind)
+    format!(
+        "law {}, {}: {says}",
+        tally.feature.law.number(),
+        tally.feature.kind
+    )
 }
 
 fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
@@ -170,7 +186,10 @@ fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
         0 | 1 => String::new(),
         count => format!(", and {} more", count - 1),
     };
-    format!("{}, at bytes {start} to {end}: \"{shown}\"{more}", about(tally, tally.feature.says))
+    format!(
+        "{}, at bytes {start} to {end}: \"{shown}\"{more}",
+        about(tally, tally.feature.says)
+    )
 }
 
 fn strength(tally: &Tally) -> String {
@@ -187,8 +206,13 @@ fn missing(score: &Score) -> impl Iterator<Item = String> {
     let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
     low.filter_map(|(row, _)| {
         let is_found = |kind: &str| score.tallies.iter().any(|tally| tally.feature.kind == kind);
-        let strengths = FEATURES.iter().filter(|feature| feature.law == row.law && feature.effect != Effect::Violation);
-        let kinds: Vec<&str> = strengths.map(|feature| feature.kind).filter(|kind| !is_found(kind)).collect();
+        let strengths = FEATURES
+            .iter()
+            .filter(|feature| feature.law == row.law && feature.effect != Effect::Violation);
+        let kinds: Vec<&str> = strengths
+            .map(|feature| feature.kind)
+            .filter(|kind| !is_found(kind))
+            .collect();
         (!kinds.is_empty()).then(|| format!("law {}: not shown: {}", row.law.number(), kinds.join(", ")))
     })
 }

@@ -44,11 +44,35 @@ const fn law(law: Law, field: &'static str, title: &'static str, share: i32, bas
 }
 
 pub(crate) const LAWS: [LawRow; 5] = [
-    law(Law::Architecture, "law1_architectural_intelligence", "Architectural intelligence", 25, 800),
-    law(Law::Governance, "law2_cognitive_governance", "Cognitive governance", 25, 750),
+    law(
+        Law::Architecture,
+        "law1_architectural_intelligence",
+        "Architectural intelligence",
+        25,
+        800,
+    ),
+    law(
+        Law::Governance,
+        "law2_cognitive_governance",
+        "Cognitive governance",
+        25,
+        750,
+    ),
     law(Law::Truth, "law3_truth_foundation", "Truth foundation", 25, 700),
-    law(Law::Energy, "law4_energy_stewardship", "Energy stewardship", 15, 1000),
-    law(Law::Determinism, "law5_deterministic_reliability", "Deterministic reliability", 10, 800),
+    law(
+        Law::Energy,
+        "law4_energy_stewardship",
+        "Energy stewardship",
+        15,
+        1000,
+    ),
+    law(
+        Law::Determinism,
+        "law5_deterministic_reliability",
+        "Deterministic reliability",
+        10,
+        800,
+    ),
 ];
 
 /// How strict the verdict is: PASS and CONDITIONAL by the overall score, and the least that every law needs for PASS, in
@@ -121,13 +145,19 @@ pub(crate) type Set = u64;
 
 /// The defects of a law.
 pub(crate) fn violations_of(law: Law) -> Set {
-    collect(|feature| feature.law == law && feature.effect == Effect::Violation)
+    VIOLATIONS[law as usize]
 }
 
-pub(crate) fn collect(is: impl Fn(&Feature) -> bool) -> Set {
-    let features = FEATURES.iter().enumerate().filter(|(_, feature)| is(feature));
-    features.fold(0, |set, (place, _)| set | 1 << place)
-}
+static VIOLATIONS: [Set; LAWS.len()] = {
+    let (mut place, mut sets) = (0, [0; LAWS.len()]);
+    while place < FEATURES.len() {
+        if matches!(FEATURES[place].effect, Effect::Violation) {
+            sets[FEATURES[place].law as usize] |= 1 << place;
+        }
+        place += 1;
+    }
+    sets
+};
 
 #[cfg(test)]
 mod tests {
@@ -151,14 +181,20 @@ mod tests {
         let page = page();
         for feature in &FEATURES {
             let row = match feature.effect {
-                Effect::Violation => format!("weight {}, cap {}", percent(feature.weight), percent(feature.cap)),
+                Effect::Violation => {
+                    format!("weight {}, cap {}", percent(feature.weight), percent(feature.cap))
+                }
                 Effect::Share => format!("factor {}, cap {}", feature.weight, percent(feature.cap)),
                 Effect::Once => format!("cap {}", percent(feature.cap)),
             };
             let row = format!(".It Sy {} Pq {row} {}", feature.kind, feature.says);
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
-        assert_eq!(page.matches(".It Sy ").count(), FEATURES.len(), "ken-laws(7) has other features");
+        assert_eq!(
+            page.matches(".It Sy ").count(),
+            FEATURES.len(),
+            "ken-laws(7) has other features"
+        );
     }
 
     #[test]
@@ -166,9 +202,15 @@ mod tests {
         let page = page();
         for feature in &FEATURES {
             let start = format!("{} {} ", feature.law.number(), feature.kind);
-            let phrases: Vec<&str> = PHRASES.lines().filter_map(|line| line.strip_prefix(&start)).collect();
+            let phrases: Vec<&str> = PHRASES
+                .lines()
+                .filter_map(|line| line.strip_prefix(&start))
+                .collect();
             let list = format!(".It Ic {} {}. ", feature.kind, phrases.join("; "));
-            assert!(phrases.is_empty() || page.contains(&list), "ken-laws(7) lacks {list}");
+            assert!(
+                phrases.is_empty() || page.contains(&list),
+                "ken-laws(7) lacks {list}"
+            );
         }
         for (name, words) in CLASSES.lines().filter_map(|line| line.split_once(' ')) {
             let list = format!(".It Va {name} {words}. ");
@@ -187,7 +229,8 @@ mod tests {
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
         for (name, bar) in ["lenient", "moderate", "strict"].into_iter().zip(&BARS) {
-            let [pass, conditional, each] = [bar.pass, bar.conditional, bar.each_law].map(|tenths| tenths / 10);
+            let [pass, conditional, each] =
+                [bar.pass, bar.conditional, bar.each_law].map(|tenths| tenths / 10);
             let row = format!(".It {name} Ta {pass} Ta {conditional} Ta {each}");
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }

@@ -108,7 +108,8 @@ impl Scanner<'_> {
     }
 
     fn letter_at(&self, at: usize) -> bool {
-        self.char_at(at).is_some_and(|char| char.is_alphabetic() || char == '_')
+        self.char_at(at)
+            .is_some_and(|char| char.is_alphabetic() || char == '_')
     }
 
     fn digit_at(&self, at: usize) -> bool {
@@ -180,7 +181,10 @@ impl Scanner<'_> {
         let rest = self.rest(self.at);
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
         let address = rest.get(..length).unwrap_or_default();
-        self.at += address.trim_end_matches(['.', ',', ')', ';', '!', '?', '"']).len().max(3);
+        self.at += address
+            .trim_end_matches(['.', ',', ')', ';', '!', '?', '"'])
+            .len()
+            .max(3);
         let mut token = Token::new(start, self.at, start as u64, Kind::Word);
         token.marks = ADDRESS;
         self.scan.tokens.push(token);
@@ -190,8 +194,16 @@ impl Scanner<'_> {
 
     /// Whether the dash at `start` is the sign of a number: after a blank, right before a digit, and no range ("5 -7").
     fn is_sign(&self, start: usize) -> bool {
-        let after_blank = self.text.get(..start).is_none_or(|before| before.is_empty() || before.ends_with(char::is_whitespace));
-        after_blank && self.digit_at(self.at) && self.open_tokens().last().is_none_or(|last| last.kind != Kind::Number)
+        let after_blank = self
+            .text
+            .get(..start)
+            .is_none_or(|before| before.is_empty() || before.ends_with(char::is_whitespace));
+        after_blank
+            && self.digit_at(self.at)
+            && self
+                .open_tokens()
+                .last()
+                .is_none_or(|last| last.kind != Kind::Number)
     }
 
     /// A number whose digits begin here; what is from `start` up to here is its sign.
@@ -204,20 +216,31 @@ impl Scanner<'_> {
         }
         let spelled = self.text.get(digits..self.at).unwrap_or_default();
         let value = canonical(spelled);
-        let ordinal = ["st", "nd", "rd", "th"].iter().any(|ending| self.rest(self.at).starts_with(ending));
+        let ordinal = ["st", "nd", "rd", "th"]
+            .iter()
+            .any(|ending| self.rest(self.at).starts_with(ending));
         let ordinal = ordinal && !self.letter_at(self.at + 2);
         self.at += if ordinal { 2 } else { 0 };
         let negative = start < digits && value != "0";
         let whole: Option<u64> = value.parse().ok().filter(|_| !negative);
         let sized = hash(value.as_bytes());
-        let mut token = Token::new(start, self.at, if negative { !sized } else { sized }, Kind::Number);
+        let mut token = Token::new(
+            start,
+            self.at,
+            if negative { !sized } else { sized },
+            Kind::Number,
+        );
         if let Some(entry) = look_up(token.hash) {
             token.learn(entry); // phrases start with numbers too
         }
         token.stem = token.hash;
         token.value = whole.map_or(0, |whole| u16::try_from(whole).unwrap_or(u16::MAX));
         let year = spelled.len() == 4 && whole.is_some_and(|whole| (1000..=2100).contains(&whole));
-        token.marks = if ordinal || spelled.contains(':') { CLOCK } else { 0 } | if year { YEAR } else { 0 };
+        token.marks = if ordinal || spelled.contains(':') {
+            CLOCK
+        } else {
+            0
+        } | if year { YEAR } else { 0 };
         self.scan.tokens.push(token);
     }
 
@@ -289,14 +312,22 @@ impl Scanner<'_> {
             return false;
         }
         if last.end - last.start > 1 {
-            return last.is(lex::ABBREVIATION) && !last.is(lex::VERB) && self.goes_on_after(last, before.last());
+            return last.is(lex::ABBREVIATION)
+                && !last.is(lex::VERB)
+                && self.goes_on_after(last, before.last());
         }
         if self.letter_at(self.at) {
             return true; // "e.g."
         }
-        let inner = self.text.get(..last.start).is_some_and(|text| text.ends_with('.'));
-        let after = before.last().is_none_or(|before| before.has(CAPITAL) || before.is(lex::ABBREVIATION));
-        inner && !ken_text::opens_sentence(self.rest(self.at)) || last.has(CAPITAL) && after && !last.is(lex::SELF)
+        let inner = self
+            .text
+            .get(..last.start)
+            .is_some_and(|text| text.ends_with('.'));
+        let after = before
+            .last()
+            .is_none_or(|before| before.has(CAPITAL) || before.is(lex::ABBREVIATION));
+        inner && !ken_text::opens_sentence(self.rest(self.at))
+            || last.has(CAPITAL) && after && !last.is(lex::SELF)
     }
 
     /// Whether the sentence goes on after the point of an abbreviation: "No. 5" and "Ms. Smith" do, "5 ms. It" ends.
@@ -354,7 +385,8 @@ impl Scanner<'_> {
 
     /// Whether the last word looks like an abbreviation that no list has.
     fn ends_short(&self) -> bool {
-        let short = |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.classes == 0;
+        let short =
+            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.classes == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
@@ -362,7 +394,11 @@ impl Scanner<'_> {
     fn close(&mut self, ending: Ending) {
         let last = self.scan.tokens.len();
         if let Some(first_byte) = self.open_tokens().first().map(|token| token.start) {
-            let end = if ending == Ending::None { self.last_end() } else { self.at };
+            let end = if ending == Ending::None {
+                self.last_end()
+            } else {
+                self.at
+            };
             self.scan.sentences.push(Sentence {
                 first: self.first_token,
                 last,
@@ -399,7 +435,11 @@ impl Scanner<'_> {
     fn breaks(&self, line: &str, next: &Line) -> bool {
         let last = line.trim_end().chars().next_back();
         let greeting = last == Some(',') && line.len() < 30 && self.open_tokens().len() < 6;
-        next.is_blank || next.marker > 0 || last == Some(':') || line.len() < 50 && next.is_capital || greeting
+        next.is_blank
+            || next.marker > 0
+            || last == Some(':')
+            || line.len() < 50 && next.is_capital
+            || greeting
     }
 
     /// Reads what may open a line: a heading mark, a list marker, a fence.
@@ -431,7 +471,8 @@ fn is_letter(char: char) -> bool {
 }
 
 fn marks_of(word: &str) -> u32 {
-    let shape = if word.ends_with(['s', 'S']) { PLURAL } else { 0 } | if word.ends_with("ed") { PAST_SHAPED } else { 0 };
+    let shape = if word.ends_with(['s', 'S']) { PLURAL } else { 0 }
+        | if word.ends_with("ed") { PAST_SHAPED } else { 0 };
     if word.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return shape;
     }
@@ -443,8 +484,13 @@ fn marks_of(word: &str) -> u32 {
     }
     let first = word.starts_with(char::is_uppercase);
     let throughout = letters > 1 && letters == length && capitals == letters;
-    let plural_of_capitals = word.ends_with('s') && letters > 2 && length < 7 && capitals + 1 == letters && first; // "URLs"
-    let all = if throughout || plural_of_capitals { CAPITALS } else { 0 };
+    let plural_of_capitals =
+        word.ends_with('s') && letters > 2 && length < 7 && capitals + 1 == letters && first; // "URLs"
+    let all = if throughout || plural_of_capitals {
+        CAPITALS
+    } else {
+        0
+    };
     shape | all | if first { CAPITAL } else { 0 }
 }
 

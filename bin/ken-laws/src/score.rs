@@ -81,7 +81,11 @@ fn tally(judgement: &Judgement) -> Vec<Tally> {
             *count += 1;
         }
     }
-    let found = FEATURES.iter().zip(counts).enumerate().filter(|(_, (_, count))| *count > 0);
+    let found = FEATURES
+        .iter()
+        .zip(counts)
+        .enumerate()
+        .filter(|(_, (_, count))| *count > 0);
     found
         .map(|(place, (feature, count))| Tally {
             place,
@@ -93,7 +97,12 @@ fn tally(judgement: &Judgement) -> Vec<Tally> {
 }
 
 fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
-    let with = judgement.findings.features.iter().filter(|set| **set & (1 << place) != 0).count() as i64;
+    let with = judgement
+        .findings
+        .features
+        .iter()
+        .filter(|set| **set & (1 << place) != 0)
+        .count() as i64;
     let (weight, cap) = (i64::from(feature.weight), i64::from(feature.cap));
     let points = match feature.effect {
         Effect::Once => cap,
@@ -113,5 +122,7 @@ fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
 fn clean_of(judgement: &Judgement, law: Law) -> i64 {
     let defects = violations_of(law);
     let claims = judgement.findings.features.iter().zip(&judgement.counts);
-    claims.filter(|(set, counts)| **set & defects == 0 && **counts).count() as i64
+    claims
+        .filter(|(set, counts)| **set & defects == 0 && **counts)
+        .count() as i64
 }

@@ -17,7 +17,11 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     }
     for index in (0..view.tokens.len()).filter(|index| is_absolute(view.tokens, *index)) {
         let last = (index + 1).min(view.tokens.len() - 1);
-        let first = if last == index { index.saturating_sub(1) } else { index };
+        let first = if last == index {
+            index.saturating_sub(1)
+        } else {
+            index
+        };
         findings.add(view.finding(ABSOLUTE_CLAIM, first, last));
     }
 }
@@ -28,7 +32,8 @@ fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     if claim.hedges < 3 || claim.numbers > 0 || claim.question || findings.has(view.index, STACKED_HEDGES) {
         return;
     }
-    let mut hedges = (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is(lex::HEDGE | lex::SOFT));
+    let mut hedges =
+        (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is(lex::HEDGE | lex::SOFT));
     if let (Some(first), Some(last)) = (hedges.next(), hedges.next_back()) {
         findings.add(view.finding(STACKED_HEDGES, first, last));
     }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use ken_text::{Span, push_stem};
 
 use crate::index::{Index, Sentence, SourceSentence};
-use crate::token::{Kind, Token, UNKNOWN};
+use crate::token::{Kind, Spellings, Token, UNKNOWN};
 use crate::{Finding, Kind as Finds};
 
 /// The passage holds at least this share of the sentence's weight, the place of the difference aside.
@@ -49,9 +49,14 @@ struct Comparison<'a> {
 
 pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&SourceSentence>) -> Vec<Finding> {
     let mut words = Vec::new();
-    let source = passage.and_then(|passage| index.sources.get(passage.source)).copied().unwrap_or_default();
+    let source = passage
+        .and_then(|passage| index.sources.get(passage.source))
+        .copied()
+        .unwrap_or_default();
     if let Some(passage) = passage {
-        index.vocabulary.look_up(source, passage.span, &mut words);
+        index
+            .vocabulary
+            .look_up(source, passage.span, &mut Spellings::new(), &mut words);
     }
     let comparison = Comparison {
         index,
@@ -64,7 +69,12 @@ pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&Sour
         return vec![contradiction];
     }
     let missing = missing(index, comparison.tokens);
-    let missing = missing.filter(|token| !comparison.passage.iter().any(|other| comparison.is_form_of(token, other)));
+    let missing = missing.filter(|token| {
+        !comparison
+            .passage
+            .iter()
+            .any(|other| comparison.is_form_of(token, other))
+    });
     let finding = |token: &Token| Finding {
         kind: Finds::Unsupported,
         span: token.span,
@@ -74,11 +84,15 @@ pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&Sour
 
 /// Numbers, dates and names that no source has.
 fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item = &'a Token> {
-    let absent = tokens.iter().enumerate().filter(|(_, token)| !index.has(token.id));
+    let absent = tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| !index.has(token.id));
     absent
         .filter(|(at, token)| {
             let number = token.kind == Kind::Number && !is_rough(index, tokens, *at);
-            let measures = is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
+            let measures =
+                is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
             number || measures || is_name(token, *at) || is_date(index, token)
         })
         .map(|(_, token)| token)
@@ -92,11 +106,25 @@ fn is_name(token: &Token, at: usize) -> bool {
 /// Whether the number at `at` is a bound or an estimate, which other numbers can carry.
 fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
     let before = tokens.get(at.saturating_sub(2)..at).unwrap_or_default();
-    before.iter().any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
+    before
+        .iter()
+        .any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
 }
 
 const ROUGH: [&str; 14] = [
-    "than", "least", "most", "about", "around", "nearly", "almost", "over", "under", "some", "roughly", "approximately", "up",
+    "than",
+    "least",
+    "most",
+    "about",
+    "around",
+    "nearly",
+    "almost",
+    "over",
+    "under",
+    "some",
+    "roughly",
+    "approximately",
+    "up",
     "estimated",
 ];
 
@@ -112,9 +140,38 @@ fn is_unit(index: &Index<'_>, token: &Token) -> bool {
 
 /// Units that are no paraphrase of each other.
 const UNITS: [&str; 32] = [
-    "euros", "dollars", "pounds", "francs", "yen", "cents", "percent", "seconds", "minutes", "hours", "days", "weeks",
-    "months", "years", "metres", "meters", "kilometres", "kilometers", "km", "miles", "feet", "inches", "grams", "kg",
-    "tonnes", "tons", "litres", "liters", "gallons", "degrees", "volts", "watts",
+    "euros",
+    "dollars",
+    "pounds",
+    "francs",
+    "yen",
+    "cents",
+    "percent",
+    "seconds",
+    "minutes",
+    "hours",
+    "days",
+    "weeks",
+    "months",
+    "years",
+    "metres",
+    "meters",
+    "kilometres",
+    "kilometers",
+    "km",
+    "miles",
+    "feet",
+    "inches",
+    "grams",
+    "kg",
+    "tonnes",
+    "tons",
+    "litres",
+    "liters",
+    "gallons",
+    "degrees",
+    "volts",
+    "watts",
 ];
 
 fn is_date(index: &Index<'_>, token: &Token) -> bool {
@@ -122,8 +179,25 @@ fn is_date(index: &Index<'_>, token: &Token) -> bool {
 }
 
 const CALENDAR: [&str; 19] = [
-    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
-    "december", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
 ];
 
 impl Comparison<'_> {
@@ -198,17 +272,33 @@ impl Comparison<'_> {
 
     /// "Romania" and "Romanian": words that begin alike.
     fn is_form_of(&self, token: &Token, other: &Token) -> bool {
-        let start = |token: &Token, text| token.span.of(text).chars().take(4).flat_map(char::to_lowercase).collect::<String>();
+        let start = |token: &Token, text| {
+            token
+                .span
+                .of(text)
+                .chars()
+                .take(4)
+                .flat_map(char::to_lowercase)
+                .collect::<String>()
+        };
         token.kind != Kind::Number && start(token, self.text) == start(other, self.source)
     }
 
     /// The word of the passage that stands where the sentence has its word `at`: between the same neighbours, or beside the
     /// same one where the other side ends the sentence.
     fn slot(&self, at: usize) -> Option<&Token> {
-        let near = |index: Option<usize>| index.and_then(|index| self.tokens.get(index)).map(|token| token.id);
+        let near = |index: Option<usize>| {
+            index
+                .and_then(|index| self.tokens.get(index))
+                .map(|token| token.id)
+        };
         let (before, after) = (near(at.checked_sub(1)), near(at.checked_add(1)));
         let fits = |place: usize| {
-            let beside = |index: Option<usize>| index.and_then(|index| self.passage.get(index)).map(|token| token.id);
+            let beside = |index: Option<usize>| {
+                index
+                    .and_then(|index| self.passage.get(index))
+                    .map(|token| token.id)
+            };
             let left = beside(place.checked_sub(1));
             let right = beside(place.checked_add(1));
             let same = |ours: Option<u32>, theirs: Option<u32>| ours.is_some() && ours == theirs;
@@ -217,12 +307,13 @@ impl Comparison<'_> {
                 tokens.any(|token| Some(token.id) == id && token.is_content())
             };
             let (same_left, same_right) = (same(before, left), same(after, right));
-            same_left && same_right
-                || same_right && content(after)
-                || same_left && (after.is_none() || content(before))
+            same_right && (same_left || content(after)) || same_left && (after.is_none() || content(before))
         };
         let places = self.passage.iter().enumerate();
-        places.filter(|(place, _)| fits(*place)).map(|(_, token)| token).next()
+        places
+            .filter(|(place, _)| fits(*place))
+            .map(|(_, token)| token)
+            .next()
     }
 
     /// Exactly one of the two denies a word that both have.
@@ -235,7 +326,11 @@ impl Comparison<'_> {
     /// The one who does it and the one to whom it is done have changed places around the same verb: "A sued B" and "B sued A".
     fn has_changed_roles(&self) -> bool {
         let content = |tokens: &[Token]| -> Vec<u32> {
-            tokens.iter().filter(|token| token.is_content()).map(|token| token.id).collect()
+            tokens
+                .iter()
+                .filter(|token| token.is_content())
+                .map(|token| token.id)
+                .collect()
         };
         let (ours, theirs) = (content(self.tokens), content(&self.passage));
         let place = |id: u32| {
@@ -264,7 +359,9 @@ fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
     let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
     let denied = |at: &usize| {
         let mut after = tokens.iter().skip(at + 1);
-        after.find(|token| token.is_content()).is_some_and(|token| is_shared(token.id))
+        after
+            .find(|token| token.is_content())
+            .is_some_and(|token| is_shared(token.id))
     };
     (0..tokens.len()).filter(denies).filter(denied).count()
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use ken_text::{Span, sentences};
 
-use crate::token::{Token, UNKNOWN, Vocabulary};
+use crate::token::{Spellings, Token, UNKNOWN, Vocabulary};
 
 /// The text's words with all that the sources have of them.
 pub(crate) struct Index<'a> {
@@ -103,16 +103,20 @@ impl<'a> Index<'a> {
     }
 
     fn read_source(&mut self, source: usize, text: &str) {
-        let mut tokens = Vec::new();
+        let (mut tokens, mut spellings) = (Vec::new(), Spellings::new());
         let mut last = [UNKNOWN; 2];
         let mut recent = [UNKNOWN; REACH]; // the latest content words, the newest first
         for sentence in sentences(text) {
             tokens.clear();
-            self.vocabulary.look_up(text, sentence.span, &mut tokens);
+            self.vocabulary
+                .look_up(text, sentence.span, &mut spellings, &mut tokens);
             let number = self.source_sentences.len() as u32;
             let first = self.known.len();
             for token in &tokens {
-                if let Some(found) = self.trigrams.get_mut(&[last[0], last[1], token.id]) {
+                let three = [last[0], last[1], token.id];
+                if !three.contains(&UNKNOWN)
+                    && let Some(found) = self.trigrams.get_mut(&three)
+                {
                     *found = true;
                 }
                 last = [last[1], token.id];
@@ -174,7 +178,10 @@ impl<'a> Index<'a> {
     }
 
     pub(crate) fn postings_of(&self, id: u32) -> &[u32] {
-        self.postings.get(id as usize).map(Vec::as_slice).unwrap_or_default()
+        self.postings
+            .get(id as usize)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// Whether a source has the three words in a row.

@@ -116,7 +116,11 @@ fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
     }
     Supported {
         span: sentence.span,
-        score: if contradicted { score.min(CONTRADICTED) } else { score },
+        score: if contradicted {
+            score.min(CONTRADICTED)
+        } else {
+            score
+        },
         passage: passage.map(|sentence| Passage {
             source: sentence.source,
             span: sentence.span,

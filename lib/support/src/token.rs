@@ -30,13 +30,13 @@ pub(crate) enum Kind {
 pub(crate) const UNKNOWN: u32 = u32::MAX;
 
 impl Token {
-    fn new(kind: Kind, span: Span) -> Token {
+    fn new(word: Word, span: Span, capital: bool) -> Token {
         Token {
-            id: UNKNOWN,
-            kind,
+            id: word.id,
+            kind: word.kind,
             span,
-            capital: false,
-            negates: false,
+            capital,
+            negates: word.negates,
         }
     }
 
@@ -53,29 +53,55 @@ pub(crate) struct Vocabulary {
     pub(crate) rarities: Vec<f32>,
 }
 
+/// What one spelling stands for.
+#[derive(Clone, Copy)]
+pub(crate) struct Word {
+    id: u32,
+    kind: Kind,
+    negates: bool,
+}
+
+/// The spellings of the sources, so that each is only once reduced to its stem.
+pub(crate) type Spellings = HashMap<String, Word>;
+
 impl Vocabulary {
     /// Appends the words of a sentence of the text. Words that are new get the next number.
     pub(crate) fn learn(&mut self, text: &str, span: Span, to: &mut Vec<Token>) {
-        each_word(text, span, |stem, mut token| {
-            token.id = match self.ids.get(stem) {
-                Some(id) => *id,
-                None => {
-                    let id = self.rarities.len() as u32;
-                    self.ids.insert(stem.to_owned(), id);
-                    self.rarities.push(rarity(stem));
-                    id
-                }
-            };
-            to.push(token);
-        });
+        let mut stem = String::new();
+        let word = |spelled: &str| {
+            let kind = normalise(spelled, &mut stem);
+            let id = self.ids.get(&stem).copied().unwrap_or_else(|| {
+                let id = self.rarities.len() as u32;
+                self.ids.insert(stem.clone(), id);
+                self.rarities.push(rarity(&stem));
+                id
+            });
+            Word {
+                id,
+                kind,
+                negates: is_negator(spelled),
+            }
+        };
+        each_word(text, span, word, |token| to.push(token));
     }
 
     /// Appends the words of a sentence of a source.
-    pub(crate) fn look_up(&self, text: &str, span: Span, to: &mut Vec<Token>) {
-        each_word(text, span, |stem, mut token| {
-            token.id = self.ids.get(stem).copied().unwrap_or(UNKNOWN);
-            to.push(token);
-        });
+    pub(crate) fn look_up(&self, text: &str, span: Span, spellings: &mut Spellings, to: &mut Vec<Token>) {
+        let mut stem = String::new();
+        let word = |spelled: &str| {
+            if let Some(known) = spellings.get(spelled) {
+                return *known;
+            }
+            let kind = normalise(spelled, &mut stem);
+            let word = Word {
+                id: self.ids.get(&stem).copied().unwrap_or(UNKNOWN),
+                kind,
+                negates: is_negator(spelled),
+            };
+            spellings.insert(spelled.to_owned(), word);
+            word
+        };
+        each_word(text, span, word, |token| to.push(token));
     }
 }
 
@@ -85,73 +111,85 @@ pub fn stems(text: &str, mut each: impl FnMut(&str)) {
         start: 0,
         end: text.len(),
     };
-    each_word(text, span, |stem, _| each(stem));
+    let mut stem = String::new();
+    let word = |spelled: &str| {
+        let kind = normalise(spelled, &mut stem);
+        each(&stem);
+        Word {
+            id: UNKNOWN,
+            kind,
+            negates: false,
+        }
+    };
+    each_word(text, span, word, |_| {});
 }
 
-/// Calls `each` with the stem of every word of `span`. A hyphenated word is several words, "isn't" is two, and a possessive or
-/// another contraction is its first word.
-fn each_word(text: &str, span: Span, mut each: impl FnMut(&str, Token)) {
-    let (mut lower, mut stem) = (String::new(), String::new());
+/// Calls `each` with every word of `span`, as `word` knows its spelling in lower case. A hyphenated word is several words,
+/// "isn't" is two, and a possessive or another contraction is its first word.
+fn each_word(text: &str, span: Span, mut word: impl FnMut(&str) -> Word, mut each: impl FnMut(Token)) {
+    let mut lower = String::new();
     let mut words = words(span.of(text)).peekable();
-    while let Some(word) = words.next() {
-        let mut start = span.start + word.span.start;
+    while let Some(first) = words.next() {
+        let start = span.start + first.span.start;
+        let mut end = span.start + first.span.end;
         // "1, 056": a number whose thousands were parted by a tokeniser.
-        let mut thousands = String::new();
-        while let Some(next) = words.next_if(|next| {
-            let between = text.get(span.start + word.span.end + thousands.len()..span.start + next.span.start);
-            between == Some(", ") && is_number(word.text) && next.text.len() == 3 && is_number(next.text)
-        }) {
-            thousands.push_str(", ");
-            thousands.push_str(next.text);
+        while is_number(first.text)
+            && let Some(next) = words.next_if(|next| {
+                let between = text.get(end..span.start + next.span.start);
+                between == Some(", ") && next.text.len() == 3 && is_number(next.text)
+            })
+        {
+            end = span.start + next.span.end;
         }
-        let whole = word.text.len() + thousands.len();
-        let joined = text.get(start..start + whole).filter(|_| !thousands.is_empty());
-        if let Some(number) = joined {
-            stem.clear();
-            let kind = normalise(&number.replace(' ', ""), &mut stem);
-            let span = Span {
-                start,
-                end: start + whole,
-            };
-            each(&stem, Token::new(kind, span));
-            continue;
+        let whole = Span { start, end };
+        if end > span.start + first.span.end {
+            let number = whole.of(text).replace(' ', "");
+            each(Token::new(word(&number), whole, false));
+        } else {
+            each_part(whole, first.text, &mut lower, &mut word, &mut each);
         }
-        for part in word.text.split('-') {
-            let span = Span {
-                start,
-                end: start + part.len(),
-            };
-            start = span.end + 1;
-            lower.clear();
+    }
+}
+
+/// Calls `each` with the parts of one word.
+fn each_part(
+    span: Span,
+    whole: &str,
+    lower: &mut String,
+    word: &mut impl FnMut(&str) -> Word,
+    each: &mut impl FnMut(Token),
+) {
+    let mut start = span.start;
+    for part in whole.split('-') {
+        let span = Span {
+            start,
+            end: start + part.len(),
+        };
+        start = span.end + 1;
+        lower.clear();
+        if part.is_ascii() {
+            lower.push_str(part);
+            lower.make_ascii_lowercase();
+        } else {
             lower.extend(part.chars().flat_map(char::to_lowercase));
-            let capital = part.starts_with(char::is_uppercase);
-            let denied = lower.contains(['\'', '’']) && expand(&lower).is_some_and(|two| two.second == "not");
-            let before_apostrophe = lower.find(['\'', '’']).unwrap_or(lower.len());
-            let mut first = lower.get(..before_apostrophe).unwrap_or_default();
-            if denied {
-                first = first.strip_suffix('n').unwrap_or(first);
-            }
-            if !first.is_empty() {
-                stem.clear();
-                let kind = normalise(first, &mut stem);
-                each(
-                    &stem,
-                    Token {
-                        capital,
-                        negates: !denied && is_negator(first),
-                        ..Token::new(kind, span)
-                    },
-                );
-            }
-            if denied {
-                each(
-                    "not",
-                    Token {
-                        negates: true,
-                        ..Token::new(Kind::Function, span)
-                    },
-                );
-            }
+        }
+        let apostrophe = lower.find(['\'', '’']);
+        let denied = apostrophe.is_some() && expand(lower).is_some_and(|two| two.second == "not");
+        let before = lower.get(..apostrophe.unwrap_or(lower.len())).unwrap_or_default();
+        let first = if denied {
+            before.strip_suffix('n').unwrap_or(before)
+        } else {
+            before
+        };
+        if !first.is_empty() {
+            each(Token::new(
+                word(first),
+                span,
+                part.starts_with(char::is_uppercase),
+            ));
+        }
+        if denied {
+            each(Token::new(word("not"), span, false));
         }
     }
 }
@@ -160,13 +198,20 @@ fn is_number(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Writes the stem of a lower-case word.
 fn normalise(word: &str, stem: &mut String) -> Kind {
+    stem.clear();
     if word.starts_with(|char: char| char.is_ascii_digit()) {
         let end = word
             .find(|char: char| !(char.is_ascii_digit() || char == '.' || char == ','))
             .unwrap_or(word.len());
         stem.push('#');
-        stem.extend(word.get(..end).unwrap_or_default().chars().filter(|&char| char != ','));
+        stem.extend(
+            word.get(..end)
+                .unwrap_or_default()
+                .chars()
+                .filter(|&char| char != ','),
+        );
         return Kind::Number;
     }
     if let Some(value) = NUMERALS.iter().position(|numeral| *numeral == word) {
@@ -182,8 +227,25 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
 
 /// From two on; "one" is most often a pronoun.
 const NUMERALS: [&str; 19] = [
-    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
 ];
 
 const FUNCTION_STEMS: [&str; 9] = ["be", "have", "do", "say", "will", "can", "may", "tell", "accord"];
@@ -200,9 +262,18 @@ mod tests {
 
     #[test]
     fn words_are_compared_by_stem_and_numbers_by_value() {
-        assert_eq!(of("The pumps weren't stopped"), ["the", "pump", "be", "not", "stop"]);
-        assert_eq!(of("1,000 euros, £3.50, two, 5m"), ["#1000", "euro", "#3.50", "#2", "#5"]);
-        assert_eq!(of("about 1, 056 and 1,056 of 12, 9"), ["about", "#1056", "and", "#1056", "of", "#12", "#9"]);
+        assert_eq!(
+            of("The pumps weren't stopped"),
+            ["the", "pump", "be", "not", "stop"]
+        );
+        assert_eq!(
+            of("1,000 euros, £3.50, two, 5m"),
+            ["#1000", "euro", "#3.50", "#2", "#5"]
+        );
+        assert_eq!(
+            of("about 1, 056 and 1,056 of 12, 9"),
+            ["about", "#1056", "and", "#1056", "of", "#12", "#9"]
+        );
         assert_eq!(of("Anna's well-known log"), ["anna", "well", "know", "log"]);
         assert_eq!(of("can't won’t '"), ["ca", "not", "wo", "not"]);
     }

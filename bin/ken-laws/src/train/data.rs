@@ -65,7 +65,8 @@ fn document(line: &str, copies: bool) -> Option<Document> {
         // People saw the sentences one by one, and not always cut as the reader of sentences cuts them.
         let sources = [line.source.as_str()];
         let all = features(&judged.sentence, &sources);
-        let mean = |at: usize| all.iter().filter_map(|each| each.get(at)).sum::<f64>() / all.len().max(1) as f64;
+        let mean =
+            |at: usize| all.iter().filter_map(|each| each.get(at)).sum::<f64>() / all.len().max(1) as f64;
         let found = support(&judged.sentence, &sources).sentences;
         let mut findings = found.iter().flat_map(|sentence| &sentence.findings);
         Sentence {
@@ -76,7 +77,12 @@ fn document(line: &str, copies: bool) -> Option<Document> {
     });
     Some(Document {
         sentences: measured.collect(),
-        text: line.sentences.iter().map(|judged| judged.sentence.as_str()).collect::<Vec<_>>().join(" "),
+        text: line
+            .sentences
+            .iter()
+            .map(|judged| judged.sentence.as_str())
+            .collect::<Vec<_>>()
+            .join(" "),
         source: line.source,
         copies,
     })
@@ -88,7 +94,11 @@ const FEWEST: u32 = 12;
 /// How rare words are, as the lines of `rarity.txt`: of T texts a stem that is in N weighs log(T / N) / log(T).
 pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error> {
     let mut count = Count::default();
-    for (path, column) in [("goemotions/train.tsv", 0), ("polarity/amazon.tsv", 1), ("polarity/movie.tsv", 1)] {
+    for (path, column) in [
+        ("goemotions/train.tsv", 0),
+        ("polarity/amazon.tsv", 1),
+        ("polarity/movie.tsv", 1),
+    ] {
         for line in text_of(&folder.join(path))?.lines() {
             count.add(line.split('\t').nth(column).unwrap_or_default());
         }
@@ -139,5 +149,8 @@ fn text_of(path: &Path) -> Result<String, Error> {
 }
 
 fn malformed(path: &Path) -> Error {
-    Error::invalid("--data", format!("{} is not in the expected form", path.display()))
+    Error::invalid(
+        "--data",
+        format!("{} is not in the expected form", path.display()),
+    )
 }

@@ -22,7 +22,11 @@ pub(crate) fn fit(documents: &[&Document]) -> Model {
     let mut normal = [[0.0; COLUMNS]; COLUMNS];
     let mut right = [0.0; COLUMNS];
     for document in documents {
-        let features: Vec<_> = document.sentences.iter().map(|sentence| sentence.features).collect();
+        let features: Vec<_> = document
+            .sentences
+            .iter()
+            .map(|sentence| sentence.features)
+            .collect();
         let copying = model.copying(&features);
         let weight = if document.copies { 1.0 } else { REWRITTEN };
         for sentence in &document.sentences {
@@ -61,9 +65,12 @@ impl Scale {
     fn of(documents: &[&Document]) -> Scale {
         let sentences = || documents.iter().flat_map(|document| &document.sentences);
         let count = sentences().count().max(1) as f64;
-        let mean: [f64; INPUTS] = std::array::from_fn(|at| sentences().map(|each| each.features[at]).sum::<f64>() / count);
+        let mean: [f64; INPUTS] =
+            std::array::from_fn(|at| sentences().map(|each| each.features[at]).sum::<f64>() / count);
         let deviation = std::array::from_fn(|at| {
-            let squares: f64 = sentences().map(|each| (each.features[at] - mean[at]).powi(2)).sum();
+            let squares: f64 = sentences()
+                .map(|each| (each.features[at] - mean[at]).powi(2))
+                .sum();
             (squares / count).sqrt().max(1e-6)
         });
         Scale { mean, deviation }
@@ -103,7 +110,11 @@ fn fit_regime(documents: &[&Document]) -> [f64; REGIME + 1] {
         let mut gradient = weights.map(|weight| DECAY * weight);
         gradient[REGIME] = 0.0;
         for (row, copies) in &rows {
-            let sum: f64 = row.iter().zip(&weights).map(|(value, weight)| value * weight).sum();
+            let sum: f64 = row
+                .iter()
+                .zip(&weights)
+                .map(|(value, weight)| value * weight)
+                .sum();
             let error = 1.0 / (1.0 + (-sum).exp()) - copies;
             for (slope, value) in gradient.iter_mut().zip(row) {
                 *slope += error * value / rows.len() as f64;

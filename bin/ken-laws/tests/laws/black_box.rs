@@ -239,7 +239,12 @@ fn bad_documents_and_contexts_are_errors() {
     );
     assert_error(&run(&["-t", "a", "-c", &deep]), "invalid", "--context", "nested");
     for context in ["[\"The server is running.\"]", "5", "\"text\"", "null", "true"] {
-        assert_error(&run(&["-t", "a", "-c", context]), "invalid", "--context", "not a JSON object");
+        assert_error(
+            &run(&["-t", "a", "-c", context]),
+            "invalid",
+            "--context",
+            "not a JSON object",
+        );
     }
     assert_eq!(run(&["-t", "{ not JSON }"]).status, 0, "--text is taken as it is");
 }

@@ -40,7 +40,12 @@ fn short_plain_texts_are_judged() {
     ] {
         let answer = program.ask(text);
         let advice = answer["recommendations"].as_array().unwrap();
-        assert!(advice.iter().all(|line| !line.as_str().unwrap().starts_with("not judged")), "{text}: {answer}");
+        assert!(
+            advice
+                .iter()
+                .all(|line| !line.as_str().unwrap().starts_with("not judged")),
+            "{text}: {answer}"
+        );
     }
 }
 
