@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::context::Context;
 use crate::finding::{Finding, Findings, View};
 use crate::lexicon::{self as lex, hash};
 use crate::rubric::UNDEFINED_ACRONYM;
@@ -15,9 +14,10 @@ pub(crate) struct Acronyms {
 }
 
 impl Acronyms {
-    pub(crate) fn new(context: &Context) -> Acronyms {
+    /// `known` are the stems of those that the context uses.
+    pub(crate) fn new(known: &[u64]) -> Acronyms {
         Acronyms {
-            known: context.acronyms.iter().copied().collect(),
+            known: known.iter().copied().collect(),
             uses: Vec::new(),
         }
     }

@@ -81,13 +81,7 @@ impl Filter for Laws {
         let carried = support.as_ref().ok().and_then(Option::as_ref);
         let judgement = judge(&subject.text, &subject.context, carried);
         let score = Score::new(&judgement, self.strictness.bar());
-        let shown = match &support {
-            Ok(support) => Ok(support
-                .as_ref()
-                .map(|support| sources::report(support, &subject, &sources))),
-            Err(reason) => Err(*reason),
-        };
-        Ok(reply.send(&Report::new(&subject, &judgement, &score, shown)))
+        Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }
 }
 

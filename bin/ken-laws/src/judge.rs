@@ -54,7 +54,7 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
     let mut repetition = Repetition::default();
     let mut statements = Statements::new(&context.clauses);
     let mut quantities = Quantities::new(&context.quantities);
-    let mut acronyms = Acronyms::new(context);
+    let mut acronyms = Acronyms::new(&context.acronyms);
     for (index, (sentence, claim)) in scan.sentences.iter().zip(&claims).enumerate() {
         let view = View {
             tokens: scan.tokens_of(sentence),

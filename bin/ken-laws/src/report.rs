@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use ken_support::Support;
 use ken_tool::{Answer, Verdict};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -11,7 +12,7 @@ use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
 use crate::rubric::{Effect, FEATURES, LAWS};
 use crate::score::{Score, Status, Tally};
-use crate::sources::SupportReport;
+use crate::sources::Source;
 
 /// The verdict on one text.
 #[derive(Serialize)]
@@ -45,14 +46,36 @@ struct Evidence<'a> {
     at: Option<&'a str>,
 }
 
+/// The field `support` of the answer.
+#[derive(Serialize)]
+struct SupportReport<'a> {
+    score: Thousandths,
+    sentences: Vec<SentenceReport<'a>>,
+}
+
+/// `start` and `end` count as in the evidence; the passage is absent when no source has any word of the sentence.
+#[derive(Serialize)]
+struct SentenceReport<'a> {
+    start: usize,
+    end: usize,
+    score: Thousandths,
+    source: Option<&'a str>,
+    source_start: Option<usize>,
+    source_end: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+}
+
 impl<'a> Report<'a> {
     pub(crate) fn new(
         subject: &'a Subject<'_>,
         judgement: &Judgement,
         score: &Score,
-        support: Result<Option<SupportReport<'a>>, &'static str>,
+        sources: &'a [Source],
+        support: &Result<Option<Support>, &'static str>,
     ) -> Report<'a> {
         let listed = listed(judgement, score);
+        let shown = support.as_ref().ok().and_then(Option::as_ref);
         let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
         let defects = || score.tallies.iter().filter(is_defect);
         let unread = judgement.unread.map(|unread| match unread {
@@ -77,7 +100,7 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|(finding, effect)| evidence(subject, finding, *effect))
                 .collect(),
-            support: support.unwrap_or(None),
+            support: shown.map(|support| support_report(support, subject, sources)),
             status: score.status,
         }
     }
@@ -165,6 +188,32 @@ fn evidence<'a>(subject: &'a Subject<'_>, finding: &Finding, effect: i32) -> Evi
         text: subject.text.get(finding.start..finding.end).unwrap_or_default(),
         effect: Tenths(effect),
         at,
+    }
+}
+
+fn support_report<'a>(
+    support: &Support,
+    subject: &'a Subject<'_>,
+    sources: &'a [Source],
+) -> SupportReport<'a> {
+    let sentences = support.sentences.iter().map(|sentence| {
+        let (at, offset) = subject.part_at(sentence.span.start);
+        let passage = sentence.passage;
+        SentenceReport {
+            start: sentence.span.start - offset,
+            end: sentence.span.end - offset,
+            score: Thousandths(sentence.score),
+            source: passage
+                .and_then(|passage| sources.get(passage.source))
+                .map(|source| source.id.as_str()),
+            source_start: passage.map(|passage| passage.span.start),
+            source_end: passage.map(|passage| passage.span.end),
+            at,
+        }
+    });
+    SupportReport {
+        score: Thousandths(support.score),
+        sentences: sentences.collect(),
     }
 }
 
@@ -262,5 +311,26 @@ impl Serialize for Scores {
         }
         map.serialize_entry("overall_compliance", &Tenths(self.1))?;
         map.end()
+    }
+}
+
+/// A number with at most three decimals.
+struct Thousandths(f64);
+
+impl Thousandths {
+    fn rounded(&self) -> f64 {
+        (self.0 * 1000.0).round() / 1000.0
+    }
+}
+
+impl Serialize for Thousandths {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.rounded())
+    }
+}
+
+impl fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.rounded())
     }
 }

@@ -1,42 +1,20 @@
-//! The sources that a text is held against, and how well they carry it.
+//! The sources that a text is held against.
 
 use std::fs;
 use std::path::Path;
 
 use ken_support::Support;
 use ken_tool::{Code, Error, MAX_DEPTH, MAX_INPUT};
-use serde::Serialize;
 use serde_json::Value;
 
-use crate::input::Subject;
 use crate::judge::is_english;
 
 /// One source.
 #[derive(Clone)]
 pub(crate) struct Source {
     /// Its `id`, or its place among the sources, or the file that it came from.
-    id: String,
+    pub(crate) id: String,
     text: String,
-}
-
-/// The field `support` of the answer.
-#[derive(Serialize)]
-pub(crate) struct SupportReport<'a> {
-    pub(crate) score: Thousandths,
-    sentences: Vec<SentenceReport<'a>>,
-}
-
-/// `start` and `end` count as in the evidence; the passage is absent when no source has any word of the sentence.
-#[derive(Serialize)]
-struct SentenceReport<'a> {
-    start: usize,
-    end: usize,
-    score: Thousandths,
-    source: Option<&'a str>,
-    source_start: Option<usize>,
-    source_end: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<&'a str>,
 }
 
 /// What is looked at to tell the language of a source, in bytes.
@@ -140,51 +118,4 @@ pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>,
         return Err(FOREIGN);
     }
     Ok(Some(ken_support::support(text, &texts)))
-}
-
-pub(crate) fn report<'a>(
-    support: &Support,
-    subject: &'a Subject<'_>,
-    sources: &'a [Source],
-) -> SupportReport<'a> {
-    let sentences = support.sentences.iter().map(|sentence| {
-        let (at, offset) = subject.part_at(sentence.span.start);
-        let passage = sentence.passage;
-        SentenceReport {
-            start: sentence.span.start - offset,
-            end: sentence.span.end - offset,
-            score: Thousandths(sentence.score),
-            source: passage
-                .and_then(|passage| sources.get(passage.source))
-                .map(|source| source.id.as_str()),
-            source_start: passage.map(|passage| passage.span.start),
-            source_end: passage.map(|passage| passage.span.end),
-            at,
-        }
-    });
-    SupportReport {
-        score: Thousandths(support.score),
-        sentences: sentences.collect(),
-    }
-}
-
-/// A number with at most three decimals.
-pub(crate) struct Thousandths(f64);
-
-impl Thousandths {
-    fn rounded(&self) -> f64 {
-        (self.0 * 1000.0).round() / 1000.0
-    }
-}
-
-impl Serialize for Thousandths {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.rounded())
-    }
-}
-
-impl std::fmt::Display for Thousandths {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.3}", self.rounded())
-    }
 }
