@@ -94,14 +94,18 @@ const LASTING: &[&str] = &[
     "minute ken up",
 ];
 
-/// Blocks that are no commands, by their first line, and what can be checked of them.
+/// Blocks that are not commands, by their first line, and what can be checked of them.
 const FORMS: &[(&str, &str)] = &[
     ("ready gateway=", "true"),
     ("{\"seq\":2,", "true"),
     ("{\"role\":\"assistant\"", "true"),
     ("operation_start agent_start", "true"),
     ("{\"id\":17,", "true"),
-    ("{", "cp form reply.json && ken-workflow check reply.json"),
+    (
+        "\"name\": \"reply\"",
+        "cp form reply.json && ken-workflow check reply.json",
+    ),
+    ("\"name\": \"disk_space\"", "jq -e .command form"),
     (
         "[gateway]",
         "mkdir -p checked/bin && cp form checked/ken.toml && cp /bin/true checked/bin/mirror && kend --home checked --check",
@@ -130,11 +134,10 @@ impl Block {
     }
 
     fn form(&self) -> Option<&'static (&'static str, &'static str)> {
-        let first = self.text.lines().next().unwrap_or_default().trim();
-        FORMS.iter().find(|(start, _)| match *start {
-            "{" => first == "{",
-            start => first.starts_with(start),
-        })
+        // An object's own first line says nothing: its second one does.
+        let mut lines = self.text.lines().map(str::trim).filter(|line| *line != "{");
+        let first = lines.next().unwrap_or_default();
+        FORMS.iter().find(|(start, _)| first.starts_with(start))
     }
 
     /// Commands, each with the output that is printed after it. A block without `$ ` is one script.
