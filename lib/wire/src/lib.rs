@@ -3,19 +3,35 @@
 //!
 //! A daemon declares its operations in a [`Table`] and hands it to [`serve`]. A caller uses a [`Pool`], or a
 //! [`Connection`] of its own where the callee ties something to it (leases).
+//!
+//! Programs without a runtime use [`blocking::Client`] to call, and to answer [`Request`], [`answer`] and [`refusal`]; they
+//! leave out the feature `async`.
 
+pub mod blocking;
+#[cfg(feature = "async")]
 mod client;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "async")]
 mod gate;
+#[cfg(feature = "async")]
 mod halves;
+#[cfg(feature = "async")]
 mod line;
 mod request;
+#[cfg(feature = "async")]
 mod server;
+#[cfg(feature = "async")]
 mod table;
 
+#[cfg(feature = "async")]
 pub use client::{CachedReply, Connection, Items, Pool};
+#[cfg(feature = "async")]
 pub use gate::Gate;
+#[cfg(feature = "async")]
 pub use line::{Line, LineReader};
+pub use request::{Malformed, Request, answer, read_args, refusal};
+#[cfg(feature = "async")]
 pub use server::{Server, serve};
+#[cfg(feature = "async")]
 pub use table::{ConnectionId, Context, Daemon, Table};

@@ -12,10 +12,11 @@ use serde_json::value::RawValue;
 
 /// What a line asks for.
 #[derive(Debug)]
-pub(crate) enum Request<'a> {
+pub enum Request<'a> {
     Call {
         id: u64,
         op: Cow<'a, str>,
+        /// A JSON object, for [`read_args`].
         args: &'a str,
         deadline: Duration,
     },
@@ -26,9 +27,9 @@ pub(crate) enum Request<'a> {
 
 /// A line that is no request, with its id as far as it could be read.
 #[derive(Debug)]
-pub(crate) struct Malformed {
-    pub(crate) id: Option<u64>,
-    pub(crate) error: Error,
+pub struct Malformed {
+    pub id: Option<u64>,
+    pub error: Error,
 }
 
 /// The id of a line that is not read as a whole because it nests too deep, if it comes first, as callers write it.
@@ -70,7 +71,8 @@ struct IdOnly {
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    /// Reads a line, without its LF.
+    pub fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let no_id = |error| Malformed { id: None, error };
         check_depth(line, json::MAX_DEPTH).map_err(|error| Malformed {
             id: first_id(line),
@@ -126,7 +128,7 @@ fn deadline(asked: Option<u64>) -> Result<Duration, Error> {
 }
 
 /// Reads arguments; an error names the field as a pointer below `/args`.
-pub(crate) fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+pub fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).or_else(|_| explain(text))
 }
 
@@ -141,8 +143,9 @@ fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         })
 }
 
-/// One answering line, its LF included: `{"id":…,"<key>":<value>}`.
-pub(crate) fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
+/// One answering line, its LF included: `{"id":…,"<key>":<value>}`; the key is `item`, `ok` or `error`. An error when it is
+/// longer than a line may be.
+pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"id\":");
     match id {
@@ -164,7 +167,7 @@ pub(crate) fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Resu
 }
 
 /// The line of an error. Its parts are plain text, so it can always be written.
-pub(crate) fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
+pub fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
     answer(id, "error", error).unwrap_or_default()
 }
 
