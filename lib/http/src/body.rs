@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::connection::Connection;
-use crate::socket::Patience;
+use crate::patience::Patience;
 
 pub(crate) enum Body {
     Empty,
@@ -99,7 +99,10 @@ impl Stream {
                 return Poll::Pending;
             }
             if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
-                return match self.patience.is_over(connection.limits.stalled_reader, cx) {
+                return match self
+                    .patience
+                    .is_over(connection.resources.limits.stalled_reader, cx)
+                {
                     true => Poll::Ready(Some(Err(ReaderGone))),
                     false => Poll::Pending,
                 };

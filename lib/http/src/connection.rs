@@ -1,39 +1,37 @@
-//! One connection: what its socket, its requests and its answers know of each other, and its life from accept to close.
+//! What the socket, the requests and the answers of one connection know of each other.
 
 use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use hyper::server::conn::http1;
-use ken_types::Error;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Semaphore;
 
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::memory::BodyMemory;
-use crate::outlet::Sent;
 use crate::places::Place;
-use crate::server::Listener;
-use crate::service::Service;
-use crate::shutdown::{Phase, Shutdown};
-use crate::socket::Socket;
+use crate::shutdown::Shutdown;
+
+/// What all connections of a listener share.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pub limits: Limits,
+    pub shutdown: Shutdown,
+    pub long_responses: Arc<Semaphore>,
+    pub body_memory: Arc<BodyMemory>,
+}
 
 /// Shared by the socket below hyper and the service above it. All of it is touched by the connection's own task, so the
 /// flags order nothing; they are atomic because a task may be sent between threads.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: IpAddr,
-    pub limits: Arc<Limits>,
-    pub shutdown: Shutdown,
-    pub long_responses: Arc<Semaphore>,
-    pub body_memory: Arc<BodyMemory>,
+    pub resources: Arc<Resources>,
     /// None of a connection that is only told that there is no place for it.
     place: Option<Place>,
     pub writer: OwnedWriteHalf,
@@ -66,19 +64,38 @@ pub(crate) enum BodyLeft {
     Something,
 }
 
+/// What became of a shared frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It was written.
+    Whole,
+    /// It counts as sent; the rest of it leaves when the stream's own task runs, which is to be woken.
+    Part,
+    /// Nothing was written: the stream's own task is in the middle of a frame, or the socket takes no more.
+    Not,
+}
+
+impl Resources {
+    pub(crate) fn new(limits: Limits, shutdown: Shutdown) -> Resources {
+        Resources {
+            long_responses: Arc::new(Semaphore::new(limits.long_responses)),
+            body_memory: BodyMemory::new(limits.body_memory),
+            limits,
+            shutdown,
+        }
+    }
+}
+
 impl Connection {
-    fn new<S>(
+    pub(crate) fn new(
         peer: IpAddr,
         writer: OwnedWriteHalf,
-        listener: &Listener<S>,
+        resources: Arc<Resources>,
         place: Option<Place>,
     ) -> Connection {
         Connection {
             peer,
-            limits: listener.limits.clone(),
-            shutdown: listener.shutdown.clone(),
-            long_responses: listener.long_responses.clone(),
-            body_memory: listener.body_memory.clone(),
+            resources,
             place,
             writer,
             refusal: Mutex::new(None),
@@ -102,7 +119,7 @@ impl Connection {
     }
 
     /// Returns when this connection has lost its place to another one.
-    async fn place_lost(&self) {
+    pub(crate) async fn place_lost(&self) {
         match &self.place {
             Some(place) => place.closed().await,
             None => std::future::pending().await,
@@ -219,85 +236,4 @@ fn put(cell: &Mutex<Option<Failure>>, failure: Failure) {
 
 fn take(cell: &Mutex<Option<Failure>>) -> Option<Failure> {
     cell.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Serves one connection to its end, or until it loses its place.
-pub(crate) async fn serve<S: Send + Sync + 'static>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: Arc<Listener<S>>,
-    place: Place,
-) {
-    let (socket, connection) = open(stream, peer, &listener, Some(place));
-    tokio::select! {
-        biased;
-        () = connection.place_lost() => {}
-        () = talk(socket, connection.clone(), listener) => {}
-    }
-}
-
-/// Answers a connection for which there is no place, before it has sent anything.
-pub(crate) async fn refuse<S: Send + Sync + 'static>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: Arc<Listener<S>>,
-) {
-    let (mut socket, connection) = open(stream, peer, &listener, None);
-    let busy = Error::busy("all connections are taken by requests in progress", 1_000);
-    socket.refuse(Failure::from(busy).closing().common());
-    talk(socket, connection, listener).await;
-}
-
-fn open<S>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: &Listener<S>,
-    place: Option<Place>,
-) -> (Socket, Arc<Connection>) {
-    // Frames and answers leave as they are written; a socket that refuses this is served all the same.
-    let _ = stream.set_nodelay(true);
-    let (reader, writer) = stream.into_split();
-    let connection = Arc::new(Connection::new(peer, writer, listener, place));
-    (Socket::new(reader, connection.clone()), connection)
-}
-
-async fn talk<S: Send + Sync + 'static>(
-    socket: Socket,
-    connection: Arc<Connection>,
-    listener: Arc<Listener<S>>,
-) {
-    let shutdown = listener.shutdown.clone();
-    let service = Service::new(listener, connection);
-    let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
-    if let Some(parts) = until_stopped(talk, shutdown).await {
-        parts.io.close().await;
-    }
-}
-
-/// Follows a conversation to its end, or to the end of the listener's patience.
-async fn until_stopped<T, E>(
-    mut talk: Pin<&mut impl Future<Output = Result<T, E>>>,
-    mut shutdown: Shutdown,
-) -> Option<T> {
-    tokio::select! {
-        biased;
-        ended = &mut talk => return ended.ok(),
-        () = shutdown.requested() => {}
-    }
-    // Polled once more by this, the socket sees that the listener drains, and ends here if it is idle.
-    tokio::select! {
-        biased;
-        ended = &mut talk => ended.ok(),
-        () = shutdown.reached(Phase::Stopped) => None,
-    }
-}
-
-/// hyper as this listener uses it. Its own limits are off or wider than the socket's, which come first.
-fn protocol() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .half_close(true)
-        .header_read_timeout(None)
-        .max_buf_size(64 << 10);
-    builder
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Sent};
 
 /// A frame for any number of readers.
 #[derive(Debug, Clone)]
@@ -39,17 +39,6 @@ pub struct Outlet {
     connection: Arc<Connection>,
     /// Whether the answer is in chunks, as it is from HTTP/1.1 on.
     chunked: bool,
-}
-
-/// What became of a shared frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// It was written.
-    Whole,
-    /// It counts as sent; the rest of it leaves when the stream's own task runs, which is to be woken.
-    Part,
-    /// Nothing was written: the stream's own task is in the middle of a frame, or the socket takes no more.
-    Not,
 }
 
 impl Outlet {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -22,7 +22,6 @@ use crate::memory::Share;
 use crate::outlet::Outlet;
 use crate::path::Query;
 use crate::places::caller_of;
-use crate::routes::Media;
 use crate::shutdown::Shutdown;
 
 /// One request, admitted and routed. Its body has not been read.
@@ -35,6 +34,17 @@ pub struct Request {
     pub(crate) media: Media,
     pub(crate) body_limit: u64,
     pub(crate) connection: Arc<Connection>,
+}
+
+/// What a request body may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Media {
+    /// JSON, whether or not the content type is given.
+    Json,
+    /// JSON, and a body says so.
+    StrictJson,
+    /// Anything; the function looks at it.
+    Any,
 }
 
 /// A place among the connections that may be held for long. Given back when dropped.
@@ -76,6 +86,18 @@ impl Request {
         self.head.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
+    /// Whether `If-None-Match` names this strong ETag, with its quotes. The comparison is weak, as RFC 9110 asks of this
+    /// header.
+    pub fn knows(&self, etag: &str) -> bool {
+        let given = self.head.headers.get_all(IF_NONE_MATCH).iter();
+        given
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+            .any(|one| {
+                let one = one.trim_ascii();
+                one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == etag.as_bytes()
+            })
+    }
+
     pub fn caller(&self) -> Caller {
         self.caller
     }
@@ -91,13 +113,18 @@ impl Request {
 
     /// Says when the listener begins to drain.
     pub fn shutdown(&self) -> Shutdown {
-        self.connection.shutdown.clone()
+        self.connection.resources.shutdown.clone()
     }
 
     /// Takes a place among the long responses: for a stream, a long poll, a prompt that waits. Hold it as long as the
     /// answer takes. 429 when all are taken.
     pub fn hold(&self) -> Result<LongResponse, Failure> {
-        let permit = self.connection.long_responses.clone().try_acquire_owned();
+        let permit = self
+            .connection
+            .resources
+            .long_responses
+            .clone()
+            .try_acquire_owned();
         permit.map(LongResponse).map_err(|_| {
             let message = "too many connections are held by streams and waiting requests";
             Failure::from(Error::busy(message, 1_000)).common()
@@ -137,7 +164,11 @@ impl Request {
         if announced > self.body_limit {
             return Err(self.too_large());
         }
-        let mut share = self.connection.body_memory.share(caller_of(self.peer()));
+        let mut share = self
+            .connection
+            .resources
+            .body_memory
+            .share(caller_of(self.peer()));
         share.grow_to(announced)?;
         let bytes = self.collect(&mut share).await?;
         self.connection.set_body(BodyLeft::Nothing);

@@ -12,7 +12,7 @@ use ken_types::{Code, Error};
 use crate::failure::{Envelope, Failure, plain, typed};
 use crate::path::{decode, first_segment};
 use crate::rate::Limiter;
-use crate::request::{Request, Response};
+use crate::request::{Media, Request, Response};
 
 /// The table of one listener: rows of method, path and function, in areas that share how they are guarded and how they
 /// report errors. `S` is what all functions get beside the request.
@@ -40,6 +40,7 @@ pub struct Routes<S> {
     open: Area,
     rows: Vec<Row<S>>,
     root: Node,
+    otherwise: Option<Row<S>>,
     defect: Option<Error>,
 }
 
@@ -69,17 +70,6 @@ pub struct Area {
 
 /// Names in lower case, with their values.
 pub type PageHeaders = &'static [(&'static str, &'static str)];
-
-/// What a request body may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Media {
-    /// JSON, whether or not the content type is given.
-    Json,
-    /// JSON, and a body says so.
-    StrictJson,
-    /// Anything; the function looks at it.
-    Any,
-}
 
 impl Area {
     /// `/first_segment` and everything below it: open to anyone, JSON, plain errors, bodies up to 1 MiB, no rate limit.
@@ -154,6 +144,7 @@ impl<S> Routes<S> {
             open: Area::below(""),
             rows: Vec::new(),
             root: Node::default(),
+            otherwise: None,
             defect: None,
         }
     }
@@ -172,13 +163,17 @@ impl<S> Routes<S> {
         if let Err(defect) = self.plant(pattern) {
             self.defect.get_or_insert(defect);
         }
-        self.rows.push(Row {
-            pattern: pattern.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            names: names_in(pattern),
-            function: Box::new(move |state, request| Box::pin(function(state, request))),
-            limiter: None,
-            body_limit: None,
-        });
+        self.rows.push(Row::new(pattern, function));
+        self
+    }
+
+    /// What answers GET and HEAD of a path that is in no row and below no area: the files of a program's own pages.
+    pub fn otherwise<F, W>(mut self, function: F) -> Routes<S>
+    where
+        F: Fn(Arc<S>, Request) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<Response, Failure>> + Send + 'static,
+    {
+        self.otherwise = Some(Row::new("", function));
         self
     }
 
@@ -241,11 +236,22 @@ impl<S> Routes<S> {
         area.unwrap_or(&self.open)
     }
 
+    /// What answers a path that is in no row.
+    fn otherwise_at(&self, method: &Method, path: &str) -> Option<&Row<S>> {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let row = self.otherwise.as_ref().filter(|_| is_read)?;
+        // The open area is the only one without a first segment.
+        self.area_of(path).first_segment.is_empty().then_some(row)
+    }
+
     /// The row for a path and method, and the segments that its names stand for; else 404, 405 or 400.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Result<(&Row<S>, Vec<String>), Failure> {
         let mut values = Vec::new();
         let found = self.root.find(path.strip_prefix('/'), &mut values);
-        let node = found.map_err(Failure::from)?.ok_or_else(not_found)?;
+        let Some(node) = found.map_err(Failure::from)? else {
+            let row = self.otherwise_at(method, path).ok_or_else(not_found)?;
+            return Ok((row, Vec::new()));
+        };
         let row = node.row_of(method).or_else(|| match *method {
             Method::HEAD => node.row_of(&Method::GET),
             _ => None,
@@ -258,6 +264,20 @@ impl<S> Routes<S> {
 }
 
 impl<S> Row<S> {
+    fn new<F, W>(pattern: &str, function: F) -> Row<S>
+    where
+        F: Fn(Arc<S>, Request) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<Response, Failure>> + Send + 'static,
+    {
+        Row {
+            pattern: pattern.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
+            names: names_in(pattern),
+            function: Box::new(move |state, request| Box::pin(function(state, request))),
+            limiter: None,
+            body_limit: None,
+        }
+    }
+
     pub(crate) fn limiter<'a>(&'a self, area: &'a Area) -> Option<&'a Arc<Limiter>> {
         self.limiter.as_ref().or(area.limiter.as_ref())
     }

@@ -4,21 +4,20 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::header::HeaderValue;
-use ken_types::{Error, Rate, Timestamp, id};
+use ken_types::{Error, Rate};
 use nix::sys::socket::{Backlog, listen};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use crate::access::Access;
-use crate::connection;
+use crate::connection::Resources;
 use crate::failure::Envelope;
+use crate::life;
 use crate::limits::Limits;
-use crate::memory::BodyMemory;
+use crate::listener::{Listener, RequestIds};
 use crate::places::Places;
 use crate::rate::Limiter;
 use crate::routes::Routes;
@@ -33,22 +32,6 @@ pub struct Server<S> {
     wrong_secrets: Limiter,
     limit_loopback: bool,
     envelope: Option<Envelope>,
-}
-
-/// A listener that runs, shared by its connections.
-pub(crate) struct Listener<S> {
-    pub routes: Routes<S>,
-    pub state: Arc<S>,
-    pub access: Access,
-    pub limits: Arc<Limits>,
-    pub wrong_secrets: Limiter,
-    pub limit_loopback: bool,
-    /// In place of those of the areas.
-    pub envelope: Option<Envelope>,
-    pub shutdown: Shutdown,
-    pub long_responses: Arc<Semaphore>,
-    pub body_memory: Arc<BodyMemory>,
-    pub ids: RequestIds,
 }
 
 /// Connections that wait in the kernel to be accepted.
@@ -125,7 +108,7 @@ impl<S: Send + Sync + 'static> Server<S> {
         }
         drop(is_open);
         let _ = phase.send(Phase::Draining);
-        let _ = timeout(listener.limits.drain, all_closed.recv()).await;
+        let _ = timeout(listener.resources.limits.drain, all_closed.recv()).await;
         let _ = phase.send(Phase::Stopped);
         // The connections still open are told, and end as their tasks run.
         let _ = timeout(Duration::from_millis(100), all_closed.recv()).await;
@@ -137,13 +120,10 @@ impl<S: Send + Sync + 'static> Server<S> {
             routes: self.routes.check()?,
             state: self.state,
             access: self.access,
-            long_responses: Arc::new(Semaphore::new(self.limits.long_responses)),
-            body_memory: BodyMemory::new(self.limits.body_memory),
-            limits: Arc::new(self.limits),
+            resources: Arc::new(Resources::new(self.limits, shutdown)),
             wrong_secrets: self.wrong_secrets,
             limit_loopback: self.limit_loopback,
             envelope: self.envelope,
-            shutdown,
             ids: RequestIds::new()?,
         })
     }
@@ -156,19 +136,19 @@ async fn accept_all<S: Send + Sync + 'static>(
     listener: &Arc<Listener<S>>,
     is_open: &mpsc::Sender<Infallible>,
 ) {
-    let places = Places::new(listener.limits.connections);
+    let places = Places::new(listener.resources.limits.connections);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let (stream, peer) = accept(socket).await;
         let (listener, peer, is_open) = (listener.clone(), peer.ip(), is_open.clone());
         if let Some(place) = places.take(peer) {
             tokio::spawn(async move {
-                connection::serve(stream, peer, listener, place).await;
+                life::serve(stream, peer, listener, place).await;
                 drop(is_open);
             });
         } else if let Ok(turn) = refusals.clone().try_acquire_owned() {
             tokio::spawn(async move {
-                connection::refuse(stream, peer, listener).await;
+                life::refuse(stream, peer, listener).await;
                 drop((turn, is_open));
             });
         }
@@ -193,29 +173,4 @@ async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
 fn is_of_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
-/// ULIDs for requests without an id of their own: the time, 48 bits that are random per listener, a counter.
-pub(crate) struct RequestIds {
-    seed: u128,
-    count: AtomicU32,
-}
-
-impl RequestIds {
-    fn new() -> Result<RequestIds, Error> {
-        let random: [u8; 16] = id::random()?;
-        Ok(RequestIds {
-            seed: u128::from_be_bytes(random) << 32,
-            count: AtomicU32::new(0),
-        })
-    }
-
-    pub(crate) fn next(&self) -> HeaderValue {
-        let count = self.count.fetch_add(1, Relaxed);
-        let ms = u64::try_from(Timestamp::now().millis()).unwrap_or_default();
-        let id = ulid::Ulid::from_parts(ms, self.seed | u128::from(count));
-        let mut text = [0; ulid::ULID_LEN];
-        // Letters and digits can stand in a header.
-        HeaderValue::from_str(id.array_to_str(&mut text)).unwrap_or(HeaderValue::from_static("-"))
-    }
 }

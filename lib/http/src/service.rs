@@ -14,10 +14,10 @@ use crate::body::Body;
 use crate::connection::Connection;
 use crate::failure::{Envelope, Failure, plain};
 use crate::head::is_request_id;
+use crate::listener::Listener;
 use crate::rate::{Key, Limiter, Quota};
 use crate::request::{Request, Response};
 use crate::routes::{Area, PageHeaders, Work};
-use crate::server::Listener;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -81,7 +81,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         if let Some(refusal) = self.connection.take_refusal() {
             return Err(refusal);
         }
-        if self.connection.shutdown.is_requested() {
+        if self.connection.resources.shutdown.is_requested() {
             return Err(Failure::from(draining()).closing().common());
         }
         let routes = &self.listener.routes;
@@ -170,7 +170,7 @@ impl<S> Answer<S> {
             Err(failure) => self.failed(failure),
         };
         response.body_mut().attach(&self.connection);
-        let must_close = self.connection.body_is_open() || self.connection.shutdown.is_requested();
+        let must_close = self.connection.body_is_open() || self.connection.resources.shutdown.is_requested();
         let headers = response.headers_mut();
         headers.reserve(4);
         headers.insert(REQUEST_ID, self.id.clone());

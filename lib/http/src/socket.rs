@@ -18,13 +18,14 @@ use std::os::fd::AsRawFd;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::chunks::ChunkReader;
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
 use crate::head::{self, BodyLength, Head, HeadReader};
 use crate::limits::Limits;
+use crate::patience::Patience;
 
 /// Read at once for heads and small bodies, and for large ones.
 const SMALL_READ: usize = 4 << 10;
@@ -90,7 +91,7 @@ impl Socket {
         if self.peer_is_done || !(known || self.more_has_come()) {
             return;
         }
-        let limit = self.connection.limits.linger;
+        let limit = self.connection.resources.limits.linger;
         let _ = timeout(limit, self.discard()).await;
     }
 
@@ -118,7 +119,7 @@ impl Socket {
             if self.input.is_empty() {
                 return;
             }
-            match reader.read(&self.input, &self.connection.limits) {
+            match reader.read(&self.input, &self.connection.resources.limits) {
                 Ok(None) => {}
                 Ok(Some(head)) => self.begin_request(head),
                 Err(failure) => self.refuse(failure),
@@ -247,7 +248,11 @@ impl Socket {
             if !is_head || self.input.len() == count {
                 self.reading.end();
             }
-            if !is_head && self.pace.is_too_slow(count as u64, &self.connection.limits) {
+            if !is_head
+                && self
+                    .pace
+                    .is_too_slow(count as u64, &self.connection.resources.limits)
+            {
                 self.fail_body(Failure::too_slow("the body came too slowly"));
             }
             return;
@@ -264,8 +269,8 @@ impl Socket {
     fn waited_too_long(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.stage {
             Stage::Head(_) if self.input.is_empty() => self.idle_limit(),
-            Stage::Head(_) => self.connection.limits.head_time,
-            _ => self.connection.limits.body_pause,
+            Stage::Head(_) => self.connection.resources.limits.head_time,
+            _ => self.connection.resources.limits.body_pause,
         };
         let over = self.reading.is_over(limit, cx);
         if over {
@@ -283,9 +288,9 @@ impl Socket {
     }
 
     fn idle_limit(&self) -> Duration {
-        match (self.connection.shutdown.is_requested(), self.is_unused) {
-            (false, _) => self.connection.limits.idle,
-            (true, true) => self.connection.limits.idle.min(FIRST_BYTE_IN_DRAIN),
+        match (self.connection.resources.shutdown.is_requested(), self.is_unused) {
+            (false, _) => self.connection.resources.limits.idle,
+            (true, true) => self.connection.resources.limits.idle.min(FIRST_BYTE_IN_DRAIN),
             (true, false) => Duration::ZERO,
         }
     }
@@ -330,7 +335,7 @@ impl Write for Socket {
         loop {
             let Poll::Ready(ready) = self.stream().poll_write_ready(cx) else {
                 self.write_is_blocked = true;
-                let limit = self.connection.limits.stalled_reader;
+                let limit = self.connection.resources.limits.stalled_reader;
                 return match self.writing.is_over(limit, cx) {
                     true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
                     false => Poll::Pending,
@@ -389,45 +394,5 @@ impl Pace {
             bytes: 0,
         };
         is_slow
-    }
-}
-
-/// A limit on waiting. Its alarm is set only when a wait begins, and moved only when it would ring too late, so that
-/// a busy connection pays for one reading of the clock.
-#[derive(Default)]
-pub(crate) struct Patience {
-    since: Option<Instant>,
-    alarm: Option<Pin<Box<Sleep>>>,
-}
-
-impl Patience {
-    /// What was waited for has come.
-    pub(crate) fn end(&mut self) {
-        self.since = None;
-    }
-
-    /// Whether the wait, which begins with the first call, has lasted that long; if not, the task is woken when it has.
-    pub(crate) fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
-        let now = Instant::now();
-        let deadline = *self.since.get_or_insert(now) + limit;
-        if now < deadline {
-            self.wake_at(deadline, now, cx);
-        }
-        now >= deadline
-    }
-
-    fn wake_at(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) {
-        let alarm = match &mut self.alarm {
-            // It rings before that, and then this is asked again.
-            Some(alarm) if now < alarm.deadline() && alarm.deadline() <= deadline => return,
-            Some(alarm) => {
-                alarm.as_mut().reset(deadline);
-                alarm
-            }
-            None => self.alarm.insert(Box::pin(sleep_until(deadline))),
-        };
-        if alarm.as_mut().poll(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
     }
 }

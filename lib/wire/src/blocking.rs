@@ -63,7 +63,10 @@ impl Client {
         let read = limited.read_until(b'\n', &mut line);
         read.map_err(|error| lost(&self.part, &error))?;
         if line.last() != Some(&b'\n') {
-            return Err(Error::unavailable(format!("{} ended before it answered", self.part)));
+            return Err(Error::unavailable(format!(
+                "{} ended before it answered",
+                self.part
+            )));
         }
         Reply::parse(&line, self.last_id)
             .ok_or_else(|| Error::internal(format!("{} answered something else than a reply", self.part)))
@@ -156,7 +159,10 @@ mod tests {
     #[test]
     fn errors_of_the_part_and_of_the_connection() {
         for (answer, code) in [
-            ("{\"id\":1,\"error\":{\"code\":\"busy\",\"message\":\"later\"}}\n", Code::Busy),
+            (
+                "{\"id\":1,\"error\":{\"code\":\"busy\",\"message\":\"later\"}}\n",
+                Code::Busy,
+            ),
             (
                 "{\"id\":null,\"error\":{\"code\":\"forbidden\",\"message\":\"not you\"}}\n",
                 Code::Forbidden,
@@ -182,6 +188,9 @@ mod tests {
         let error = client
             .call("test.op", &json!({}), Some(Duration::ZERO), |_| Ok(()))
             .unwrap_err();
-        assert_eq!((error.code, error.message.as_str()), (Code::Deadline, "probe does not answer"));
+        assert_eq!(
+            (error.code, error.message.as_str()),
+            (Code::Deadline, "probe does not answer")
+        );
     }
 }

@@ -3,12 +3,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_http::{
-    Access, Area, Failure, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes, Server,
+    Access, Area, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes,
+    Server,
 };
 use ken_types::Error;
 use serde_json::{Value, json};
@@ -210,7 +212,25 @@ pub fn start_limited(set: impl FnOnce(&mut Limits)) -> Running {
     start_with(set, |server| server)
 }
 
+/// A listener that also serves the files of a folder.
+pub fn start_files(folder: PathBuf) -> Running {
+    let files = Files::new(folder, "default-src 'self'");
+    let routes = table().otherwise(move |_, request| {
+        let files = files.clone();
+        async move { files.answer(&request).await }
+    });
+    start_table(routes, |_| {}, |server| server)
+}
+
 pub fn start_with(set: impl FnOnce(&mut Limits), build: impl FnOnce(Server<App>) -> Server<App>) -> Running {
+    start_table(table(), set, build)
+}
+
+fn start_table(
+    routes: Routes<App>,
+    set: impl FnOnce(&mut Limits),
+    build: impl FnOnce(Server<App>) -> Server<App>,
+) -> Running {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let app = Arc::new(App::default());
@@ -221,7 +241,7 @@ pub fn start_with(set: impl FnOnce(&mut Limits), build: impl FnOnce(Server<App>)
     };
     set(&mut limits);
     let server = build(
-        Server::new(table(), app.clone())
+        Server::new(routes, app.clone())
             .access(Access::new(Some("s3cret")))
             .limits(limits),
     );

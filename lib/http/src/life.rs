@@ -1,0 +1,98 @@
+//! The life of one connection, from accept to close.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use ken_types::Error;
+use tokio::net::TcpStream;
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::listener::Listener;
+use crate::places::Place;
+use crate::service::Service;
+use crate::shutdown::{Phase, Shutdown};
+use crate::socket::Socket;
+
+/// Serves one connection to its end, or until it loses its place.
+pub(crate) async fn serve<S: Send + Sync + 'static>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: Arc<Listener<S>>,
+    place: Place,
+) {
+    let (socket, connection) = open(stream, peer, &listener, Some(place));
+    tokio::select! {
+        biased;
+        () = connection.place_lost() => {}
+        () = talk(socket, connection.clone(), listener) => {}
+    }
+}
+
+/// Answers a connection for which there is no place, before it has sent anything.
+pub(crate) async fn refuse<S: Send + Sync + 'static>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: Arc<Listener<S>>,
+) {
+    let (mut socket, connection) = open(stream, peer, &listener, None);
+    let busy = Error::busy("all connections are taken by requests in progress", 1_000);
+    socket.refuse(Failure::from(busy).closing().common());
+    talk(socket, connection, listener).await;
+}
+
+fn open<S>(
+    stream: TcpStream,
+    peer: IpAddr,
+    listener: &Listener<S>,
+    place: Option<Place>,
+) -> (Socket, Arc<Connection>) {
+    // Frames and answers leave as they are written; a socket that refuses this is served all the same.
+    let _ = stream.set_nodelay(true);
+    let (reader, writer) = stream.into_split();
+    let connection = Arc::new(Connection::new(peer, writer, listener.resources.clone(), place));
+    (Socket::new(reader, connection.clone()), connection)
+}
+
+async fn talk<S: Send + Sync + 'static>(
+    socket: Socket,
+    connection: Arc<Connection>,
+    listener: Arc<Listener<S>>,
+) {
+    let shutdown = listener.resources.shutdown.clone();
+    let service = Service::new(listener, connection);
+    let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
+    if let Some(parts) = until_stopped(talk, shutdown).await {
+        parts.io.close().await;
+    }
+}
+
+/// Follows a conversation to its end, or to the end of the listener's patience.
+async fn until_stopped<T, E>(
+    mut talk: Pin<&mut impl Future<Output = Result<T, E>>>,
+    mut shutdown: Shutdown,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        ended = &mut talk => return ended.ok(),
+        () = shutdown.requested() => {}
+    }
+    // Polled once more by this, the socket sees that the listener drains, and ends here if it is idle.
+    tokio::select! {
+        biased;
+        ended = &mut talk => ended.ok(),
+        () = shutdown.reached(Phase::Stopped) => None,
+    }
+}
+
+/// hyper as this listener uses it. Its own limits are off or wider than the socket's, which come first.
+fn protocol() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        .header_read_timeout(None)
+        .max_buf_size(64 << 10);
+    builder
+}
