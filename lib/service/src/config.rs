@@ -6,7 +6,7 @@ use std::path::Path;
 use ken_types::Error;
 use ken_types::config::Config;
 
-/// Reads `ken.toml`; a file that is not there is the default, as every key has one.
+/// Reads `ken.toml`. Every key has a default, so without the file the defaults are in force.
 pub(crate) fn load(path: &Path) -> Result<Config, Error> {
     let place = path.display();
     let text = match std::fs::read_to_string(path) {

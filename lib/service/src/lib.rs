@@ -1,5 +1,5 @@
 //! The daemon skeleton. A daemon's `main` is one call of [`run`]: the skeleton owns options, configuration, logs,
-//! the sockets that `kend` holds, readiness, the watchdog, the drain and the end; the daemon supplies its operations.
+//! inherited sockets, readiness, the watchdog and shutdown; the daemon supplies its operations.
 //!
 //! Under `kend` everything comes through the environment (ken.toml(5), "The environment of a part"). By hand, a daemon
 //! started with `--home DIR` makes its own socket below it and does the same.

@@ -2,7 +2,7 @@
 
 use tracing::level_filters::LevelFilter;
 
-/// Starts logging. `KEN_LOG` is the level; what is no level counts as `info`.
+/// Starts logging. `KEN_LOG` is the level; `info` if it is unset or not a level.
 pub(crate) fn start() {
     let level = std::env::var("KEN_LOG")
         .ok()
@@ -15,7 +15,7 @@ pub(crate) fn start() {
         .with_span_list(false)
         .with_max_level(level)
         .with_writer(std::io::stderr);
-    // A second start (in one process, by tests) keeps the first.
+    // Tests start more than one daemon in a process; the first subscriber stays.
     _ = subscriber.try_init();
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

@@ -1,10 +1,10 @@
-//! What every daemon takes on its command line.
+//! The command line of every daemon.
 
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
-/// The options of a daemon: those of all, then its own.
+/// The options that all daemons have, and those of one daemon.
 #[derive(Debug, Parser)]
 pub(crate) struct Options<A: Args> {
     /// Keep everything below DIR: ken.toml, secrets.env, state/ and run/

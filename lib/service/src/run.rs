@@ -1,4 +1,4 @@
-//! From `main` to the end.
+//! The life of a daemon, from `main` to its exit.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -22,10 +22,10 @@ use crate::options::Options;
 use crate::sockets::Sockets;
 use crate::{config, guard, log, options, secrets};
 
-/// After this the process ends, whatever is still open: what is durable is in the store.
+/// The process ends after this time even if work is still open: everything durable is in the store.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What a daemon is, before it runs.
+/// Name, version and help text of a daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     /// `ken-` and the part's name.
@@ -38,13 +38,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// The part's name: what its socket and its section of `ken status` are called.
+    /// The part's name, which is also the name of its socket.
     pub fn part(&self) -> &'static str {
         self.name.strip_prefix("ken-").unwrap_or(self.name)
     }
 }
 
-/// What a daemon starts from.
+/// What a daemon gets when it starts.
 #[derive(Debug)]
 pub struct Start<A> {
     pub options: A,
@@ -52,9 +52,9 @@ pub struct Start<A> {
     pub places: Places,
     /// Inherited sockets besides the wire.
     pub sockets: Sockets,
-    /// Tells when to stop.
+    /// Resolves when the daemon has to stop.
     pub stop: Stop,
-    /// Work that is waited for at the end, at most ten seconds: spawn here what has to finish after `stop`.
+    /// Tasks that have to finish after `stop`. The process waits for them, at most ten seconds.
     pub tasks: JoinSet<()>,
 }
 
@@ -64,7 +64,7 @@ pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
     pub async fn stopped(&mut self) {
-        // An error means that the skeleton is gone, which is as good.
+        // An error means that the sender is gone, so the daemon is ending.
         _ = self.0.wait_for(|stopped| *stopped).await;
     }
 
@@ -73,8 +73,8 @@ impl Stop {
     }
 }
 
-/// Runs a daemon to its end. `start` opens what it needs and returns its operations and state; when it returns, the
-/// daemon is ready. An error there ends the process with one line and the exit status of its code.
+/// Runs a daemon until it is told to stop. `start` opens what the daemon needs and returns its operations and state; when
+/// it returns, the daemon is ready. An error of `start` is logged in one line, and its code decides the exit status.
 pub fn run<A, S, F>(program: Program, start: F) -> ExitCode
 where
     A: Args,
@@ -106,7 +106,7 @@ where
     S: Daemon,
     F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
 {
-    // From the first moment on: whoever can connect may also stop it.
+    // The signals are caught before the first connection can be made.
     let told_to_stop = told_to_stop()?;
     let _file_size = survive_file_size_limit()?;
     let gone = guard::kend_gone(guard::inherited()?);
@@ -138,7 +138,7 @@ where
     tokio::select! {
         ended = work => ended,
         _ = gone => {
-            tracing::warn!("kend is gone: leaving");
+            tracing::warn!("kend has exited; exiting too");
             Ok(())
         }
         never = watchdog() => never,
@@ -173,11 +173,11 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
         _ = serving.await;
     };
     if tokio::time::timeout(DRAIN, all).await.is_err() {
-        tracing::warn!("what was still open after 10 s has been cut");
+        tracing::warn!("work was still open after 10 s and has been dropped");
     }
 }
 
-/// SIGTERM, or SIGINT when run by hand. Both are caught when this returns, and waited for by what it returns.
+/// Catches SIGTERM, and SIGINT for a daemon that runs in a terminal. The future resolves when one of them arrives.
 fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
     let mut term = signal(SignalKind::terminate()).map_err(no_handler)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_handler)?;
@@ -200,7 +200,7 @@ fn no_handler(error: std::io::Error) -> Error {
     Error::internal(format!("no signal handler: {error}"))
 }
 
-/// Says twice in each interval that the event loop turns; never returns.
+/// Notifies the watchdog twice in each interval, as long as the event loop turns. Never returns.
 async fn watchdog() -> Result<(), Error> {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
@@ -213,7 +213,7 @@ async fn watchdog() -> Result<(), Error> {
 
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("the supervisor could not be told: {error}");
+        tracing::warn!("cannot notify the supervisor: {error}");
     }
 }
 
@@ -222,7 +222,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
     let uid = nix::unistd::geteuid().as_raw();
     let home = options.home.as_deref();
     let mut places = Places::resolve(home, uid, |name| variable(name).map(PathBuf::from))?;
-    // What kend says goes before what a home implies: it may have been given other places.
+    // kend passes the exact paths, which may differ from those that KEN_HOME implies.
     let set = |place: &mut PathBuf, value: Option<OsString>| value.map(|value| *place = value.into());
     set(
         &mut places.state,
@@ -243,7 +243,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
     Ok(places)
 }
 
-/// clap's own text: help and version on standard output with status 0, a mistake on standard error with 2.
+/// Prints clap's own text: help and version on standard output with status 0, a usage error on standard error with 2.
 fn show(shown: &clap::Error) -> ExitCode {
     _ = shown.print();
     if shown.use_stderr() {
@@ -253,7 +253,7 @@ fn show(shown: &clap::Error) -> ExitCode {
     }
 }
 
-/// One line that says why: a log line for kend, plain text on a terminal.
+/// Prints the error in one line: plain text on a terminal, else a log line.
 fn fail(name: &str, error: &Error) -> ExitCode {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {

@@ -1,4 +1,4 @@
-//! Sockets that somebody else holds: `kend`, or systemd, by the protocol of sd_listen_fds(3).
+//! Listening sockets inherited from `kend` or systemd, by the protocol of sd_listen_fds(3).
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, Permissions};
@@ -20,7 +20,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Takes over what the environment names. Call once, before anything else opens descriptors.
+    /// Takes the sockets that the environment names. Call it once, before anything else opens descriptors.
     pub(crate) fn inherited() -> Result<Sockets, Error> {
         let named = sd_notify::listen_fds_with_names().map_err(|error| {
             Error::invalid("LISTEN_FDS", format!("inherited sockets are misnamed: {error}"))
@@ -36,20 +36,20 @@ impl Sockets {
         self.by_name.remove(name)
     }
 
-    /// The wire socket: the inherited one, else one of our own at `path`.
+    /// The wire socket: the inherited one, else a new one at `path`.
     pub(crate) fn wire(&mut self, path: &Path) -> Result<UnixListener, Error> {
         let listener = match self.take("wire") {
             Some(fd) => UnixListener::from(fd),
             None => bind(path)?,
         };
         let failed = |error: io::Error| Error::internal(format!("the wire socket: {error}"));
-        // A passed socket keeps the flags of whoever made it.
+        // An inherited socket has the flags that its maker has set.
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(listener)
     }
 }
 
-/// A socket of our own, for a daemon that is run by hand. One that nobody listens on any more is replaced.
+/// Binds a new socket, for a daemon that is started by hand. A stale socket file is replaced.
 fn bind(path: &Path) -> Result<UnixListener, Error> {
     check_socket_path(path)?;
     let place = path.display().to_string();

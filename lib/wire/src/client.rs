@@ -1,4 +1,4 @@
-//! The side that calls.
+//! The calling side.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,11 +22,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::halves::{ReadHalf, WriteHalf, split};
 use crate::line::{Line, LineReader};
 
-/// Streamed items that wait for a caller; then the connection waits with it.
+/// Streamed items that are buffered for a caller. When it does not take them, nothing more is read from the connection.
 const ITEMS: usize = 64;
-/// Between tries to connect to a part whose backlog is full or that is being started.
+/// How long to wait before another attempt to connect to a part whose backlog is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
-/// How long after its deadline a reply is still waited for: the callee answers `deadline` itself.
+/// How long to wait for a reply after its deadline: the callee answers `deadline` by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
@@ -67,7 +67,7 @@ struct Waiting {
 }
 
 impl Calls {
-    /// Its id.
+    /// Adds a call and returns its id.
     fn begin(&mut self, call: Waiting) -> u64 {
         self.last_id += 1;
         self.open.insert(self.last_id, call);
@@ -87,8 +87,8 @@ fn lock(pending: &Pending) -> MutexGuard<'_, Option<Calls>> {
 }
 
 impl Connection {
-    /// Connects to a part's socket. A part that is being restarted is waited for, at most until the deadline:
-    /// its socket is held by `kend` and the connection waits in the backlog.
+    /// Connects to a part's socket. While the part restarts, the connection waits in the backlog of the socket, which
+    /// `kend` holds; at most until the deadline.
     pub async fn open(socket: &Path, deadline: Instant) -> Result<Connection, Error> {
         let part = socket
             .file_stem()
@@ -97,7 +97,7 @@ impl Connection {
         let stream = loop {
             match UnixStream::connect(socket).await {
                 Ok(stream) => break stream,
-                // The backlog is full (EAGAIN): a Unix socket does not let a non-blocking caller wait there.
+                // EAGAIN: the backlog is full, and a non-blocking connect to a Unix socket does not wait.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
                     sleep(CONNECT_PAUSE).await;
                 }
@@ -186,7 +186,7 @@ impl Connection {
     }
 }
 
-/// An open call. Dropped before its final line, it is cancelled.
+/// An open call. Dropping it before its final line cancels it.
 #[derive(Debug)]
 struct Call {
     id: u64,
@@ -201,7 +201,7 @@ impl Drop for Call {
             .and_then(|calls| calls.open.remove(&self.id));
         if waiting.is_some() {
             let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
-            // A full queue means that the part does not read; it then has the deadline to go by.
+            // When the queue is full the part does not read; its deadline ends the call then.
             _ = self.connection.shared.out.try_send(line.into_bytes());
         }
     }
@@ -469,7 +469,7 @@ impl Pool {
         Ok(connection)
     }
 
-    /// The first connection with room, so that those which a burst has opened run dry and can be closed.
+    /// The first connection with room, so that connections that a burst of calls has opened become unused.
     fn free(&self) -> Option<Connection> {
         let mut connections = self.lock();
         connections.retain(|connection| !connection.is_closed());
@@ -486,7 +486,8 @@ impl Pool {
     }
 }
 
-/// What a part answers to a question without arguments for as long as it lives: asked once on each connection.
+/// The reply of an operation without arguments whose reply changes only when the part restarts. It is asked for once on
+/// each connection.
 #[derive(Debug)]
 pub struct CachedReply<O: Op> {
     pool: Pool,
@@ -498,7 +499,7 @@ where
     O: Op<Args = Nothing>,
     O::Reply: Clone,
 {
-    /// Nothing is asked yet.
+    /// Makes no call yet.
     pub fn new(pool: Pool) -> CachedReply<O> {
         CachedReply {
             pool,
@@ -506,7 +507,7 @@ where
         }
     }
 
-    /// The answer. With the part away: an error, and not what it said before.
+    /// The reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
         let known = self.lock().clone();
         if let Some((_, reply)) = known.filter(|(connection, _)| !connection.is_closed()) {

@@ -1,6 +1,6 @@
-//! The two directions of a connection, each of which waits for its own events only. The halves of tokio have one
-//! registration for both, and a Unix socket tells its writer whenever the peer has read something: every line would wake
-//! its sender once more, for nothing.
+//! The two directions of a connection, each registered for its own events only. tokio's halves share one registration,
+//! and the kernel reports a Unix socket as writable whenever the peer has read something: each line would wake its sender
+//! once more for nothing.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -9,13 +9,13 @@ use std::os::unix::net::UnixStream;
 use tokio::io::Interest;
 pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
 
-/// Dropped, it tells the peer that nothing more comes.
+/// Dropping it shuts the write half.
 #[derive(Debug)]
 pub(crate) struct WriteHalf(UnixStream);
 
 pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, WriteHalf)> {
     let socket = stream.into_std()?;
-    // It reads any descriptor that does not block, and is registered for nothing else than that.
+    // A pipe receiver reads from any non-blocking descriptor, and is registered for reading only.
     let read = ReadHalf::from_owned_fd_unchecked(socket.try_clone()?.into())?;
     Ok((read, WriteHalf(socket)))
 }
@@ -41,7 +41,7 @@ impl WriteHalf {
         Ok(())
     }
 
-    /// Waits until the peer has read. Registered for that time only: a socket is seldom full.
+    /// Waits until there is room. The socket is registered for this time only, because it is seldom full.
     async fn room(&self) -> io::Result<()> {
         let socket = tokio::net::UnixStream::from_std(self.0.try_clone()?)?;
         socket.writable().await
@@ -50,7 +50,7 @@ impl WriteHalf {
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        // A peer that has gone needs not to be told.
+        // This fails when the peer has closed the connection, which is fine.
         _ = self.0.shutdown(Shutdown::Write);
     }
 }

@@ -7,12 +7,12 @@ use ken_types::limits::WIRE_LINE_BYTES;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
-/// From the first byte of a line to its LF.
+/// The longest time from the first byte of a line to its LF.
 const LINE_TIME: Duration = Duration::from_secs(10);
-/// What one read asks for at least.
+/// The least that one read asks for, in bytes.
 const CHUNK: usize = 16 * 1024;
-/// What is kept of a buffer that a long line has grown: lines of this length come again and again where streams are
-/// appended to, and giving memory back and asking for it anew takes longer than reading into it.
+/// A buffer up to this size is kept after a long line: appends to streams send many such lines, and allocating the buffer
+/// anew takes longer than reading into it.
 const KEPT: usize = 256 * 1024;
 
 /// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
@@ -28,16 +28,16 @@ pub struct LineReader<R> {
     line_time: Duration,
 }
 
-/// What came.
+/// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// Without its LF.
     Text(&'a [u8]),
-    /// The peer has ended; a begun line is dropped.
+    /// The peer has ended its requests. An incomplete line is dropped.
     End,
-    /// Longer than a line may be. The rest of it is not read: close.
+    /// The line is too long. Its rest is not read, so the connection has to be closed.
     TooLong,
-    /// Begun and not ended in time: close.
+    /// The line was not complete in time: the connection has to be closed.
     TooSlow,
 }
 

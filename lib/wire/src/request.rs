@@ -25,14 +25,14 @@ pub enum Request<'a> {
     },
 }
 
-/// A line that is no request, with its id as far as it could be read.
+/// Why a line is not a request, with its id if that could be read.
 #[derive(Debug)]
 pub struct Malformed {
     pub id: Option<u64>,
     pub error: Error,
 }
 
-/// The id of a line that is not read as a whole because it nests too deep, if it comes first, as callers write it.
+/// The id of a line that nests too deep to be parsed, if it is the first field, as callers write it.
 fn first_id(line: &[u8]) -> Option<u64> {
     let digits = line
         .strip_prefix(b"{\"id\":")?
@@ -64,7 +64,7 @@ struct Envelope<'a> {
     cancel: Option<bool>,
 }
 
-/// Only the id, of a line whose envelope is wrong elsewhere.
+/// Reads only the id of a line that is wrong elsewhere.
 #[derive(Deserialize)]
 struct IdOnly {
     id: u64,
@@ -78,7 +78,7 @@ impl<'a> Request<'a> {
             id: first_id(line),
             error,
         })?;
-        // serde would take an array for a struct, field by field.
+        // serde also reads a struct from an array, field by field.
         if !is_object(line) {
             return Err(no_id(Error::invalid("", "a request is a JSON object").hint(FORM)));
         }
@@ -132,7 +132,7 @@ pub fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).or_else(|_| explain(text))
 }
 
-/// Reads once more, slowly, to say where it went wrong.
+/// Parses the arguments once more, slowly, to find where they are wrong.
 fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let below = |at: Option<String>| format!("/args{}", at.unwrap_or_default());
     json::parse(text.as_bytes(), json::MAX_DEPTH)

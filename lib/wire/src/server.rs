@@ -1,4 +1,4 @@
-//! The side that answers: one task a connection, one a call, bounded in everything.
+//! The answering side: one task for each connection and one for each call, all of them bounded.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,16 +20,16 @@ use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
 
-/// A reader that takes nothing for so long is gone.
+/// A peer that reads nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// How long a caller that is told to come back shall wait.
+/// When a caller that got `busy` may try again.
 const RETRY_MS: u64 = 50;
-/// How long a failing accept sleeps: out of descriptors passes, the part stays.
+/// How long to wait after a failed accept, for instance when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Lines that are written in one go.
+/// The most lines that are written with one system call.
 const BATCH_LINES: usize = 64;
 
-/// A running server's numbers and its way to stop.
+/// Counts and stops a running server.
 #[derive(Debug, Clone)]
 pub struct Server {
     stop: watch::Sender<bool>,
@@ -102,13 +102,13 @@ pub async fn serve<S: Daemon>(server: Server, listener: UnixListener, table: Tab
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone, which is as good.
+    // An error means that the server is gone.
     _ = stop.wait_for(|stop| *stop).await;
 }
 
 type Permit = tokio::sync::OwnedSemaphorePermit;
 
-/// The permit comes first, so that what cannot be served waits in the backlog and costs nothing here.
+/// Takes the permit before it accepts, so that connections over the limit wait in the backlog.
 async fn accept(server: &Server, listener: &UnixListener) -> io::Result<(UnixStream, Permit)> {
     let permit = server
         .permits
@@ -131,7 +131,7 @@ impl<S: Daemon> Connection<S> {
     async fn run(self, stream: UnixStream) {
         let peer = stream.peer_cred();
         let Ok((read, write)) = split(stream) else {
-            return; // out of descriptors: the caller sees an end, and comes back
+            return; // out of descriptors: the caller sees the end of the connection and connects again
         };
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         let writer = tokio::spawn(write_lines(write, lines));
@@ -143,7 +143,7 @@ impl<S: Daemon> Connection<S> {
         _ = writer.await;
     }
 
-    /// Reads requests until the peer ends, breaks the rules or stops reading. Its open calls end with it.
+    /// Reads requests until the peer closes the connection, breaks the format or stops reading. Then its open calls end.
     async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>) {
         let calls = Calls {
             open: Arc::default(),
@@ -222,7 +222,7 @@ impl<S: Daemon> Connection<S> {
             }
             Ok(Request::Cancel { id }) => match calls.cancel(id) {
                 Some(gate) => refusal(Some(id), &gate.ended(Error::cancelled("cancelled by the caller"))),
-                None => return Ok(()), // already answered: its final line is on the way
+                None => return Ok(()), // its final line has been queued already
             },
             Err(Malformed { id, error }) => refusal(id, &error),
         };
@@ -230,10 +230,10 @@ impl<S: Daemon> Connection<S> {
     }
 }
 
-/// The peer takes no more lines.
+/// The peer does not take lines any more.
 struct Gone;
 
-/// The calls of one connection that have had no final line. Who removes a call from here owns its final line.
+/// The calls of one connection that have no final line yet. Whoever removes a call from here sends its final line.
 #[derive(Clone)]
 struct Calls {
     open: Arc<Mutex<HashMap<u64, OpenCall>>>,
@@ -268,7 +268,7 @@ impl Calls {
 
     fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
         let gate = Gate::new(deadline);
-        // Entered before the task can run, so that a call which ends at once finds itself.
+        // It is entered before its task can run, because the task removes it when it ends.
         let open = OpenCall {
             gate: gate.clone(),
             task: None,
@@ -344,8 +344,8 @@ impl Calls {
     }
 }
 
-/// Writes what is ready in as few calls as possible. Ends when the peer is gone or has not read for a minute; the
-/// closed channel then tells the others.
+/// Writes queued lines with as few system calls as possible. Ends when the peer is gone or has not read for a minute,
+/// which closes the channel.
 async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
     while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
@@ -360,7 +360,7 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Only the same user and root may call: the directory's mode says so, and this holds when it has been loosened.
+/// Only the same user and root may call, even if the modes of socket and directory have been loosened.
 fn refuse_stranger(peer: io::Result<UCred>) -> Option<Error> {
     let own = nix::unistd::geteuid().as_raw();
     match peer.map(|peer| peer.uid()) {

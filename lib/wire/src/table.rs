@@ -1,4 +1,4 @@
-//! What a daemon answers: its operations by name, each with a typed handler.
+//! The operations of a daemon by name, each with a typed handler.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::request::{answer, read_args};
 /// A connection, unique for the life of the process.
 pub type ConnectionId = u64;
 
-/// What stands behind a table.
+/// The state of a daemon.
 pub trait Daemon: Send + Sync + 'static {
     /// Counters and queue lengths, for `service.stats`.
     fn stats(&self) -> Map<String, Value> {
@@ -41,7 +41,7 @@ pub struct Context<O: Op> {
 }
 
 impl<O: Op> Context<O> {
-    /// Streams one item; waits while the caller does not read.
+    /// Sends one item; waits while the caller does not read.
     pub async fn item(&self, item: &O::Item) -> Result<(), Error> {
         let line = answer(Some(self.id), "item", item)?;
         self.out
@@ -50,7 +50,7 @@ impl<O: Op> Context<O> {
             .map_err(|_| Error::cancelled("the caller is gone"))
     }
 
-    /// What is left until the deadline, to be passed on.
+    /// The time until the deadline, for calls to other parts.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
@@ -65,7 +65,7 @@ impl<O: Op> fmt::Debug for Context<O> {
     }
 }
 
-/// A call, before its arguments have a type.
+/// A call whose arguments have not been parsed.
 pub(crate) struct RawCall {
     pub(crate) connection: ConnectionId,
     pub(crate) id: u64,
@@ -148,7 +148,7 @@ impl<S: Daemon> Table<S> {
     pub(crate) fn start(&self, state: Arc<S>, call: RawCall, op: &str, args: &str) -> Result<Answer, Error> {
         match self.ops.get(op) {
             Some(start) => start(state, call, args),
-            // The names are known only when the table is complete, so no handler could tell them.
+            // The names are known only when the table is complete, so this is not a handler.
             None if op == ServiceInfo::NAME => {
                 let Nothing {} = read_args(args)?;
                 let line = answer(Some(call.id), "ok", &self.info());
