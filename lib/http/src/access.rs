@@ -1,4 +1,4 @@
-//! Who calls: from this machine, with the secret, or neither.
+//! Authentication: whether a request is local, or carries the secret.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,14 +7,14 @@ use http::{Uri, Version};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What is known about the sender of a request.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caller {
     /// From this machine, not forwarded, and not sent by a foreign page.
     Local,
     /// From elsewhere, with the right secret.
     Operator,
-    /// From elsewhere, on a path that asks for no secret.
+    /// From elsewhere, on a path that needs no secret.
     Anyone,
 }
 
@@ -27,7 +27,7 @@ pub struct Access {
     trusts_loopback: bool,
 }
 
-/// How a caller from elsewhere fares at a path that asks for the secret.
+/// Whether a caller from elsewhere has the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     Right,
@@ -36,7 +36,8 @@ pub(crate) enum Admission {
 }
 
 impl Access {
-    /// The secret in `x-api-secret`, trimmed. None, or an empty one, admits nobody from elsewhere.
+    /// The secret that callers send in `x-api-secret`, trimmed. Without one, or with an empty one, no caller from elsewhere
+    /// is admitted.
     pub fn new(secret: Option<&str>) -> Access {
         let secret = secret.map(str::trim).filter(|secret| !secret.is_empty());
         Access {
@@ -57,7 +58,7 @@ impl Access {
         self.trusts_loopback
     }
 
-    /// Compares digests in constant time, so neither content nor length of the secret shows in the time it takes.
+    /// Compares digests in constant time, so that the time reveals neither content nor length of the secret.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Admission {
         let Some(digest) = &self.digest else {
             return Admission::NotConfigured;
@@ -74,15 +75,15 @@ impl Access {
     }
 }
 
-/// Whether a request comes from this machine: by its peer, and by everything in it that speaks against that. The host
-/// and the origin are looked at against DNS rebinding and posts from foreign pages.
+/// Whether a request is local: its peer is a loopback address and none of its headers says otherwise. The checks of host
+/// and origin prevent DNS rebinding and requests of foreign web pages.
 pub(crate) fn is_local(peer: IpAddr, version: Version, target: &Uri, headers: &HeaderMap) -> bool {
     let target_is_local = target
         .authority()
         .is_none_or(|authority| names_loopback(authority.as_str()));
-    // Only HTTP/1.0 may leave the host out; everything else was refused before.
+    // Only an HTTP/1.0 request may lack a host; others were refused before.
     let mut host_is_local = version == Version::HTTP_10 && !headers.contains_key(HOST);
-    // One pass: the headers are few, and most of those asked about are not there.
+    // One pass over the headers is faster than a lookup for each of these, most of which are absent.
     for (name, value) in headers {
         match name.as_str() {
             "host" => host_is_local = value.to_str().is_ok_and(names_loopback),

@@ -1,4 +1,4 @@
-//! The body of an answer: nothing, bytes, or frames that are made while they are sent.
+//! The body of a response: nothing, bytes, or a stream of frames that are produced as they are sent.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,41 +17,41 @@ pub(crate) enum Body {
     Stream(Box<Stream>),
 }
 
-/// Frames with their producer, which is polled only when the last frame has left for the network.
+/// A stream of frames. Its producer is polled only when the last frame has been written to the socket.
 pub(crate) struct Stream {
     producer: Option<Producer>,
     slot: Slot,
     connection: Option<Arc<Connection>>,
     gone: Option<Producer>,
-    /// With a reader that took only a part of a shared frame.
+    /// How long a reader may leave the rest of a shared frame unread.
     patience: Patience,
 }
 
 type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Slot = Arc<Mutex<Option<Bytes>>>;
 
-/// Where a producer puts its frames.
+/// The sending half that a producer has.
 pub struct Frames(Slot);
 
-/// The reader went away in the middle of a stream.
+/// The client closed the connection in the middle of a stream.
 #[derive(Debug)]
 pub(crate) struct ReaderGone;
 
 impl Frames {
-    /// Sends one frame, and returns when it has been written to the socket. So nothing is made ahead of its reader.
-    /// An empty frame is not sent. If the wait is dropped, the frame is sent all the same.
+    /// Sends one frame and returns when it has been written to the socket, so that no frame is produced ahead of its
+    /// reader. An empty frame is not sent. A frame is sent even if this future is dropped while it waits.
     pub async fn send(&mut self, frame: impl Into<Bytes>) {
         let frame = frame.into();
         if frame.is_empty() {
             return;
         }
-        // A frame whose wait was dropped may still be here.
+        // The frame of a future that was dropped may still be waiting.
         self.sent().await;
         *locked(&self.0) = Some(frame);
         self.sent().await;
     }
 
-    /// The stream takes the frame when this yields, and polls again when the frame has left.
+    /// Waits until the stream has taken the frame and written it.
     async fn sent(&self) {
         std::future::poll_fn(|_| match locked(&self.0).is_none() {
             true => Poll::Ready(()),
@@ -77,7 +77,7 @@ impl Body {
         }))
     }
 
-    /// Tells a stream where it goes.
+    /// Gives a stream the connection that it is sent on.
     pub(crate) fn attach(&mut self, connection: &Arc<Connection>) {
         if let Body::Stream(stream) = self {
             let watched = connection.clone();

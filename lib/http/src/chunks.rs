@@ -1,5 +1,5 @@
-//! Where a chunked body ends (RFC 9112, section 7.1). hyper decodes it; this only finds its last byte, so that what
-//! lies behind it, the next request, is not handed on too early.
+//! Finds the end of a chunked body (RFC 9112, section 7.1). hyper decodes the body; this keeps the bytes of the next
+//! request from being passed on with it.
 
 /// Follows the framing of one body as it arrives.
 #[derive(Debug)]
@@ -11,12 +11,12 @@ pub(crate) struct ChunkReader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In the digits of a size; how many there were.
+    /// In the digits of a size, with their count.
     Size {
         size: u64,
         digits: u32,
     },
-    /// Behind the digits, up to the CR.
+    /// After the digits, up to the CR.
     Extension {
         size: u64,
     },
@@ -38,11 +38,11 @@ enum Place {
     End,
 }
 
-/// A body that is not well framed.
+/// The framing of the body is malformed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The longest a size line with its extension, or all trailers together, may be.
+/// The most bytes of a size line with its extension, or of all trailers together.
 const MAX_OVERHEAD: usize = 4 << 10;
 
 impl ChunkReader {
@@ -82,7 +82,7 @@ impl ChunkReader {
         take
     }
 
-    /// One byte outside the data.
+    /// Reads one byte outside the data.
     fn step(&mut self, place: Place, byte: u8) -> Result<usize, Malformed> {
         self.overhead += 1;
         if self.overhead > MAX_OVERHEAD {
@@ -107,7 +107,7 @@ impl ChunkReader {
 
     fn in_size(size: u64, digits: u32, byte: u8) -> Result<Place, Malformed> {
         match char::from(byte).to_digit(16) {
-            // Fifteen digits are 2^60 bytes: enough, and no overflow.
+            // Fifteen digits are less than 2^60, so this does not overflow.
             Some(digit) if digits < 15 => Ok(Place::Size {
                 size: size << 4 | u64::from(digit),
                 digits: digits + 1,

@@ -1,4 +1,4 @@
-//! What the socket, the requests and the answers of one connection know of each other.
+//! The state that the socket, the requests and the responses of one connection share.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::memory::BodyMemory;
 use crate::places::Place;
 use crate::shutdown::Shutdown;
 
-/// What all connections of a listener share.
+/// Limits and counters that all connections of a listener share.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub limits: Limits,
@@ -26,52 +26,52 @@ pub(crate) struct Resources {
     pub body_memory: Arc<BodyMemory>,
 }
 
-/// Shared by the socket below hyper and the service above it. All of it is touched by the connection's own task, so the
-/// flags order nothing; they are atomic because a task may be sent between threads.
+/// Shared by the socket below hyper and the service above it. Only the connection's own task uses the flags, so relaxed
+/// ordering is enough; they are atomic because a task can move between threads.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: IpAddr,
     pub resources: Arc<Resources>,
-    /// None of a connection that is only told that there is no place for it.
+    /// `None` for a connection that is refused because there is no place for it.
     place: Option<Place>,
     pub writer: OwnedWriteHalf,
-    /// Why the head was refused that hyper is given next.
+    /// Why the head was refused whose replacement hyper gets next.
     refusal: Mutex<Option<Failure>>,
     /// Why the current body ended early.
     fault: Mutex<Option<Failure>>,
     body: AtomicU8,
     frames: Mutex<InFlight>,
-    /// Somebody waits for everything to be written.
+    /// The task has to be woken when everything is written.
     flush_awaited: AtomicBool,
 }
 
-/// What of a stream's frames has not left. Held while a socket is written to, which never waits.
+/// Frames of a stream that have not been written yet. The lock is held while the socket is written to, which never blocks.
 #[derive(Debug, Default)]
 struct InFlight {
-    /// A frame was handed to hyper.
+    /// hyper has a frame.
     by_hyper: bool,
-    /// Of a frame that was written past it.
+    /// The rest of a frame that was written directly to the socket.
     rest: Bytes,
 }
 
-/// What is left of the request body when an answer is ready.
+/// Whether bytes of the request body may still come when the response is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BodyLeft {
-    /// None, or read to its end, or here as a whole so that hyper skips it.
+    /// There is no body, it has been read to its end, or hyper has all of it and skips it.
     Nothing,
-    /// Bytes may still come, so the connection cannot be used again.
+    /// Bytes may still come, so the connection cannot be reused.
     Something,
 }
 
-/// What became of a shared frame.
+/// The result of sending a shared frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// It was written.
+    /// All of it was written.
     Whole,
-    /// It counts as sent; the rest of it leaves when the stream's own task runs, which is to be woken.
+    /// A part of it was written. The stream's own task, which has to be woken, writes the rest.
     Part,
-    /// Nothing was written: the stream's own task is in the middle of a frame, or the socket takes no more.
+    /// Nothing was written: the stream's own task is in the middle of a frame, or the socket is full or broken.
     Not,
 }
 
@@ -106,12 +106,12 @@ impl Connection {
         }
     }
 
-    /// A request has come whole as far as its head. `false`: this connection has lost its place and answers nothing.
+    /// The head of a request is complete. `false`: the connection has lost its place and does not answer.
     pub(crate) fn begin_request(&self) -> bool {
         self.place.as_ref().is_none_or(Place::begin_request)
     }
 
-    /// Every request that came has been answered.
+    /// All requests have been answered.
     pub(crate) fn end_request(&self) {
         if let Some(place) = &self.place {
             place.end_request();
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     pub(crate) fn take_refusal(&self) -> Option<Failure> {
-        // A refusal leaves the body open, so that the usual request pays no lock here.
+        // A refusal leaves the body open, so other requests do not pay for the lock.
         self.body_is_open().then(|| take(&self.refusal)).flatten()
     }
 
@@ -152,12 +152,12 @@ impl Connection {
         self.body.load(Relaxed) == BodyLeft::Something as u8
     }
 
-    /// A frame was handed to hyper.
+    /// Notes that hyper has a frame.
     pub(crate) fn frame_sent(&self) {
         self.frames().by_hyper = true;
     }
 
-    /// Whether hyper has a frame that has not left yet; if so, the task is woken when it has.
+    /// Whether hyper has a frame that is not written yet; if so, the task is woken when it is.
     pub(crate) fn frame_is_in_flight(&self) -> bool {
         let in_flight = self.frames().by_hyper;
         if in_flight {
@@ -166,7 +166,7 @@ impl Connection {
         in_flight
     }
 
-    /// Writes bytes past hyper, between its frames.
+    /// Writes bytes directly to the socket, between the frames of hyper.
     pub(crate) fn write_between(&self, bytes: &Bytes) -> Sent {
         let mut frames = self.frames();
         if frames.by_hyper || !frames.rest.is_empty() {
@@ -178,12 +178,12 @@ impl Connection {
                 frames.rest = bytes.slice(count.min(bytes.len())..);
                 Sent::Part
             }
-            // Also one that is broken: whoever sends next finds that out.
+            // If the socket is broken, the next write of the stream's own task fails.
             Err(_) => Sent::Not,
         }
     }
 
-    /// Ready when nothing is left of what was written past hyper.
+    /// Ready when the rest of a directly written frame is written.
     pub(crate) fn poll_rest(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.frames().rest.is_empty() {
             ready!(self.writer.as_ref().poll_write_ready(cx))?;
@@ -201,31 +201,31 @@ impl Connection {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the task once everything is written.
+    /// Asks for the task to be woken when everything is written.
     pub(crate) fn await_flush(&self) {
         self.flush_awaited.store(true, Relaxed);
     }
 
-    /// Everything is written. Whether somebody waited for that.
+    /// Notes that everything is written. Returns whether the task asked to be woken.
     pub(crate) fn flushed(&self) -> bool {
         self.frames().by_hyper = false;
         self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
     }
 
-    /// Returns when the peer has ended its write half. It may have gone altogether; only a write can tell.
+    /// Returns when the peer has shut its write half. Whether it has also closed the connection, only a write can tell.
     pub(crate) async fn half_closed(&self) {
         match self.writer.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {
-                // It has sent more meanwhile, which nobody reads before this answer has ended: no telling any more.
+                // The peer has sent more bytes. They are not read before this response ends, so an end cannot be seen.
                 std::future::pending().await
             }
             _ => {}
         }
     }
 
-    /// Returns when the peer has reset the connection. One that only shut its write half is still there.
+    /// Returns when the peer has reset the connection. A peer that has only shut its write half is still there.
     pub(crate) async fn gone(&self) {
-        // An error here says the same: nothing can be written any more.
+        // An error means the same: nothing can be written any more.
         let _ = self.writer.ready(Interest::ERROR).await;
     }
 }

@@ -1,4 +1,4 @@
-//! An answer that is an error: what went wrong, the status, and how its body is written.
+//! Error responses: the error, its status, and how its body is written.
 
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
@@ -24,7 +24,7 @@ struct Parts {
     common: bool,
 }
 
-/// Writes the body of an error. Route groups differ in it, so each area of the table names one.
+/// Writes the body of an error response. Each area of the route table has one.
 pub type Envelope = fn(&Failure) -> Vec<u8>;
 
 impl From<Error> for Failure {
@@ -47,7 +47,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// An error of a status that the table of codes does not have (405, 408, 410, 415, 431, 502, …).
+    /// An error with a status that no error code maps to (405, 408, 410, 415, 431, 502, …).
     pub fn new(status: StatusCode, code: Code, message: impl Into<String>) -> Failure {
         Failure::from(Error::new(code, message)).status(status)
     }
@@ -69,7 +69,7 @@ impl Failure {
         self
     }
 
-    /// The `type` of the typed envelope, where it is not the status's own.
+    /// Sets the `type` of the typed envelope, where it is not the one of the status.
     pub fn kind(mut self, kind: &'static str) -> Failure {
         self.0.kind = Some(kind);
         self
@@ -104,13 +104,13 @@ impl Failure {
         self
     }
 
-    /// The connection ends with this answer.
+    /// Closes the connection after the response.
     pub fn closing(mut self) -> Failure {
         self.0.close = true;
         self
     }
 
-    /// An error of the listener, not of a route: it has the plain envelope in every area.
+    /// Marks an error of the listener, which has the plain envelope in every area.
     pub fn common(mut self) -> Failure {
         self.0.common = true;
         self
@@ -138,8 +138,8 @@ impl Failure {
         self.0.close
     }
 
-    /// The body that the caller of a request gets: in the envelope of an area, or in the common one. Of a defect it
-    /// tells the line of the log, nothing else.
+    /// The body of the response, in the envelope of an area or in the common one. For a defect it names the line of the
+    /// log, nothing else.
     pub fn body(&self, envelope: Envelope, request_id: &str) -> Vec<u8> {
         if self.error().code != Code::Internal {
             return self.written(envelope);
@@ -158,13 +158,13 @@ impl Failure {
         }
     }
 
-    /// The same error as one of the area: for a listener that has one envelope everywhere.
+    /// Undoes [`Failure::common`], for a listener with one envelope everywhere.
     pub(crate) fn of_area(mut self) -> Failure {
         self.0.common = false;
         self
     }
 
-    /// Those that this error has of its own.
+    /// The headers that were added to this error.
     pub fn headers(&self) -> &HeaderMap {
         &self.0.headers
     }
@@ -232,7 +232,7 @@ pub fn typed(failure: &Failure) -> Vec<u8> {
 }
 
 fn written(body: &impl Serialize) -> Vec<u8> {
-    // Text, numbers and maps with text keys: nothing here can fail to be written.
+    // Text, numbers and maps with text keys can always be written.
     serde_json::to_vec(body).unwrap_or_default()
 }
 

@@ -1,8 +1,8 @@
-//! The head of a request, checked before hyper sees it (RFC 9112, sections 2 to 6).
+//! Checks the head of a request before hyper parses it (RFC 9112, sections 2 to 6).
 //!
-//! hyper answers a malformed head by itself, without a body, and takes some that the contract refuses: a bare LF, bytes
-//! beyond ASCII, two hosts, two equal lengths, a length beside chunks. So each head passes here first, in one pass
-//! over its bytes, and what is refused is answered like any other error. What passes, hyper takes.
+//! hyper answers a malformed head by itself, without a body, and accepts some that the contract refuses: a bare LF, bytes
+//! beyond ASCII, two hosts, two equal lengths, a length beside chunks. So each head is checked here first, in one pass
+//! over its bytes, and a refusal is answered like any other error. hyper accepts whatever passes.
 
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
@@ -17,17 +17,17 @@ pub(crate) struct Head {
     pub body: BodyLength,
 }
 
-/// How the bytes behind a head are delimited.
+/// How the body after a head is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyLength {
     Known(u64),
     Chunked,
 }
 
-/// Reads a head as it arrives; remembers how far it came.
+/// Reads a head as it arrives, and remembers how far it has read.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReader {
-    /// The first byte not looked at.
+    /// The first byte that has not been read.
     at: usize,
     /// Where the current line starts.
     line_start: usize,
@@ -44,7 +44,7 @@ impl HeadReader {
         self.at == 0
     }
 
-    /// Looks at what has come so far, which starts with the request line. `None`: the head goes on.
+    /// Reads what has arrived so far, from the request line on. `None` if the head is not complete.
     pub(crate) fn read(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Head>, Failure> {
         while let Some(line) = self.next_line(bytes)? {
             if line.is_empty() {
@@ -69,7 +69,7 @@ impl HeadReader {
         Ok(None)
     }
 
-    /// The next line that is complete, without its CRLF. A line holds nothing but visible ASCII, blanks and tabs.
+    /// The next complete line, without its CRLF. A line has only visible ASCII characters, spaces and tabs.
     fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Failure> {
         let unseen = bytes.get(self.at..).unwrap_or_default();
         let Some(skip) = unseen.iter().position(|byte| !is(TEXT, *byte)) else {
@@ -195,7 +195,7 @@ impl HeadReader {
     }
 }
 
-/// The request id in a head that is refused, so that also that answer carries it.
+/// The request id in a head that is refused, so that the response can carry it.
 pub(crate) fn request_id_in(bytes: &[u8]) -> Option<&[u8]> {
     const NAME: &[u8] = b"x-request-id:";
     let mut lines = bytes.split(|byte| *byte == b'\n');
@@ -229,7 +229,7 @@ fn is_absolute(target: &[u8]) -> bool {
     with_scheme && Uri::try_from(target).is_ok()
 }
 
-/// What a byte may be part of, as bits.
+/// Classes of bytes, as bits.
 const TEXT: u8 = 1;
 /// RFC 9110, section 5.6.2.
 const TOKEN: u8 = 2;

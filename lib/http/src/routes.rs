@@ -1,4 +1,4 @@
-//! The route table, and finding a path in it.
+//! The route table and the lookup of a path in it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::rate::Limiter;
 use crate::request::{Media, Request, Response};
 
 /// The table of one listener: rows of method, path and function, in areas that share how they are guarded and how they
-/// report errors. `S` is what all functions get beside the request.
+/// report errors. All functions get a shared `S` beside the request.
 ///
 /// ```
 /// # use ken_http::{Area, Failure, Request, Response, Routes};
@@ -44,7 +44,7 @@ pub struct Routes<S> {
     defect: Option<Error>,
 }
 
-/// What the function of a row is turned into.
+/// The future of a row's function.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
 type Function<S> = Box<dyn Fn(Arc<S>, Request) -> Work + Send + Sync>;
 
@@ -56,7 +56,7 @@ pub(crate) struct Row<S> {
     body_limit: Option<u64>,
 }
 
-/// The paths below one first segment, and what holds for all of them, known or not.
+/// All paths below one first segment, whether or not they are in the table, and how they are guarded and limited.
 #[derive(Clone)]
 pub struct Area {
     first_segment: &'static str,
@@ -85,14 +85,14 @@ impl Area {
         }
     }
 
-    /// Pages of other origins may call: `OPTIONS` is answered to anyone, and every answer carries these headers. Who
-    /// needs the secret without this needs it with it.
+    /// Allows calls of pages from other origins: `OPTIONS` needs no secret, and every response has these headers. All
+    /// other requests need the secret as before.
     pub fn for_pages(mut self, headers: PageHeaders) -> Area {
         self.for_pages = Some(headers);
         self
     }
 
-    /// Callers from elsewhere need the secret.
+    /// Requests from elsewhere need the secret.
     pub fn guarded(mut self) -> Area {
         self.guarded = true;
         self
@@ -177,7 +177,7 @@ impl<S> Routes<S> {
         self
     }
 
-    /// The row just added has its own rate limit, in place of its area's.
+    /// Gives the last row its own rate limit, in place of that of its area.
     pub fn limited(mut self, limiter: &Arc<Limiter>) -> Routes<S> {
         if let Some(row) = self.rows.last_mut() {
             row.limiter = Some(limiter.clone());
@@ -185,7 +185,7 @@ impl<S> Routes<S> {
         self
     }
 
-    /// The row just added takes bodies up to so many bytes.
+    /// Sets the largest body of the last row, in bytes.
     pub fn body_limit(mut self, bytes: u64) -> Routes<S> {
         if let Some(row) = self.rows.last_mut() {
             row.body_limit = Some(bytes);
@@ -193,12 +193,12 @@ impl<S> Routes<S> {
         self
     }
 
-    /// Every row as `METHOD /path`, in the order of the table: what an API description is held to.
+    /// Every row as `METHOD /path`, in the order of the table, for tests that compare it with an API description.
     pub fn patterns(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|row| row.pattern.as_str())
     }
 
-    /// What is wrong with the table itself: a malformed pattern, or one that is there twice.
+    /// Fails if a pattern is malformed or occurs twice.
     pub(crate) fn check(mut self) -> Result<Routes<S>, Error> {
         self.root.note_allowed();
         match self.defect.take() {
@@ -228,7 +228,7 @@ impl<S> Routes<S> {
         Ok(())
     }
 
-    /// The area of a path, by its first segment as it is routed: decoded once.
+    /// The area of a path, by its first segment, decoded once.
     pub(crate) fn area_of(&self, path: &str) -> &Area {
         let (first, _) = first_segment(path.strip_prefix('/').unwrap_or(path));
         let first = decode(first).unwrap_or_default();
@@ -293,7 +293,7 @@ impl<S> Row<S> {
 }
 
 impl Area {
-    /// The limit for paths of this area that are in no row.
+    /// The rate limit for paths of this area that are in no row.
     pub(crate) fn limiter(&self) -> Option<&Arc<Limiter>> {
         self.limiter.as_ref()
     }
@@ -319,7 +319,7 @@ fn method_not_allowed(method: &Method, allowed: &str) -> Failure {
     }
 }
 
-/// One place in the tree of segments.
+/// A node in the tree of segments.
 #[derive(Default)]
 struct Node {
     literals: BTreeMap<String, Node>,
@@ -328,7 +328,7 @@ struct Node {
     /// `*name`
     rest: Option<Box<Node>>,
     rows: Vec<(Method, usize)>,
-    /// For the header `Allow`.
+    /// The value of the header `Allow`.
     allowed: String,
 }
 
@@ -346,7 +346,7 @@ impl Node {
         row.map(|(_, row)| *row)
     }
 
-    /// The node for the path behind the last slash; `None` ends the path here.
+    /// The node for the rest of a path; `None` if the path ends here.
     fn find(&self, path: Option<&str>, values: &mut Vec<String>) -> Result<Option<&Node>, Error> {
         let Some(path) = path else {
             return Ok((!self.rows.is_empty()).then_some(self));
@@ -365,7 +365,7 @@ impl Node {
         self.find_named(segment, path, behind, values)
     }
 
-    /// An empty segment is nowhere but in the path `/`.
+    /// Only the path `/` has an empty segment.
     fn find_empty(&self, behind: Option<&str>) -> Option<&Node> {
         self.literals.get("").filter(|_| behind.is_none())
     }

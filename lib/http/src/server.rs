@@ -23,7 +23,7 @@ use crate::rate::Limiter;
 use crate::routes::Routes;
 use crate::shutdown::{Phase, Shutdown};
 
-/// A listener before it runs: its table, what its functions share, who may call, and its limits.
+/// A listener before it runs: its route table, shared state, authentication and limits.
 pub struct Server<S> {
     routes: Routes<S>,
     state: Arc<S>,
@@ -34,15 +34,15 @@ pub struct Server<S> {
     envelope: Option<Envelope>,
 }
 
-/// Connections that wait in the kernel to be accepted.
+/// The length of the kernel's queue of connections that are not accepted yet.
 const BACKLOG: i32 = 1_024;
-/// How long to wait after an accept that failed for want of descriptors or memory.
+/// How long to wait after an accept that failed because descriptors or memory had run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections that are told at one time that there is no place for them. Further ones are closed without a word.
+/// The most connections that get a 429 at the same time because there is no place for them. Others are just closed.
 const REFUSALS: usize = 64;
 
 impl<S: Send + Sync + 'static> Server<S> {
-    /// A listener that nobody from elsewhere may call, with the limits of the contract.
+    /// A listener with the limits of the contract that admits local requests only.
     pub fn new(routes: Routes<S>, state: Arc<S>) -> Server<S> {
         Server {
             routes,
@@ -55,7 +55,7 @@ impl<S: Send + Sync + 'static> Server<S> {
         }
     }
 
-    /// Every error has this envelope: those of all areas, of unknown paths and of the listener itself.
+    /// Sets the envelope of all errors: those of all areas, of unknown paths and of the listener itself.
     pub fn envelope(mut self, envelope: Envelope) -> Server<S> {
         self.envelope = Some(envelope);
         self
@@ -71,23 +71,23 @@ impl<S: Send + Sync + 'static> Server<S> {
         self
     }
 
-    /// Local callers are rate limited like others.
+    /// Whether local callers are rate limited like others.
     pub fn limit_loopback(mut self, yes: bool) -> Server<S> {
         self.limit_loopback = yes;
         self
     }
 
-    /// How many wrong secrets an address has; 20 a minute unless set.
+    /// Limits wrong secrets per address; 20 a minute by default.
     pub fn wrong_secrets(mut self, limiter: Limiter) -> Server<S> {
         self.wrong_secrets = limiter;
         self
     }
 
-    /// Serves until `stop` is ready, then drains: nothing is accepted, requests on open connections get 503, waiting
-    /// functions see [`crate::Request::shutdown`]. Returns when the last connection has ended or the time to drain is
-    /// over; what was left is then closed. Must run inside a tokio runtime with I/O and time.
+    /// Serves until `stop` is ready, then drains: no connection is accepted, requests on open connections get 503, and
+    /// functions that wait are told by [`crate::Request::shutdown`]. Returns when the last connection has ended; those
+    /// that are open after the drain time are closed. Must run inside a tokio runtime with I/O and time.
     ///
-    /// The socket is made non-blocking here. The error is one of the table or of the socket; none comes later.
+    /// The socket is made non-blocking here. Fails only at the start, when the table or the socket is not usable.
     pub async fn run(
         self,
         socket: std::net::TcpListener,
@@ -95,7 +95,7 @@ impl<S: Send + Sync + 'static> Server<S> {
     ) -> Result<(), Error> {
         let unusable = |error: io::Error| Error::internal(format!("the listening socket: {error}"));
         socket.set_nonblocking(true).map_err(unusable)?;
-        // Whoever made the socket may have made its queue short, and what does not fit waits a second or is refused.
+        // An inherited socket may have a short queue, and a connection that does not fit waits a second or is refused.
         listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
             .map_err(|error| unusable(error.into()))?;
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
@@ -110,7 +110,7 @@ impl<S: Send + Sync + 'static> Server<S> {
         let _ = phase.send(Phase::Draining);
         let _ = timeout(listener.resources.limits.drain, all_closed.recv()).await;
         let _ = phase.send(Phase::Stopped);
-        // The connections still open are told, and end as their tasks run.
+        // Connections that are still open see the phase and end when their tasks run.
         let _ = timeout(Duration::from_millis(100), all_closed.recv()).await;
         Ok(())
     }
@@ -129,8 +129,7 @@ impl<S: Send + Sync + 'static> Server<S> {
     }
 }
 
-/// Accepts for ever. Whoever gets no place is told so, as long as not too many have to be told at once. Every
-/// connection holds a copy of `is_open`.
+/// Accepts for ever. A connection that gets no place is refused. Every connection holds a copy of `is_open`.
 async fn accept_all<S: Send + Sync + 'static>(
     socket: &TcpListener,
     listener: &Arc<Listener<S>>,
@@ -155,8 +154,8 @@ async fn accept_all<S: Send + Sync + 'static>(
     }
 }
 
-/// The next connection, however long it takes. No error ends this: one that was reset in the queue is passed over, and
-/// when descriptors or memory have run out, others end meanwhile.
+/// Waits for the next connection. No error ends this: a connection that was reset in the queue is skipped, and when
+/// descriptors or memory have run out it tries again.
 async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match socket.accept().await {

@@ -1,4 +1,4 @@
-//! From a request to its answer: the order of the checks, and what every answer carries.
+//! Handles a request: the checks in their order, and the headers of every response.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ impl<S: Send + Sync + 'static> hyper::service::Service<http::Request<Incoming>> 
     }
 }
 
-/// One answer in the making.
+/// The response to one request while it is being made.
 pub(crate) struct Answer<S> {
     listener: Arc<Listener<S>>,
     connection: Arc<Connection>,
@@ -66,12 +66,12 @@ pub(crate) struct Answer<S> {
     envelope: Envelope,
     for_pages: Option<PageHeaders>,
     quota: Option<Quota>,
-    /// The function at work, or why there is none.
+    /// The running function of the route, or why there is none.
     work: Result<Work, Option<Failure>>,
 }
 
 impl<S: Send + Sync + 'static> Service<S> {
-    /// The checks, in the order of the contract: the request itself, new work at all, identity, rate, path, method.
+    /// Makes the checks in the order of the contract: the request itself, shutdown, identity, rate, path, method.
     fn begin(
         &self,
         answer: &mut Answer<S>,
@@ -113,7 +113,7 @@ impl<S: Send + Sync + 'static> Service<S> {
 }
 
 impl<S> Answer<S> {
-    /// Who calls, or why that is not enough.
+    /// Identifies the caller.
     fn admit(&self, area: &Area, head: &http::request::Parts) -> Result<Caller, Failure> {
         let trusts_loopback = self.listener.access.trusts_loopback();
         if trusts_loopback && is_local(self.connection.peer, head.version, &head.uri, &head.headers) {
@@ -133,7 +133,7 @@ impl<S> Answer<S> {
         }
     }
 
-    /// Wrong secrets count against their address alone, and only they do.
+    /// Wrong secrets, and nothing else, count against the address that sent them.
     fn unauthenticated(&self) -> Failure {
         let quota = self
             .listener
@@ -209,7 +209,7 @@ impl<S> Answer<S> {
         };
         let mut response = Response::json_bytes(status.as_u16(), failure.body(envelope, id)).0;
         if status.as_u16() == 499 {
-            // Not registered, so it has no phrase of its own.
+            // The status is not registered, so the http crate has no phrase for it.
             response
                 .extensions_mut()
                 .insert(hyper::ext::ReasonPhrase::from_static(b"Cancelled"));

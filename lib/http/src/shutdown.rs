@@ -1,18 +1,18 @@
-//! The end of a listener: first it drains, then it stops.
+//! Shutdown of a listener: it drains, then it stops.
 
 use tokio::sync::watch;
 
-/// How far the end has come.
+/// The phases of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Running,
-    /// No new work; what is being worked on is finished.
+    /// No new work is accepted; what has begun is finished.
     Draining,
-    /// The time to drain is over.
+    /// The drain time is over.
     Stopped,
 }
 
-/// Tells whoever waits that the listener is to end. Cheap to clone.
+/// Tells that the listener shuts down. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<Phase>);
 
@@ -22,12 +22,12 @@ impl Shutdown {
         (sender, Shutdown(receiver))
     }
 
-    /// Whether no new work is taken any more.
+    /// Whether the listener has stopped accepting new work.
     pub fn is_requested(&self) -> bool {
         self.phase() >= Phase::Draining
     }
 
-    /// Returns when the listener begins to drain. A waiting prompt then gives its 202, a stream its last frame.
+    /// Returns when the listener begins to drain. A waiting prompt then answers 202, a stream sends its last frame.
     pub async fn requested(&mut self) {
         self.reached(Phase::Draining).await;
     }
@@ -37,7 +37,7 @@ impl Shutdown {
     }
 
     pub(crate) async fn reached(&mut self, phase: Phase) {
-        // An error says that the listener is gone altogether, which is the same to whoever waits.
+        // An error means that the listener is gone.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
 }

@@ -1,8 +1,8 @@
-//! The socket as hyper sees it. Between the two, each request is checked and counted: hyper gets the bytes of one
-//! request at a time, and only of one that is well formed and came in time.
+//! The socket as hyper sees it. It passes on the bytes of one request at a time, after it has checked that the request is
+//! well formed and arrives in time.
 //!
-//! What is refused is replaced by a small request of our own, for which the service finds the refusal noted in the
-//! [`Connection`]. So an error in a head is answered in its turn, by the same code as every other error.
+//! A request that is refused is replaced by a small one, for which the service finds the refusal in the [`Connection`]. So
+//! an error in a head is answered in its turn, by the same code as every other error.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -27,19 +27,19 @@ use crate::head::{self, BodyLength, Head, HeadReader};
 use crate::limits::Limits;
 use crate::patience::Patience;
 
-/// Read at once for heads and small bodies, and for large ones.
+/// How much is read at once: for heads and small bodies, and for large bodies.
 const SMALL_READ: usize = 4 << 10;
 const LARGE_READ: usize = 64 << 10;
-/// The least that hyper reads at once, so a request up to this size is in its hands as a whole.
+/// The least that hyper reads at once. Of a request up to this size it has everything.
 const SKIPPED_BY_HYPER: usize = 8 << 10;
-/// While the listener drains, a new connection gets this long from its accept to its first byte.
+/// While the listener drains, a new connection has this long to send its first byte.
 const FIRST_BYTE_IN_DRAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Socket {
     reader: OwnedReadHalf,
     connection: Arc<Connection>,
     input: BytesMut,
-    /// Bytes at the front of `input` that hyper may have.
+    /// Bytes at the front of `input` that may be passed to hyper.
     checked: usize,
     stage: Stage,
     /// No request has come yet.
@@ -53,14 +53,14 @@ pub(crate) struct Socket {
     pace: Pace,
 }
 
-/// What the unchecked bytes are.
+/// What the unchecked bytes belong to.
 enum Stage {
     Head(HeadReader),
     Body {
         left: u64,
     },
     Chunks(ChunkReader),
-    /// Nothing that comes is of interest any more.
+    /// Further bytes are ignored.
     Over,
 }
 
@@ -82,8 +82,8 @@ impl Socket {
         }
     }
 
-    /// Ends the connection: the peer sees the end of the answer at once. Bytes that still come are thrown away for a
-    /// while, because a socket closed over unread bytes resets, and that destroys an answer still on its way.
+    /// Ends the connection. The peer sees the end of the response at once. Further bytes are read and dropped for a while:
+    /// closing a socket with unread bytes resets the connection, which could destroy a response that is on its way.
     pub(crate) async fn close(mut self) {
         let _ = shutdown(self.stream().as_raw_fd(), Direction::Write);
         self.set_idle();
@@ -110,11 +110,11 @@ impl Socket {
         self.connection.writer.as_ref()
     }
 
-    /// Looks at what has come and moves `checked` as far as hyper may read: to the end of the request at most.
+    /// Checks what has arrived and moves `checked` as far as hyper may read, at most to the end of the request.
     fn check(&mut self) {
         if let Stage::Head(reader) = &mut self.stage {
             while reader.is_fresh() && self.input.starts_with(b"\r\n") {
-                self.input.advance(2); // left behind a body by old clients (RFC 9112, section 2.2)
+                self.input.advance(2); // old clients send this after a body (RFC 9112, section 2.2)
             }
             if self.input.is_empty() {
                 return;
@@ -145,8 +145,7 @@ impl Socket {
             BodyLength::Chunked => Stage::Chunks(ChunkReader::new()),
         };
         self.check_body();
-        // A small body of known length that came with its head is skipped by hyper if nobody reads it. All others are
-        // open until they are read.
+        // hyper skips a small body of known length that came with its head. Any other body is open until it is read.
         let is_whole = matches!(self.stage, Stage::Head(_)) && self.checked <= SKIPPED_BY_HYPER;
         self.connection
             .set_body(match is_whole && head.body != BodyLength::Chunked {
@@ -155,7 +154,7 @@ impl Socket {
             });
     }
 
-    /// hyper asks for a request, so those before are answered.
+    /// Notes that hyper asks for a request, so the previous ones have been answered.
     fn set_idle(&mut self) {
         if std::mem::take(&mut self.is_busy) {
             self.connection.end_request();
@@ -182,7 +181,7 @@ impl Socket {
         }
     }
 
-    /// Puts a request in place of what came, and notes why.
+    /// Replaces the input by a small request and notes why.
     pub(crate) fn refuse(&mut self, failure: Failure) {
         let mut request = BytesMut::from(&b"GET / HTTP/1.1\r\nhost: refused\r\n"[..]);
         if let Some(id) = head::request_id_in(&self.input) {
@@ -197,13 +196,13 @@ impl Socket {
         self.connection.refuse(failure);
     }
 
-    /// Lets hyper see an end of the body that comes too early, and notes why.
+    /// Ends the body early for hyper and notes why.
     fn fail_body(&mut self, failure: Failure) {
         self.stage = Stage::Over;
         self.connection.fail_body(failure);
     }
 
-    /// Hands checked bytes to hyper.
+    /// Passes checked bytes to hyper.
     fn pass(&mut self, out: &mut ReadBufCursor<'_>) {
         let count = self.checked.min(out.remaining());
         out.put_slice(self.input.get(..count).unwrap_or_default());
@@ -218,10 +217,10 @@ impl Socket {
         matches!(self.stage, Stage::Head(_)) && self.input.is_empty()
     }
 
-    /// Waits for more bytes, as long as the stage allows. Ready when something has changed.
+    /// Waits for more bytes, for as long as the stage allows. Ready when bytes or the stage have changed.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.write_is_blocked && self.is_between_requests() {
-            // Whoever does not read answers is not asked for more requests.
+            // A peer that does not read responses may not send more requests.
             self.connection.await_flush();
             return Poll::Pending;
         }
@@ -243,7 +242,7 @@ impl Socket {
 
     fn received(&mut self, count: usize) {
         if count > 0 {
-            // The time of a head counts from its first byte, all others from the last.
+            // The time of a head counts from its first byte, that of a body from its last.
             let is_head = matches!(self.stage, Stage::Head(_));
             if !is_head || self.input.len() == count {
                 self.reading.end();
@@ -265,7 +264,7 @@ impl Socket {
         }
     }
 
-    /// Whether the wait is over although nothing came; the stage is then another.
+    /// Whether the time is over. The stage has changed then.
     fn waited_too_long(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.stage {
             Stage::Head(_) if self.input.is_empty() => self.idle_limit(),
@@ -353,7 +352,7 @@ impl Write for Socket {
         }
     }
 
-    /// hyper calls this when it has written everything.
+    /// hyper calls this after it has written everything.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.connection.flushed() {
             cx.waker().wake_by_ref();
@@ -361,7 +360,7 @@ impl Write for Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Not called: the connection is ended by [`Socket::close`].
+    /// hyper does not call this: [`Socket::close`] ends the connection.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -371,7 +370,7 @@ fn malformed_body(what: &str) -> Failure {
     Failure::from(Error::new(Code::Invalid, format!("malformed request: {what}"))).closing()
 }
 
-/// Whether a body arrives fast enough. Counted anew in each period, so that a fast start does not pay for a slow rest.
+/// Whether a body arrives fast enough. Each period counts by itself, so a fast start does not make up for a slow rest.
 #[derive(Default)]
 struct Pace {
     since: Option<Instant>,
@@ -379,7 +378,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// So many bytes have come. A body that brings none at all is cut earlier, as one that pauses.
+    /// Counts bytes that have arrived. A body of which nothing arrives has paused, and is cut earlier.
     fn is_too_slow(&mut self, count: u64, limits: &Limits) -> bool {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
