@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::dedup::DedupSlots;
 use crate::store::Store;
-use crate::stream::tail::Tails;
+use crate::stream::follow::FollowedStreams;
 
 /// Connections to the other parts, and the configuration.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Gateway {
     pub(crate) cognitive: Pool,
     pub(crate) kend: Pool,
     pub(crate) ingress: Ingress,
-    pub(crate) tails: Tails,
+    pub(crate) followed: FollowedStreams,
     pub(crate) dedup_slots: DedupSlots,
     /// How long a chat event waits for its turn before it is answered with 202.
     pub(crate) wait: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Gateway {
 impl Daemon for Gateway {
     fn stats(&self) -> Map<String, Value> {
         let stats: [(&str, Value); 3] = [
-            ("followed_streams", self.tails.count().into()),
+            ("followed_streams", self.followed.count().into()),
             ("has_secret", self.has_secret.into()),
             ("trusts_loopback", self.trusts_loopback.into()),
         ];

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use ken_http::http::header::{HeaderName, HeaderValue};
-use ken_http::{Caller, Envelope, Failure, Request, Response};
+use ken_http::{Caller, Envelope, Failure, Request, Response, header_value};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
 use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 
 use crate::app::Gateway;
 use crate::store::CALL;
-use crate::stream::read::header_value;
 
 /// A response that can be stored with its key and replayed.
 #[derive(Debug)]

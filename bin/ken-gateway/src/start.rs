@@ -15,7 +15,7 @@ use crate::app::Gateway;
 use crate::dedup::DedupSlots;
 use crate::routes;
 use crate::store::Store;
-use crate::stream::tail::Tails;
+use crate::stream::follow::FollowedStreams;
 
 /// Connects the gateway to the other parts and starts the HTTP server.
 pub(crate) fn start(
@@ -32,7 +32,7 @@ pub(crate) fn start(
     let (store, model) = (pool("store"), pool("model"));
     let gateway = Arc::new(Gateway {
         ingress: Ingress::new(store.clone()),
-        tails: Tails::new(store.clone()),
+        followed: FollowedStreams::new(store.clone()),
         dedup_slots: DedupSlots::new()?,
         store: Store::new(store),
         models: CachedReply::new(model.clone()),

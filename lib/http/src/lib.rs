@@ -58,7 +58,7 @@ pub use limits::Limits;
 pub use outlet::{Outlet, SharedFrame};
 pub use path::{Query, decode};
 pub use rate::{Clock, Key, Limiter, Quota};
-pub use request::{LongResponse, Media, Request, Response};
+pub use request::{LongResponse, Media, Request, Response, header_value};
 pub use routes::{Area, PageHeaders, Routes};
 pub use server::Server;
 pub use shutdown::Shutdown;

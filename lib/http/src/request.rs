@@ -266,6 +266,11 @@ async fn next_frame(body: &mut Incoming) -> Option<Result<http_body::Frame<Bytes
     std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx)).await
 }
 
+/// Text as the value of a header; what cannot stand in a header is a defect.
+pub fn header_value(text: &str) -> Result<HeaderValue, Failure> {
+    HeaderValue::from_str(text).map_err(|_| Error::internal("text that cannot stand in a header").into())
+}
+
 /// An answer. The listener adds the headers that every answer has.
 #[derive(Debug)]
 pub struct Response(pub(crate) http::Response<Body>);
@@ -333,9 +338,7 @@ impl Response {
 
     /// Adds a header whose value is text; what cannot stand in a header is a defect.
     pub fn text_header(self, name: &'static str, value: &str) -> Result<Response, Failure> {
-        let value = HeaderValue::from_str(value)
-            .map_err(|_| Error::internal(format!("a value for the header {name} cannot stand in one")))?;
-        Ok(self.header(HeaderName::from_static(name), value))
+        Ok(self.header(HeaderName::from_static(name), header_value(value)?))
     }
 
     pub fn status(&self) -> StatusCode {

@@ -1,4 +1,4 @@
-//! Cursors of live reads: the interval of time that a request was answered in, so that caches can join equal requests.
+//! `Stream-Cursor`, which keeps caches between client and server from answering the same request twice.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use ken_types::id::random;
 const INTERVAL_SECONDS: u64 = 20;
 const EPOCH: u64 = 1_728_432_000;
 
-/// The current interval, but always beyond the one that the reader has seen, so that caches in between cannot loop.
+/// The current interval; if the client has seen that or a later one, a random later one.
 pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,14 +1,15 @@
-//! The frames of server-sent events (agents-and-streams 4): data and control.
+//! The frames of server-sent events: data and control.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ken_http::{Failure, Response};
 use ken_types::ops::store::StreamPage;
 
 use super::page::body;
 use super::subject::{Form, Kind};
 
-/// How far a reader is in a stream, and whether there is more.
+/// How far a reader has come, and whether that is the end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) next: u64,
@@ -25,8 +26,21 @@ impl Position {
         }
     }
 
+    /// Adds the headers that lead on from here.
+    pub(crate) fn put(self, kind: Kind, response: Response) -> Result<Response, Failure> {
+        let offset = kind.offset(self.next).to_string();
+        let mut response = response.text_header("stream-next-offset", &offset)?;
+        if self.at_end {
+            response = response.text_header("stream-up-to-date", "true")?;
+        }
+        if self.closed {
+            response = response.text_header("stream-closed", "true")?;
+        }
+        Ok(response)
+    }
+
     pub(crate) fn control(self, kind: Kind, cursor: u64) -> Bytes {
-        let offset = kind.place(self.next);
+        let offset = kind.offset(self.next);
         if self.closed {
             let text = format!(
                 "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
@@ -39,14 +53,13 @@ impl Position {
     }
 }
 
-/// One page as an event, with the offset behind it as its id, from which a browser resumes by itself; nothing of an
-/// empty one.
+/// A page as a data frame; empty for an empty page. Its id is the offset after it, where a browser resumes by itself.
 pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
     if page.is_empty() {
         return Bytes::new();
     }
     let body = body(&mut page);
-    let mut frame = format!("id: {}\nevent: data\n", kind.place(page.next)).into_bytes();
+    let mut frame = format!("id: {}\nevent: data\n", kind.offset(page.next)).into_bytes();
     match form {
         // JSON text holds no line ends, so it is one line.
         Form::Json => push_line(&mut frame, &body),

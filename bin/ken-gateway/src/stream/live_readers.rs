@@ -1,5 +1,6 @@
-//! The readers that have caught up with the end of a stream. What comes is written to their sockets here, in one go: no task is
-//! woken for it. Only a reader whose socket does not take it, or who wants frames of its own, has to see for itself.
+//! The SSE clients that have caught up with a stream. New entries are written to their sockets here, one after the other,
+//! without waking the task of each. Only a reader whose socket does not take a frame whole, or that needs frames of its own,
+//! has its task woken.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 use super::frame::Position;
 use super::piece::{Newest, Piece};
 
-/// The end of a followed stream and who is there.
+/// The end of a followed stream, and the readers that wait there.
 #[derive(Debug)]
 pub(crate) struct LiveReaders(Mutex<Readers>);
 
@@ -21,7 +22,7 @@ struct Readers {
     newest: Newest,
     by_number: BTreeMap<u64, Arc<LiveReader>>,
     last_number: u64,
-    /// The stream is followed no more.
+    /// The stream is not followed any more.
     over: bool,
 }
 
@@ -31,10 +32,10 @@ struct LiveReader {
     outlet: Outlet,
     cursor: Option<u64>,
     state: Mutex<ReaderState>,
-    called: Notify,
+    woken: Notify,
 }
 
-/// How far a reader is, and since when.
+/// How far a reader has come, and when something was last written to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReaderState {
     pub(crate) position: Position,
@@ -42,20 +43,20 @@ pub(crate) struct ReaderState {
     left: bool,
 }
 
-/// What a reader finds that comes to the end.
+/// What a reader finds when it has read up to the end.
 #[derive(Debug)]
 pub(crate) enum Arrival<'a> {
-    /// It has caught up, and is written to from now on.
+    /// It has everything, and waits.
     Waits(Waiting<'a>),
     /// This came meanwhile.
     Behind(Vec<Piece>),
-    /// What came meanwhile is kept here no more.
+    /// What came meanwhile is not kept here any more.
     Lost,
     /// Nothing comes any more.
     Over,
 }
 
-/// Readers that are written to before other work has its turn.
+/// So many readers are written to before other tasks have their turn.
 const AT_ONCE: usize = 64;
 
 impl LiveReaders {
@@ -72,12 +73,12 @@ impl LiveReaders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end.
+    /// The end of the stream as far as it is known.
     pub(crate) fn position(&self) -> Position {
         self.lock().newest.position
     }
 
-    /// Comes to the end with everything up to a position.
+    /// Adds a reader that has everything up to a position.
     pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
         let mut readers = self.lock();
         if readers.newest.is_beyond(position) {
@@ -98,7 +99,7 @@ impl LiveReaders {
         })
     }
 
-    /// Tells all who are there; whoever comes later finds it.
+    /// Sends a piece to all readers that wait. Those that arrive later find it among the recent ones.
     pub(crate) async fn tell(&self, piece: Piece) {
         self.lock().newest.push(piece.clone());
         let mut from = 0;
@@ -113,21 +114,21 @@ impl LiveReaders {
         }
     }
 
-    /// Some of the readers, from a number on.
+    /// The next readers, from a number on.
     fn some(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
         let readers = self.lock();
         let some = readers.by_number.range(from..).take(AT_ONCE);
         some.map(|(number, reader)| (*number, reader.clone())).collect()
     }
 
-    /// Nothing comes any more.
+    /// Wakes all readers, because nothing comes any more.
     pub(crate) fn finish(&self) {
         let mut readers = self.lock();
         readers.over = true;
         readers
             .by_number
             .values()
-            .for_each(|reader| reader.called.notify_one());
+            .for_each(|reader| reader.woken.notify_one());
     }
 }
 
@@ -142,7 +143,7 @@ impl LiveReader {
             outlet,
             cursor,
             state: Mutex::new(state),
-            called: Notify::new(),
+            woken: Notify::new(),
         }
     }
 
@@ -150,7 +151,7 @@ impl LiveReader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what has come to the reader, or calls it to fetch it.
+    /// Writes a piece to the client, or wakes the task of the reader to fetch it.
     fn take(&self, piece: &Piece) {
         let mut state = self.state();
         let relation = state.position.relation(piece.start, piece.end);
@@ -166,7 +167,7 @@ impl LiveReader {
             state.since = Instant::now();
         }
         if sent != Sent::Whole || piece.end.closed {
-            self.called.notify_one();
+            self.woken.notify_one();
         }
     }
 }
@@ -174,11 +175,11 @@ impl LiveReader {
 /// What a piece of the stream is to a reader at some position.
 #[derive(Debug, PartialEq, Eq)]
 enum Relation {
-    /// The reader has all of it: a reader may be ahead of the one who follows the stream.
+    /// The reader has all of it: a reader may be ahead of the task that follows the stream.
     Known,
     /// It begins where the reader is.
     Next,
-    /// It begins elsewhere: sent as it is, the reader would miss entries or get some twice.
+    /// It begins elsewhere: with it the reader would miss entries or get some twice.
     Apart,
 }
 
@@ -201,16 +202,16 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Returns when the reader has to see for itself.
-    pub(crate) async fn called(&self) {
-        self.reader.called.notified().await;
+    /// Returns when the task of the reader has something to do.
+    pub(crate) async fn woken(&self) {
+        self.reader.woken.notified().await;
     }
 
     pub(crate) fn state(&self) -> ReaderState {
         *self.reader.state()
     }
 
-    /// Where the reader is; from here on nobody else writes to it.
+    /// Ends the wait: nobody else writes to the client from here on. Returns how far it has come.
     pub(crate) fn leave(self) -> Position {
         let mut state = self.reader.state();
         state.left = true;

@@ -10,4 +10,4 @@ pub(crate) mod read;
 mod reading;
 mod sse;
 pub(crate) mod subject;
-pub(crate) mod tail;
+pub(crate) mod follow;

@@ -1,4 +1,4 @@
-//! What was last appended to a followed stream, as frames that all its readers share.
+//! The newest entries of a followed stream, made into frames once for all its readers.
 
 use std::collections::VecDeque;
 
@@ -18,21 +18,21 @@ pub(crate) struct Newest {
     recent: VecDeque<Piece>,
 }
 
-/// One page as it came, made into frames once and shared by all readers.
+/// One page as it came, as frames.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    /// Entries before its first.
+    /// Entries of the stream before it.
     pub(crate) start: u64,
-    /// The reader's position after it.
+    /// The position after it.
     pub(crate) end: Position,
-    /// The entries as a data frame.
+    /// The data frame.
     pub(crate) data: Bytes,
-    /// The same with the control frame that follows it, for readers whose own cursor is before `cursor`.
+    /// The data frame with its control frame, for readers whose own cursor is before `cursor`.
     frames: SharedFrame,
     cursor: u64,
 }
 
-/// What is kept for readers that are behind. One of them that does not read may hold a copy of all of it.
+/// How much is kept. A reader that is behind and does not read may hold a copy of all of it.
 const RECENT_PIECES: usize = 32;
 const RECENT_BYTES: usize = 16 * 1024;
 
@@ -62,7 +62,7 @@ impl Newest {
         self.position.next > position.next || self.position.closed
     }
 
-    /// What came after a position; nothing if that is too long ago.
+    /// What came after so many entries. `None` if the piece that begins there is not kept.
     pub(crate) fn since(&self, next: u64) -> Option<Vec<Piece>> {
         let first = self.recent.iter().position(|piece| piece.start == next)?;
         Some(self.recent.iter().skip(first).cloned().collect())
@@ -89,7 +89,7 @@ impl Piece {
         self.frames.bytes().len()
     }
 
-    /// The frames for a reader with this cursor; none if it has to have its own control frame.
+    /// The frames for a reader with this cursor. `None` if it needs a control frame of its own.
     pub(crate) fn frames(&self, cursor: Option<u64>) -> Option<&SharedFrame> {
         let shared = cursor.is_none_or(|cursor| cursor < self.cursor);
         shared.then_some(&self.frames)
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_a_little_behind_goes_on_without_the_store() {
+    fn a_reader_that_is_a_little_behind_continues_without_the_store() {
         let piece = |start, bytes| Piece::of(page(start, bytes), Form::Text, Kind::Public);
         let mut newest = Newest::at(5);
         assert!(newest.since(5).is_none());
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(newest.since(58).map(|pieces| pieces.len()), Some(2));
         assert_eq!(newest.since(28).map(|pieces| pieces.len()), Some(RECENT_PIECES));
         assert!(newest.since(27).is_none());
-        // However large the last one is, it is there, and alone.
+        // However large the last one is, it is kept, and alone.
         newest.push(piece(60, RECENT_BYTES));
         assert!(newest.since(59).is_none());
         let last = newest.since(60).unwrap();

@@ -1,11 +1,11 @@
-//! /streams/*path: the public Durable Streams protocol, over the store's own streams.
+//! `/streams/*path`: the public Durable Streams protocol over the streams of the store.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ken_http::http::HeaderMap;
 use ken_http::http::header::{HeaderName, HeaderValue};
-use ken_http::{Failure, PageHeaders, Request, Response, decode};
+use ken_http::{Failure, PageHeaders, Request, Response, decode, header_value};
 use ken_types::limits::{STREAM_PATH_BYTES, STREAM_PATH_SEGMENTS};
 use ken_types::ops::streams::{
     AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, Made, Payload, Producer,
@@ -13,12 +13,12 @@ use ken_types::ops::streams::{
 };
 use ken_types::{Code, Error, Octets, Offset, Timestamp};
 
-use super::read::{header_value, read as read_stream};
+use super::read::read as read_stream;
 use super::subject::{Kind, Subject};
 use crate::app::Gateway;
 use crate::store::CHANGE;
 
-/// What pages of other origins are told on every answer.
+/// The CORS headers of every response.
 pub(crate) const FOR_PAGES: PageHeaders = &[
     ("access-control-allow-origin", "*"),
     (
@@ -34,7 +34,7 @@ const ALLOWED_HEADERS: &str = "Content-Type, If-None-Match, Last-Event-ID, x-api
      Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, \
      Producer-Seq";
 
-/// A segment that belongs to an optional part of the protocol.
+/// A segment that the protocol reserves for an optional part, which is not offered.
 const RESERVED: &str = "__ds";
 
 /// OPTIONS /streams/*path
@@ -86,7 +86,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     }
 }
 
-/// What the headers of a PUT ask for.
+/// Reads the headers of a PUT.
 fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure> {
     Ok(CreateStream {
         stream,
@@ -109,9 +109,9 @@ fn there(status: u16, made: &Made) -> Result<Response, Failure> {
     ended(response, made.end, made.closed)
 }
 
-/// Where the stream ends now.
+/// Adds the headers that say where the stream ends.
 fn ended(response: Response, end: u64, closed: bool) -> Result<Response, Failure> {
-    let response = response.text_header("stream-next-offset", &Kind::Public.place(end).to_string())?;
+    let response = response.text_header("stream-next-offset", &Kind::Public.offset(end).to_string())?;
     match closed {
         true => response.text_header("stream-closed", "true"),
         false => Ok(response),
@@ -140,7 +140,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 
-/// What a body appends: nothing, if it is empty and the stream is only closed.
+/// What a body appends. `None` for an empty body that only closes the stream.
 fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payload>, Failure> {
     if body.is_empty() {
         return match close {
@@ -181,7 +181,7 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
             with(
                 with(failure, "stream-closed", "true")?,
                 "stream-next-offset",
-                &Kind::Public.place(end).to_string(),
+                &Kind::Public.offset(end).to_string(),
             )
             .and_then(Err)
         }
@@ -248,7 +248,7 @@ fn conflict(kind: &'static str, message: String) -> Failure {
     Failure::from(Error::conflict(message)).kind(kind)
 }
 
-/// What the store says of a stream that cannot be used.
+/// The response for a stream that the store does not have or has deleted.
 fn refused(error: Error, stream: &str) -> Failure {
     match error.code {
         Code::NotFound => {
@@ -272,8 +272,8 @@ fn refused_creation(error: Error, args: &CreateStream) -> Failure {
     }
 }
 
-/// The name of the stream at a path as it was sent. Each segment is decoded once; what would be ambiguous among
-/// segments is encoded in the name.
+/// The name of the stream at a path as it was sent. Each segment is decoded once; `%` and `/` within a segment are encoded
+/// in the name, so that no two paths have the same one.
 fn name(path: &str) -> Result<String, Failure> {
     let mut name = String::from("streams");
     for (number, segment) in path.split('/').enumerate() {
@@ -301,7 +301,7 @@ fn name(path: &str) -> Result<String, Failure> {
     }
 }
 
-/// A header's value, trimmed; none if it is absent or empty.
+/// A header's value, trimmed. `None` if it is absent or empty.
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let value = headers.get(name)?.to_str().ok()?.trim_ascii();
     (!value.is_empty()).then_some(value)

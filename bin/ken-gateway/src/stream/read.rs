@@ -1,30 +1,31 @@
-//! Reading a stream, in its three modes. The same reader serves every kind of stream: those of agents, those of runs,
-//! and those of other programs below /streams.
+//! Reads a stream in one of three modes: a page, a long poll, or server-sent events. The same code serves the streams of
+//! agents and runs, of the system, and those of other programs below `/streams`.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_http::http::{HeaderValue, Method};
-use ken_http::{Failure, Request, Response};
+use ken_http::http::Method;
+use ken_http::{Failure, Request, Response, header_value};
 use ken_types::limits::LONG_POLL_MS;
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::{Lifetime, media_type};
-use ken_types::{Code, Error, Offset};
+use ken_types::{Code, Offset};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
 use super::cursor::next_cursor;
+use super::frame::Position;
 use super::page::{PAUSE, body, page};
 use super::reading::{Mode, Reading};
 use super::sse;
 use super::subject::Subject;
 use crate::app::Gateway;
 
-/// How long a long poll gathers from its first event on.
+/// How long a long poll gathers further events from its first one on.
 const GATHER_MS: u64 = 20;
 
-/// GET /api/events: the stream of changes, from now on and as server-sent events unless the reader asks for something else.
+/// GET /api/events: the changes of the system, from now on and as server-sent events unless the query says otherwise.
 pub(crate) async fn system_events(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let reading = Reading::of_changes(&request.query()?)?;
     read_as(gateway, &request, Subject::system(), reading).await
@@ -40,7 +41,7 @@ pub(crate) async fn read(
     read_as(gateway, request, subject, reading).await
 }
 
-/// As `read`, of what is known to be asked for.
+/// The same for parameters that have been read.
 pub(crate) async fn read_as(
     gateway: Arc<Gateway>,
     request: &Request,
@@ -69,7 +70,7 @@ fn found(mut page: StreamPage) -> Result<Response, Failure> {
     let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
     match is_inert(&public.content_type) {
         true => Ok(response),
-        // What any program has put there is not run with the rights of this server's own pages.
+        // A page that some program has stored must not run with the rights of this server's own pages.
         false => response
             .text_header("content-security-policy", "sandbox")?
             .text_header("content-disposition", "attachment"),
@@ -89,18 +90,12 @@ fn is_inert(content_type: &str) -> bool {
     }
 }
 
-/// The value of a header that came in one.
-pub(crate) fn header_value(text: &str) -> Result<HeaderValue, Failure> {
-    HeaderValue::from_str(text)
-        .map_err(|_| Error::internal("a content type that cannot stand in a header").into())
-}
-
 async fn head(gateway: &Gateway, subject: &Subject) -> Result<Response, Failure> {
-    let page = page(&gateway.store, subject, &subject.from(Offset::Now)).await?;
-    let end = PageEnd::of(subject, &page);
+    let page = page(&gateway.store, subject, &subject.read_from(Offset::Now)).await?;
+    let end = Position::after(&page);
     let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
     let etag = etag(subject, &page);
-    let response = end.put(found(page)?)?.text_header("etag", &etag)?;
+    let response = end.put(subject.kind, found(page)?)?.text_header("etag", &etag)?;
     match lifetime {
         None => Ok(response),
         Some(Lifetime::Ttl(seconds)) => response.text_header("stream-ttl", &seconds.to_string()),
@@ -115,21 +110,16 @@ async fn catch_up(
     reading: &Reading,
 ) -> Result<Response, Failure> {
     let page = page(&gateway.store, subject, &reading.first(subject)).await?;
-    let end = PageEnd::of(subject, &page);
+    let end = Position::after(&page);
     if reading.offset == Offset::Now {
-        return end.put(found(page)?);
+        return end.put(subject.kind, found(page)?);
     }
     let etag = etag(subject, &page);
-    let known = request
-        .headers()
-        .get_all("if-none-match")
-        .iter()
-        .any(|given| names(given.as_bytes(), &etag));
-    let response = match known {
+    let response = match request.knows(&etag) {
         true => Response::empty(304),
         false => found(page)?,
     };
-    end.put(response)?.text_header("etag", &etag)
+    end.put(subject.kind, response)?.text_header("etag", &etag)
 }
 
 async fn long_poll(
@@ -147,16 +137,16 @@ async fn long_poll(
             () = shutdown.requested() => {}
         }
     }
-    let end = PageEnd::of(subject, &page);
+    let end = Position::after(&page);
     let response = match page.is_empty() {
         true => Response::empty(204),
         false => found(page)?,
     };
-    end.put(response)?
+    end.put(subject.kind, response)?
         .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
-/// Waits for what comes after a page. A store that restarts meanwhile, however often, only makes it come later.
+/// Waits for what comes after a page, also while the store restarts. `None` when nothing has come in time.
 async fn wait(
     gateway: &Gateway,
     subject: &Subject,
@@ -169,7 +159,7 @@ async fn wait(
             id: Some(after.id),
             wait_ms: u64::try_from(left.as_millis()).unwrap_or(LONG_POLL_MS),
             gather_ms: GATHER_MS,
-            ..subject.from(Offset::After(after.next))
+            ..subject.read_from(Offset::After(after.next))
         };
         match page(&gateway.store, subject, &args).await {
             Err(_) if left.is_zero() => return Ok(None),
@@ -179,35 +169,7 @@ async fn wait(
     }
 }
 
-/// What the headers say of a page: where to read on, and whether that is the end.
-struct PageEnd {
-    next: Offset,
-    at_end: bool,
-    closed: bool,
-}
-
-impl PageEnd {
-    fn of(subject: &Subject, page: &StreamPage) -> PageEnd {
-        PageEnd {
-            next: subject.kind.place(page.next),
-            at_end: page.at_end(),
-            closed: page.closed && page.at_end(),
-        }
-    }
-
-    fn put(&self, response: Response) -> Result<Response, Failure> {
-        let mut response = response.text_header("stream-next-offset", &self.next.to_string())?;
-        if self.at_end {
-            response = response.text_header("stream-up-to-date", "true")?;
-        }
-        if self.closed {
-            response = response.text_header("stream-closed", "true")?;
-        }
-        Ok(response)
-    }
-}
-
-/// Strong: entries never change, so stream, start, end and closure say it all.
+/// A strong tag. Entries never change, so stream, start, end and closure identify a page.
 fn etag(subject: &Subject, page: &StreamPage) -> String {
     let digest = Sha256::digest(subject.name.as_bytes());
     let mut tag = String::from("\"");
@@ -221,12 +183,6 @@ fn etag(subject: &Subject, page: &StreamPage) -> String {
     };
     _ = write!(tag, "-{}-{}-{}-{state}\"", page.id, page.start, page.next);
     tag
-}
-
-/// Whether `If-None-Match` names this tag. A weak comparison, as RFC 9110 asks of this header.
-fn names(given: &[u8], etag: &str) -> bool {
-    let mut given = given.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    given.any(|one| one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == etag.as_bytes())
 }
 
 #[cfg(test)]
@@ -290,7 +246,5 @@ mod tests {
                 }
             )
         );
-        assert!(names(format!("\"x\", W/{tag}").as_bytes(), &tag) && names(b"*", &tag));
-        assert!(!names(b"\"x\"", &tag));
     }
 }

@@ -28,7 +28,7 @@ impl Reading {
         Reading::with_defaults(query, None, None)
     }
 
-    /// Of the stream of changes: from now on, and always live.
+    /// For `/api/events`: live, from now on, unless the query says otherwise.
     pub(crate) fn of_changes(query: &Query) -> Result<Reading, Error> {
         Reading::with_defaults(query, Some("now"), Some("sse"))
     }
@@ -60,7 +60,7 @@ impl Reading {
                 .parse()
                 .map_err(|error| Error::invalid("?offset", format!("offset {text:?}: {error}")))?,
         };
-        // Opaque and ours: one that we did not issue is like none.
+        // A cursor that this server has not sent is ignored.
         let cursor = query
             .one("cursor")
             .unwrap_or_default()
@@ -80,7 +80,7 @@ fn parse_tail(text: &str) -> Result<u64, Error> {
     if !digits {
         return Err(Error::invalid("?tail", "tail is a number from 1"));
     }
-    // A number too large for any stream asks for all of it.
+    // A number that is too large for any stream asks for all of it.
     Ok(text.parse().unwrap_or(u64::MAX))
 }
 
@@ -90,11 +90,11 @@ impl Reading {
         ReadStream {
             tail: self.tail,
             touch: true,
-            ..subject.from(self.offset)
+            ..subject.read_from(self.offset)
         }
     }
 
-    /// Goes on after the last event that the client has seen, if that is an offset as this server sends them.
+    /// Continues after the last event that the client has seen, if that is an offset as this server sends them.
     pub(crate) fn resumed_after(self, last_event: Option<&str>) -> Reading {
         match last_event.map(str::parse) {
             Some(Ok(offset @ Offset::After(_))) => Reading {

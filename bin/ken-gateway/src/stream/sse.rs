@@ -18,12 +18,13 @@ use super::page::{PAUSE, page};
 use super::piece::Piece;
 use super::reading::Reading;
 use super::subject::{Form, Subject};
-use super::tail::Followed;
+use super::follow::Target;
 use crate::app::Gateway;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
-/// A page that one reader has for itself, unless a single entry is larger: it holds it for as long as it does not read.
+/// The size of a page that is read for one reader alone, which holds it for as long as it does not read. A single entry
+/// may be larger.
 const OWN_PAGE_BYTES: u32 = 16 * 1024;
 
 /// Answers with the stream. The first page is read here, so that a stream which is not there is a 404.
@@ -69,12 +70,12 @@ struct Reader {
     subject: Subject,
     id: u64,
     form: Form,
-    /// What the client had seen.
+    /// The last cursor that the client has seen.
     cursor: Option<u64>,
     frames: Frames,
     outlet: Outlet,
     shutdown: Shutdown,
-    /// Until it has been seen once.
+    /// Resolves when the client shuts its write half; `None` once that has been seen.
     half_closed: Option<HalfClosed>,
     _held: LongResponse,
 }
@@ -83,12 +84,12 @@ type HalfClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const COMMENT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
-/// The stream is there no more.
+/// The stream does not exist any more.
 struct Gone;
 
 impl Reader {
     async fn run(mut self, first: StreamPage) {
-        // A stream that goes ends its readers: they learn the rest when they come back.
+        // A stream that is deleted ends its readers: they learn the rest when they come back.
         _ = self.follow(first).await;
     }
 
@@ -97,15 +98,15 @@ impl Reader {
         if position.closed {
             return Ok(());
         }
-        // Followed from where the backlog ended: nothing can lie between.
-        let tail = self.gateway.tails.follow(Followed {
+        // It is followed from where the backlog ended, so nothing can be missed in between.
+        let stream = self.gateway.followed.follow(Target {
             subject: self.subject.clone(),
             id: self.id,
             form: self.form,
             end: position.next,
         });
         while !position.closed {
-            position = match tail.arrive(position, &self.outlet, self.cursor) {
+            position = match stream.arrive(position, &self.outlet, self.cursor) {
                 Arrival::Waits(waiting) => match self.wait(waiting).await {
                     Some(position) => position,
                     None => break,
@@ -132,7 +133,7 @@ impl Reader {
         }
     }
 
-    /// A reader that was too slow for the shared tail reads by itself; also one whose tail was ahead of it.
+    /// Reads from the store what is not among the recent pieces any more.
     async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
         let page = self.read(position.next).await?;
         let silent = page.is_empty() && !page.closed;
@@ -147,7 +148,7 @@ impl Reader {
         let args = ReadStream {
             max_bytes: OWN_PAGE_BYTES,
             id: Some(self.id),
-            ..self.subject.from(Offset::After(after))
+            ..self.subject.read_from(Offset::After(after))
         };
         loop {
             match page(&self.gateway.store, &self.subject, &args).await {
@@ -161,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// What all readers of the stream get, as far as possible in the bytes that they share.
+    /// Sends recent pieces, as far as possible in the bytes that all readers share.
     async fn pass_on(&mut self, pieces: &[Piece], from: Position) -> Position {
         let shared: Option<Vec<&Bytes>> = pieces
             .iter()
@@ -193,8 +194,8 @@ impl Reader {
         self.frames.send(frame).await;
     }
 
-    /// Waits while others write to this reader, and shows that the connection lives when they do not. Says where it
-    /// then is; nothing at the end.
+    /// Waits while others write to this client, and sends comments and control frames when nothing comes. Returns how far
+    /// the client has come then; `None` at the end.
     async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Position> {
         let mut since = waiting.state().since;
         let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
@@ -202,22 +203,22 @@ impl Reader {
             let alarm = heartbeat.min(control);
             tokio::select! {
                 biased;
-                () = waiting.called() => return Some(waiting.leave()),
+                () = waiting.woken() => return Some(waiting.leave()),
                 () = self.shutdown.requested() => {
                     let position = waiting.leave();
                     self.send(Bytes::new(), position).await;
                     return None;
                 }
                 () = half_closed(&mut self.half_closed) => {
-                    // A reader that has closed looks the same as one that only ended its requests. Bytes tell them
-                    // apart at once, so that one which comes and goes does not hold its position till the heartbeat.
+                    // A client that has closed looks the same as one that has only shut its write half. Writing tells
+                    // them apart at once; otherwise a client that is gone would hold its place until the heartbeat.
                     self.half_closed = None;
                     self.frames.send(COMMENT).await;
                 }
                 () = sleep_until(alarm) => {
                     let state = waiting.state();
                     if state.since > since {
-                        // It was written to since then: both times count from there.
+                        // Something was written meanwhile: both times count from there.
                         since = state.since;
                         (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
                     } else if alarm == heartbeat {

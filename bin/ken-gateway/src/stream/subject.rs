@@ -1,4 +1,4 @@
-//! Which stream a route serves, and what its entries are.
+//! Which stream a route serves, and how its entries are sent.
 
 use ken_http::Failure;
 use ken_http::http::StatusCode;
@@ -15,7 +15,7 @@ pub(crate) struct Subject {
     pub(crate) kind: Kind,
 }
 
-/// Where streams of different kinds differ.
+/// The kinds of streams, which differ in details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Agent,
@@ -49,8 +49,8 @@ impl Subject {
         }
     }
 
-    /// A read of this stream from a place on.
-    pub(crate) fn from(&self, offset: Offset) -> ReadStream {
+    /// A read of this stream that starts at an offset.
+    pub(crate) fn read_from(&self, offset: Offset) -> ReadStream {
         ReadStream {
             stream: self.name.clone(),
             offset,
@@ -71,20 +71,20 @@ impl Subject {
         Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
     }
 
-    /// 410: deleted while forks live.
+    /// 410: the stream was deleted while forks of it live.
     pub(crate) fn gone(error: Error) -> Failure {
         Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
     }
 
-    /// 410: before what is kept.
+    /// 410: the offset is older than what is kept.
     pub(crate) fn too_old(error: Error) -> Failure {
         Subject::gone(error).at("?offset")
     }
 }
 
 impl Kind {
-    /// After so many entries: an empty stream below /streams answers the all-zero form, any other one `-1`.
-    pub(crate) fn place(self, entries: u64) -> Offset {
+    /// The offset after so many entries. An empty stream below `/streams` has the all-zero form, any other one `-1`.
+    pub(crate) fn offset(self, entries: u64) -> Offset {
         match self {
             Kind::Agent | Kind::Run | Kind::System => Offset::end(entries),
             Kind::Public => Offset::After(entries),
@@ -92,14 +92,14 @@ impl Kind {
     }
 }
 
-/// What the entries of a stream are, and so how they are sent.
+/// How the entries of a stream are sent as server-sent events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// JSON values; as an array.
+    /// JSON values, as an array.
     Json,
-    /// As lines, where there are lines.
+    /// Text, line by line.
     Text,
-    /// As base64, where there is only text.
+    /// Other bytes, as base64.
     Bytes,
 }
 

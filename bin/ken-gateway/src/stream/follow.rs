@@ -1,4 +1,4 @@
-//! The end of a stream, followed once for all who watch it: one open read to the store, however many readers.
+//! Streams that have live readers: one open read to the store for each, however many readers there are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,84 +17,84 @@ use super::piece::Piece;
 use super::subject::{Form, Subject};
 use crate::store::CALL;
 
-/// One read waits so long; then it is made again.
+/// How long one read waits for entries before it is repeated.
 const WAIT_MS: u64 = 300_000;
 
-/// Which stream is followed, from where, and how its entries are sent.
+/// Which stream to follow, from where, and how its entries are sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Followed {
+pub(crate) struct Target {
     pub(crate) subject: Subject,
-    /// One stream, not a later one of its name.
+    /// This stream, not a later one of the same name.
     pub(crate) id: u64,
     pub(crate) form: Form,
-    /// Where it was just seen to end.
+    /// Entries that it was just seen to have.
     pub(crate) end: u64,
 }
 
-/// A followed stream. It is followed as long as somebody holds this.
+/// A stream that is followed for as long as this is held.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct FollowedStream {
     readers: Arc<LiveReaders>,
     follower: tokio::task::AbortHandle,
 }
 
-impl Tail {
-    /// Comes to the end with everything up to a position.
+impl FollowedStream {
+    /// As [`LiveReaders::arrive`].
     pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
         self.readers.arrive(position, outlet, cursor)
     }
 }
 
-impl Drop for Tail {
+impl Drop for FollowedStream {
     fn drop(&mut self) {
         self.follower.abort();
     }
 }
 
 /// By name and id.
-type ByStream = HashMap<(String, u64), Weak<Tail>>;
+type ByStream = HashMap<(String, u64), Weak<FollowedStream>>;
 
 /// All followed streams.
 #[derive(Debug)]
-pub(crate) struct Tails {
+pub(crate) struct FollowedStreams {
     store: Pool,
     by_stream: Mutex<ByStream>,
 }
 
-impl Tails {
-    pub(crate) fn new(store: Pool) -> Tails {
-        Tails {
+impl FollowedStreams {
+    pub(crate) fn new(store: Pool) -> FollowedStreams {
+        FollowedStreams {
             store,
             by_stream: Mutex::default(),
         }
     }
 
-    /// Follows a stream, or joins those who do already.
-    pub(crate) fn follow(&self, followed: Followed) -> Arc<Tail> {
-        let key = (followed.subject.name.clone(), followed.id);
-        let mut tails = self.lock();
-        if let Some(tail) = tails.get(&key).and_then(Weak::upgrade) {
-            return tail;
+    /// Follows a stream, unless it is followed already.
+    pub(crate) fn follow(&self, target: Target) -> Arc<FollowedStream> {
+        let key = (target.subject.name.clone(), target.id);
+        let mut streams = self.lock();
+        if let Some(stream) = streams.get(&key).and_then(Weak::upgrade) {
+            return stream;
         }
-        tails.retain(|_, tail| tail.strong_count() > 0);
-        let readers = Arc::new(LiveReaders::at(followed.end));
+        streams.retain(|_, stream| stream.strong_count() > 0);
+        let readers = Arc::new(LiveReaders::at(target.end));
         let (store, told) = (self.store.clone(), readers.clone());
         let follower = tokio::spawn(async move {
-            follow(store, followed, &told).await;
+            follow(store, target, &told).await;
             told.finish();
         });
-        let tail = Arc::new(Tail {
+        let stream = Arc::new(FollowedStream {
             readers,
             follower: follower.abort_handle(),
         });
-        tails.insert(key, Arc::downgrade(&tail));
-        tail
+        streams.insert(key, Arc::downgrade(&stream));
+        stream
     }
 
     pub(crate) fn count(&self) -> usize {
         self.lock()
             .values()
-            .filter(|tail| tail.strong_count() > 0)
+            .filter(|stream| stream.strong_count() > 0)
             .count()
     }
 
@@ -103,24 +103,24 @@ impl Tails {
     }
 }
 
-/// Ends with the stream, and when it is there no more.
-async fn follow(store: Pool, followed: Followed, readers: &LiveReaders) {
+/// Reads on until the stream is closed or deleted.
+async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
     loop {
         let next = readers.position().next;
         let args = ReadStream {
             wait_ms: WAIT_MS,
-            id: Some(followed.id),
-            // `After`, even at 0: `-1` of a long stream that has been cleared is another position.
-            ..followed.subject.from(Offset::After(next))
+            id: Some(target.id),
+            // `After`, even at 0: `-1` of a long stream that has been cleared is another place.
+            ..target.subject.read_from(Offset::After(next))
         };
         let time = Duration::from_millis(WAIT_MS) + CALL;
         match store.call::<StreamsRead>(&args, time).await {
             Ok(page) => {
-                // Nothing within the time of one read: it is made again.
+                // Nothing came while the read waited.
                 if page.is_empty() && !page.closed {
                     continue;
                 }
-                let piece = Piece::of(page, followed.form, followed.subject.kind);
+                let piece = Piece::of(page, target.form, target.subject.kind);
                 let closed = piece.end.closed;
                 readers.tell(piece).await;
                 if closed {
@@ -128,7 +128,7 @@ async fn follow(store: Pool, followed: Followed, readers: &LiveReaders) {
                 }
             }
             Err(error) if matches!(error.code, Code::NotFound | Code::Conflict) => return,
-            // The store restarts: what was accepted is there when it is back.
+            // The store restarts: what it has accepted is there when it is back.
             Err(_) => sleep(PAUSE).await,
         }
     }
