@@ -167,7 +167,6 @@ const KNOWN: &[&str] = &[
     "bin/ken-laws",
     "bin/ken-sandbox",
     "bin/ken-tools",
-    "lib/http",
 ];
 
 #[test]

@@ -1,6 +1,7 @@
 //! Streams: those of agents and runs, the stream of changes, and those of other programs below /streams.
 
 mod cursor;
+pub(crate) mod follow;
 mod frame;
 mod live_readers;
 mod page;
@@ -10,4 +11,3 @@ pub(crate) mod read;
 mod reading;
 mod sse;
 pub(crate) mod subject;
-pub(crate) mod follow;

@@ -12,13 +12,13 @@ use ken_types::ops::store::{ReadStream, StreamPage};
 use tokio::time::{sleep, sleep_until};
 
 use super::cursor::next_cursor;
+use super::follow::Target;
 use super::frame::{Position, data_frame};
 use super::live_readers::{Arrival, Waiting};
 use super::page::{PAUSE, page};
 use super::piece::Piece;
 use super::reading::Reading;
 use super::subject::{Form, Subject};
-use super::follow::Target;
 use crate::app::Gateway;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
