@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
-use ken_types::limits::PAGE_EVENTS;
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
 use ken_wire::Daemon;
@@ -159,7 +158,7 @@ impl Store {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Stream(args.stream.clone()))?;
         let mut page = self.used_page(args.clone()).await?;
-        let limit = args.limit.min(PAGE_EVENTS) as usize;
+        let limit = args.limit as usize;
         let from = ReadStream {
             offset: Offset::After(page.next),
             tail: None,

@@ -1,6 +1,6 @@
 //! Pages of streams: where one begins, and how much fits.
 
-use ken_types::limits::{PAGE_BYTES, PAGE_EVENTS};
+use ken_types::limits::PAGE_BYTES;
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::{Payload, PublicPage};
 use ken_types::{Error, Octets, Offset};
@@ -45,7 +45,7 @@ impl Filling {
     /// An empty page; `joined` when its entries are bytes and not JSON.
     pub(crate) fn new(args: &ReadStream, joined: bool) -> Filling {
         Filling {
-            limit: args.limit.min(PAGE_EVENTS).into(),
+            limit: args.limit.into(),
             max_bytes: PAGE_BYTES.min(args.max_bytes as usize),
             count: 0,
             bytes: 0,
