@@ -71,11 +71,15 @@ struct Context<'a>(&'a State<'a>);
 impl Serialize for Context<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let State { text, reading } = self.0;
-        let mut context = serializer.serialize_struct("Context", 4)?;
+        let mut context = serializer.serialize_struct("Context", 6)?;
         context.serialize_field("is_question", &reading.is_question)?;
         context.serialize_field("has_negation", &reading.has_negation)?;
         context.serialize_field("temporal_indicators", &Words(text, &reading.temporal))?;
         context.serialize_field("language", reading.language)?;
+        if !reading.risk.is_empty() {
+            context.serialize_field("risk", "self_harm")?;
+            context.serialize_field("risk_words", &Words(text, &reading.risk))?;
+        }
         context.end()
     }
 }

@@ -8,6 +8,7 @@ use ken_types::json;
 
 use crate::answer::State;
 use crate::reading::Reading;
+use crate::risk;
 use crate::table::Table;
 use crate::window::WordSums;
 
@@ -32,7 +33,8 @@ impl Filter for Esl {
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let text = text_of(input)?;
-        let reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
+        let mut reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
+        reading.heed(risk::find(&text));
         Ok(reply.send(&State {
             text: &text,
             reading: &reading,

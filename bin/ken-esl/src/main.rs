@@ -8,6 +8,7 @@ mod idiom;
 mod lexicon;
 mod math;
 mod reading;
+mod risk;
 mod rules;
 mod scope;
 mod table;

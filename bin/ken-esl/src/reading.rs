@@ -1,6 +1,6 @@
 //! What a whole text feels: the model's scores and the rules' findings, put together.
 
-use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, Valence, shades};
+use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, SADNESS, Valence, shades};
 use crate::feature;
 use crate::lexicon::{Class, LANGUAGES};
 use crate::math::{sigmoid, tanh};
@@ -32,6 +32,9 @@ const LEAST_SCORE: f32 = 0.06;
 
 /// From this score on a text is not neutral, though no label with a polarity is near: opinions need no emotion.
 const OUTSPOKEN: f32 = 0.45;
+
+/// The least intensity of what a writer feels who may be in danger.
+const GRAVE: f32 = 0.6;
 
 /// How far an emotion that the model does not know is above its threshold where it is named.
 const NAMED: f32 = 0.5;
@@ -82,6 +85,8 @@ pub(crate) struct Reading {
     pub(crate) is_ironic: bool,
     pub(crate) temporal: Vec<Span>,
     pub(crate) negated: Vec<Span>,
+    /// Words that suggest that the writer is in danger.
+    pub(crate) risk: Vec<Span>,
 }
 
 impl Reading {
@@ -92,6 +97,40 @@ impl Reading {
             reader.take(table, &window);
         }
         reader.finish(table)
+    }
+
+    /// Takes up that the writer may be in danger: such a text is never positive or neutral.
+    pub(crate) fn heed(&mut self, risk: Vec<Span>) {
+        if risk.is_empty() {
+            return;
+        }
+        let is_grave = |feeling: &Feeling| feeling.valence() == Valence::Negative;
+        self.feelings.sort_by_key(|feeling| !is_grave(feeling));
+        if !self.feelings.first().is_some_and(is_grave) {
+            self.feelings.insert(
+                0,
+                Feeling {
+                    emotion: SADNESS,
+                    margin: 0.0,
+                    intensity: GRAVE,
+                    confidence: GRAVE,
+                    evidence: risk.iter().copied().take(MAX_EVIDENCE).collect(),
+                },
+            );
+        }
+        self.feelings.retain(|feeling| feeling.emotion != NEUTRAL);
+        if let Some(first) = self.feelings.first_mut() {
+            first.intensity = first.intensity.max(GRAVE);
+            self.confidence = first.confidence;
+        }
+        let strongest = self.feelings.first().map_or(GRAVE, |feeling| feeling.intensity);
+        for feeling in &mut self.feelings {
+            feeling.intensity = feeling.intensity.min(strongest);
+        }
+        self.valence = Valence::Negative;
+        self.valence_score = self.valence_score.min(-GRAVE);
+        self.salience = self.salience.max(GRAVE);
+        self.risk = risk;
     }
 
     /// The strongest; neutral when there is none.
@@ -298,6 +337,7 @@ impl Reader {
             is_ironic: self.is_ironic,
             temporal: self.temporal,
             negated: self.negated,
+            risk: Vec::new(),
         }
     }
 
