@@ -136,3 +136,65 @@ fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
         );
     }
 }
+
+/// The part of ken-wire(5), as printed, in the place of ken-model.
+#[test]
+fn the_part_of_the_page_answers_a_prompt() {
+    if std::process::Command::new("python3")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        eprintln!("skipped: there is no python3 on PATH");
+        return;
+    }
+    let page = std::fs::read_to_string(ken_tests::root().join("man/man5/ken-wire.5")).unwrap();
+    let examples = page.split(".Sh EXAMPLES\n").nth(1).unwrap();
+    let block = |nth: usize| {
+        let text = examples.split(".Bd -literal\n").nth(nth).unwrap();
+        text.split(".Ed").next().unwrap().replace("\\e", "\\")
+    };
+    let (part, config) = (block(1), block(2));
+    let lines = part
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("#!"));
+    assert!(lines.count() <= 25, "it is no short example any more");
+    let system = ken_tests::Builder::default()
+        .config(&config)
+        .file("parrot.py", &part)
+        .start();
+    let session = system.session();
+    let answer = system.say(&session, "polly?").expect(200);
+    assert_eq!(answer.text("/result/text"), "You said: polly?");
+    assert_eq!(
+        answer.at("/result/model"),
+        serde_json::json!({"provider": "parrot", "id": "grey"})
+    );
+}
+
+/// The message that ken-stream(5) shows is one that a model call takes.
+#[test]
+fn the_message_of_the_page_is_accepted() {
+    let page = std::fs::read_to_string(ken_tests::root().join("man/man5/ken-stream.5")).unwrap();
+    let block = page
+        .split(".Ss Messages")
+        .nth(1)
+        .unwrap()
+        .split(".Bd -literal")
+        .nth(1)
+        .unwrap();
+    let text = block.split(".Ed").next().unwrap().split_once('\n').unwrap().1;
+    let message: serde_json::Value = serde_json::from_str(text).unwrap();
+    let request = serde_json::json!({"messages": [message, {"role": "user", "content": "Who are you?"}]});
+    let output = ken_tests::give(
+        std::process::Command::new(ken_tests::binary("ken-model"))
+            .arg("--format")
+            .arg("compact"),
+        request.to_string().as_bytes(),
+    );
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -11,6 +11,8 @@ mod events;
 mod filter;
 mod http;
 mod page;
+#[path = "../doubles/provider.rs"]
+pub mod provider;
 mod sse;
 mod system;
 mod terminal;

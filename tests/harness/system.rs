@@ -75,6 +75,12 @@ impl Builder {
         self
     }
 
+    /// A file of its home; a program if its name says so.
+    pub fn file(mut self, name: &str, text: &str) -> Builder {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
     pub fn start(self) -> System {
         let home = tempfile::tempdir().expect("a folder");
         if !self.config.is_empty() {
@@ -84,7 +90,11 @@ impl Builder {
         for (name, text) in &self.files {
             let path = home.path().join(name);
             std::fs::write(&path, text).expect("a file");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+            std::fs::set_permissions(
+                &path,
+                std::fs::Permissions::from_mode(if name.ends_with(".py") { 0o700 } else { 0o600 }),
+            )
+            .expect("a mode");
             if name == "script.jsonl" {
                 env.push((
                     "KEN_SCRIPT".to_owned(),

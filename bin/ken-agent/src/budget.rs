@@ -118,6 +118,7 @@ mod tests {
             context_window: 98_304,
             output_reserve: 8_192,
             exchanges: 10,
+            unusable: Vec::new(),
         })
     }
 

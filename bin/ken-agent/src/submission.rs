@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ken_types::event::{Body, Event, ModelName, OperationKind, Outcome};
 use ken_types::id::{Mint, random};
+use ken_types::ops::model::Delta;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
 use ken_types::{Error, Offset, Timestamp};
 use tokio::sync::watch;
@@ -235,8 +236,8 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
             let error = Error::internal("a model was to be asked before anything was loaded");
             return Ok(Some(Err(ModelError::Failed(error))));
         };
-        let model = self.agent.model.clone();
-        let mut reply = match self.outside(model.generate(&request)).await? {
+        let provider = self.agent.model.clone();
+        let mut reply = match self.outside(provider.generate(&request)).await? {
             Some(Ok(reply)) => reply,
             Some(Err(trouble)) => return Ok(Some(Err(trouble))),
             None => return Ok(None),
@@ -244,6 +245,12 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
         loop {
             match self.outside(reply.next()).await? {
                 Some(Some(Ok(delta))) => {
+                    if self.lacks_start(&delta) {
+                        // A part that replaces ken-model may not say who answers.
+                        let start = self.start_of(model);
+                        let events = answer.add(&self.recorder.state, start);
+                        self.record_all(events)?;
+                    }
                     let events = answer.add(&self.recorder.state, delta);
                     self.record_all(events)?;
                 }
@@ -260,6 +267,21 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
             }
             Some(Err(trouble)) => Ok(Some(Err(trouble))),
             None => Ok(None),
+        }
+    }
+
+    fn lacks_start(&self, delta: &Delta) -> bool {
+        let turn = self.recorder.state.turn.as_ref();
+        let is_open = turn.is_none_or(|turn| !matches!(turn.message, MessageState::NotStarted));
+        !is_open && !matches!(delta, Delta::Start { .. })
+    }
+
+    fn start_of(&self, model: usize) -> Delta {
+        let name = self.plan.model(model);
+        Delta::Start {
+            api: name.provider.clone(),
+            provider: name.provider,
+            model: name.id,
         }
     }
 

@@ -181,6 +181,7 @@ impl Model for MemoryModel {
             context_window: 98_304,
             output_reserve: 8_192,
             exchanges: 100,
+            unusable: Vec::new(),
         })
     }
 

@@ -50,7 +50,12 @@ impl Running {
 
 async fn run(seams: Seams, claim: Arc<Claim>, call: Call, events: Events) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
-    let result = match seams.policy.check(&claim, &call, events.clone()).await {
+    let allowed = match call.arguments {
+        Value::Object(_) | Value::Null => seams.policy.check(&claim, &call, events.clone()).await,
+        // What a model wrote as arguments was no JSON, and is kept as a text.
+        _ => Err("its arguments are not a JSON object".to_owned()),
+    };
+    let result = match allowed {
         Err(reason) => Err(format!("The call was not allowed: {reason}")),
         Ok(()) if call.name == TASK => delegate(&seams, &call, &events).await,
         Ok(()) if is_listed(&seams, &call.name) => seams.tools.call(call.clone()).await,

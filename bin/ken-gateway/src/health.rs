@@ -11,6 +11,7 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 
 use crate::app::Gateway;
+use crate::turn::no_model;
 
 /// How long a part may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,21 +21,31 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
     Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]))
 }
 
-/// GET /ready: 200 when all parts are ready and the store can write.
+/// GET /ready: all parts are ready, the store can write, and a model can be called.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (mut waiting, writable) = tokio::join!(waiting(&gateway), can_write(&gateway));
+    let (mut waiting, writable, no_model) =
+        tokio::join!(waiting(&gateway), can_write(&gateway), lacks_model(&gateway));
     let mut error = format!("not ready: {}", waiting.join(", "));
     if waiting.is_empty() {
-        if writable {
-            return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..]));
-        }
-        waiting.push("store".to_owned());
-        error = "the store cannot write: its disk is full or fails".to_owned();
+        (waiting, error) = match (writable, no_model) {
+            (true, None) => return Ok(Response::json_bytes(200, &b"{\"ok\":true}"[..])),
+            (true, Some(why)) => (vec!["model".to_owned()], why),
+            (false, _) => {
+                let why = "the store cannot write: its disk is full or fails";
+                (vec!["store".to_owned()], why.to_owned())
+            }
+        };
     }
     Response::json(
         503,
         &serde_json::json!({"ok": false, "waiting": waiting, "error": error, "code": Code::Unavailable}),
     )
+}
+
+/// Why no model can be called. A model part that does not answer is not ready anyway.
+async fn lacks_model(gateway: &Gateway) -> Option<String> {
+    let state = gateway.models.get(PATIENCE).await.ok()?;
+    no_model(&state)
 }
 
 /// Whether the store's last attempt to write worked. A store that does not answer is not ready anyway.

@@ -6,6 +6,7 @@ use ken_http::http::StatusCode;
 use ken_http::{Failure, Request, Shutdown};
 use ken_types::event::Failure as Cause;
 use ken_types::id::SubmissionId;
+use ken_types::ops::model::ModelState;
 use ken_types::ops::store::{SubmissionStatus, SubmissionsWait, WaitSubmission};
 use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
@@ -101,12 +102,26 @@ fn may_pass(code: Code) -> bool {
 /// Refuses a prompt if no model is configured. If ken-model is merely down, the prompt is accepted and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     match gateway.models.get(Duration::from_secs(1)).await {
-        Ok(state) if state.models.is_empty() => {
-            let hint = "set KEN_MODEL, or [model] use in ken.toml; `rules` needs no model";
-            Err(Error::unavailable("no model is configured").hint(hint))
-        }
+        Ok(state) => match no_model(&state) {
+            Some(why) => {
+                let hint = "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
+                Err(Error::unavailable(why).hint(hint))
+            }
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
+}
+
+/// Why no model can be called, if none can.
+pub(crate) fn no_model(state: &ModelState) -> Option<String> {
+    let models = state.unusable.iter();
+    let why: Vec<String> = models.map(|one| format!("{}: {}", one.model, one.why)).collect();
+    let is_unusable = state.models.is_empty();
+    is_unusable.then(|| match why.is_empty() {
+        true => "no model is configured".to_owned(),
+        false => format!("no model is configured: {}", why.join("; ")),
+    })
 }
 
 /// The absolute URL of an instance's stream.

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use ken_types::ops::model::ModelState;
+use ken_types::ops::model::{ModelState, Unusable};
 use ken_types::{Engine, Error};
 
 use crate::local::Local;
+use crate::prices::Table;
 use crate::provider::Provider;
+use crate::remote::{Endpoint, Format, Remote};
 use crate::rules::Rules;
 use crate::script::Script;
 
@@ -19,22 +21,25 @@ pub(crate) struct Choice {
 impl Choice {
     /// The list of `KEN_MODEL`, else `otherwise`.
     pub(crate) fn from_environment(otherwise: &str) -> Result<Choice, Error> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let list = variable("KEN_MODEL");
-        Choice::read(
-            list.as_deref().unwrap_or(otherwise),
-            variable("KEN_SCRIPT").as_deref(),
-        )
+        let list = setting("KEN_MODEL");
+        Choice::read(list.as_deref().unwrap_or(otherwise), setting)
     }
 
-    /// Reads a list like `rules` or `script,rules`. `script` names the file of that engine.
-    pub(crate) fn read(list: &str, script: Option<&str>) -> Result<Choice, Error> {
+    /// Reads a list like `rules` or `openai/gpt-4o,rules`. `setting` gives the file of `script`, and addresses and keys.
+    pub(crate) fn read(list: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let engines = Engine::list(list).map_err(|error| error.at("KEN_MODEL"))?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
-        let providers = engines.iter().map(|engine| provider(engine, script, alone));
+        let table = Table::installed()?;
+        let providers = engines
+            .iter()
+            .map(|engine| provider(engine, &setting, alone, &table));
         Ok(Choice {
             providers: providers.collect::<Result<_, _>>()?,
         })
+    }
+
+    pub(crate) fn providers(&self) -> impl Iterator<Item = &dyn Provider> {
+        self.providers.iter().map(AsRef::as_ref)
     }
 
     /// The named provider (`provider/model`), or the first.
@@ -61,19 +66,32 @@ impl Choice {
         }
     }
 
+    /// The models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
-        let window = self.providers.first().map(|first| first.window());
+        let (unusable, usable): (Vec<&dyn Provider>, Vec<&dyn Provider>) = self
+            .providers()
+            .partition(|provider| provider.unusable().is_some());
+        let first = usable.first();
+        let window = first.map(|first| first.window());
         ModelState {
-            models: self
-                .providers
-                .iter()
-                .map(|provider| full_name(provider.as_ref()))
-                .collect(),
+            models: usable.iter().map(|provider| full_name(*provider)).collect(),
             context_window: window.map_or(0, |window| window.tokens),
             output_reserve: window.map_or(0, |window| window.reserve),
-            exchanges: self.providers.first().map_or(0, |first| first.exchanges()),
+            exchanges: first.map_or(0, |first| first.exchanges()),
+            unusable: unusable
+                .iter()
+                .map(|provider| Unusable {
+                    model: full_name(*provider),
+                    why: provider.unusable().unwrap_or_default(),
+                })
+                .collect(),
         }
     }
+}
+
+/// A setting or a secret of this process; an empty one counts as absent.
+pub(crate) fn setting(name: &str) -> Option<String> {
+    ken_service::secret(name)
 }
 
 pub(crate) fn full_name(provider: &dyn Provider) -> String {
@@ -82,12 +100,27 @@ pub(crate) fn full_name(provider: &dyn Provider) -> String {
 }
 
 /// One entry of the list. `alone`: no entry is a language model.
-fn provider(engine: &Engine, script: Option<&str>, alone: bool) -> Result<Box<dyn Provider>, Error> {
+fn provider(
+    engine: &Engine,
+    setting: &dyn Fn(&str) -> Option<String>,
+    alone: bool,
+    table: &Table,
+) -> Result<Box<dyn Provider>, Error> {
+    let remote = |format: Format, model: &str| -> Result<Box<dyn Provider>, Error> {
+        let known = table.model(&format!("{}/{model}", format.provider()));
+        Ok(Box::new(Remote::new(
+            model,
+            Endpoint::new(format, setting)?,
+            known,
+        )))
+    };
     match engine {
+        Engine::OpenAi(model) => remote(Format::OpenAi, model),
+        Engine::Anthropic(model) => remote(Format::Anthropic, model),
         Engine::Rules => Ok(Box::new(Rules::new(alone))),
         Engine::Local(alias) => Ok(Box::new(Local::new(alias.as_deref()))),
         Engine::Script(model) => {
-            let file = script.map(PathBuf::from).ok_or_else(|| {
+            let file = setting("KEN_SCRIPT").map(PathBuf::from).ok_or_else(|| {
                 let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";
                 Error::invalid("KEN_MODEL", message)
             })?;
@@ -105,10 +138,31 @@ mod tests {
 
     #[test]
     fn a_list_is_read_in_order() {
-        let choice = Choice::read("rules", None).unwrap();
+        let choice = Choice::read("rules", |_| None).unwrap();
         assert_eq!(choice.state().models, ["rules/rules-1"]);
         assert!(choice.find(None).is_ok() && choice.find(Some("rules/rules-1")).is_ok());
         assert!(choice.find(Some("openai/x")).is_err());
+    }
+
+    #[test]
+    fn a_model_without_its_key_is_not_offered() {
+        let choice = Choice::read("openai/m,anthropic/n,rules", |name| {
+            (name == "ANTHROPIC_BASE_URL").then(|| "http://127.0.0.1:9/v1/".into())
+        });
+        let state = choice.unwrap().state();
+        assert_eq!(state.models, ["anthropic/n", "rules/rules-1"]);
+        assert_eq!(state.unusable[0].model, "openai/m");
+        assert_eq!(state.unusable[0].why, "OPENAI_API_KEY is not set");
+        let key = Choice::read("openai/m", |name| {
+            (name == "OPENAI_API_KEY").then(|| " k ".into())
+        })
+        .unwrap();
+        assert_eq!(key.state().models, ["openai/m"]);
+        assert!(
+            !format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""),
+            "{key:?}"
+        );
+        assert!(Choice::read("openai/m", |_| Some("ftp://x".into())).is_err());
     }
 
     #[test]
@@ -120,10 +174,11 @@ mod tests {
             ("rules,,rules", "empty"),
             ("script", "KEN_SCRIPT"),
             ("local/", "names no model"),
+            ("openai/", "needs a model"),
         ] {
-            let error = Choice::read(list, None).err().unwrap();
+            let error = Choice::read(list, |_| None).err().unwrap();
             assert!(error.message.contains(part), "{list}: {error}");
         }
-        assert!(Choice::read("script", Some("/nonexistent")).is_err());
+        assert!(Choice::read("script", |_| Some("/nonexistent".into())).is_err());
     }
 }

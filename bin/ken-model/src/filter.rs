@@ -11,11 +11,11 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::{Choice, full_name};
-use crate::heard::Collector;
+use crate::collected::Collector;
 use crate::provider::{Provider, generate};
 
 /// Who answers where `KEN_MODEL` does not say it.
-const DEFAULT: &str = "rules";
+pub(crate) const DEFAULT: &str = "rules";
 
 #[derive(clap::Args)]
 pub(crate) struct Ask {
@@ -30,6 +30,7 @@ impl Filter for Ask {
     const NAME: &'static str = "ken-model";
     const ABOUT: &'static str = "Answer a model call: a text or {\"messages\": […]} in, the answer out";
     const AFTER_HELP: &'static str = "KEN_MODEL is the list of models, first choice first; without it, rules.\n\
+        ken-model list shows the providers' models, ken-model try PROVIDER/MODEL calls one.\n\
         ken-model --home DIR or --config FILE listens for other parts instead; see ken-model(8).";
 
     fn inline(&self) -> Option<&str> {
@@ -39,7 +40,7 @@ impl Filter for Ask {
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let engine = self.engine()?;
         let answer = engine.answer(&call::read(input, MAX_DEPTH)?)?;
-        Ok(reply.send(&Said(answer)))
+        Ok(reply.send(&Written(answer)))
     }
 }
 
@@ -87,12 +88,12 @@ impl Engine {
 }
 
 async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Error> {
-    let ear = Collector::default();
-    let end = generate(provider, request, &ear).await?;
-    let heard = ear.into_heard();
+    let sink = Collector::default();
+    let end = generate(provider, request, &sink).await?;
+    let collected = sink.into_collected();
     Ok(Answered {
-        text: heard.text,
-        tool_calls: heard.tool_calls,
+        text: collected.text,
+        tool_calls: collected.tool_calls,
         usage: end.usage,
         model: end.model,
         stop_reason: end.stop_reason,
@@ -103,11 +104,11 @@ async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Er
 /// What is written of it.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Said(Answered);
+struct Written(Answered);
 
-impl Answer for Said {
+impl Answer for Written {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        let Said(said) = self;
+        let Written(said) = self;
         writeln!(to, "{}", said.text)?;
         if verbose {
             let Usage { input, output, .. } = said.usage;

@@ -1,25 +1,25 @@
-//! The seam between `model.generate` and whoever answers it.
+//! What answers a model call, and what the rest of the program knows about it.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use ken_types::Error;
 use ken_types::event::{ModelName, StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, Generated};
+use ken_types::{Code, Error};
 
-/// A future that a trait object gives back.
+/// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Answers one request. It keeps nothing between two calls: equal requests may be made again after a crash, with what
-/// has been said already as `prefix`.
+/// Answers one request. It keeps nothing between two calls: an equal request may be made again after a crash, with the
+/// text that was received before it as `prefix`.
 pub(crate) trait Provider: fmt::Debug + Send + Sync {
-    /// The dialect, as `api` in messages.
+    /// The wire format, as `api` in messages.
     fn api(&self) -> &'static str;
 
     fn name(&self) -> &ModelName;
 
-    /// What a request and its answer may take together.
+    /// How many tokens a request and its answer may have together.
     fn window(&self) -> Window {
         Window {
             tokens: 98_304,
@@ -32,48 +32,60 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         100
     }
 
-    /// Says its answer piece by piece, then how it ended. Dropping the future ends the call.
-    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>>;
+    /// Why it cannot be called before somebody changes the configuration.
+    fn unusable(&self) -> Option<String> {
+        None
+    }
+
+    /// Sends its answer piece by piece; returns how it ended. Dropping the future ends the call.
+    fn answer<'a>(
+        &'a self,
+        request: &'a Generate,
+        sink: &'a dyn DeltaSink,
+    ) -> Pending<'a, Result<Completion, Error>>;
 }
 
 /// In tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) tokens: u64,
-    /// What of it is kept for the answer.
+    /// The part of it that is kept for the answer.
     pub(crate) reserve: u64,
 }
 
-/// Who is told what a provider says.
-pub(crate) trait Ear: Send + Sync {
-    fn hear(&self, delta: Delta) -> Pending<'_, Result<(), Error>>;
+/// Takes the deltas of an answer.
+pub(crate) trait DeltaSink: Send + Sync {
+    fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>>;
 }
 
-/// How an answer ended, and what it took.
+/// How an answer ended, and the tokens that it took.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Said {
+pub(crate) struct Completion {
     pub(crate) stop_reason: StopReason,
     pub(crate) usage: Usage,
 }
 
-/// Runs one call: the start, the answer, the end.
+/// Makes one call: the start, the answer, the end.
 pub(crate) async fn generate(
     provider: &dyn Provider,
     request: &Generate,
-    ear: &dyn Ear,
+    sink: &dyn DeltaSink,
 ) -> Result<Generated, Error> {
     let name = provider.name();
-    ear.hear(Delta::Start {
+    if let Some(why) = provider.unusable() {
+        return Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)"));
+    }
+    sink.send(Delta::Start {
         provider: name.provider.clone(),
         model: name.id.clone(),
         api: provider.api().to_owned(),
     })
     .await?;
-    let said = provider.answer(request, ear).await?;
+    let completion = provider.answer(request, sink).await?;
     Ok(Generated {
         model: name.clone(),
         api: provider.api().to_owned(),
-        stop_reason: said.stop_reason,
-        usage: said.usage,
+        stop_reason: completion.stop_reason,
+        usage: completion.usage,
     })
 }

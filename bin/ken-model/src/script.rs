@@ -12,7 +12,7 @@ use ken_types::{Code, Error};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::provider::{Ear, Pending, Provider, Said};
+use crate::provider::{Completion, DeltaSink, Pending, Provider};
 use crate::question;
 use crate::usage::estimate;
 
@@ -33,7 +33,7 @@ impl Script {
         Ok(Script { name, file })
     }
 
-    async fn replay(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+    async fn replay(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
         let asked = Asked::of(request, &self.name.id);
         let line = read(&self.file)?.into_iter().find(|line| line.fits(&asked));
         let line = line.ok_or_else(|| {
@@ -41,7 +41,7 @@ impl Script {
             Error::invalid("KEN_SCRIPT", message)
         })?;
         let mut stage = Stage {
-            ear,
+            sink,
             to_skip: &request.prefix,
             calls: asked.after_tools,
             output: 0,
@@ -51,7 +51,7 @@ impl Script {
             stage.play(step).await?;
         }
         let usage = line.usage.unwrap_or_else(|| estimate(request, stage.output));
-        Ok(Said {
+        Ok(Completion {
             stop_reason: stage.stop.unwrap_or(StopReason::Stop),
             usage,
         })
@@ -67,8 +67,12 @@ impl Provider for Script {
         &self.name
     }
 
-    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
-        Box::pin(self.replay(request, ear))
+    fn answer<'a>(
+        &'a self,
+        request: &'a Generate,
+        sink: &'a dyn DeltaSink,
+    ) -> Pending<'a, Result<Completion, Error>> {
+        Box::pin(self.replay(request, sink))
     }
 }
 
@@ -181,7 +185,7 @@ impl Class {
 
 /// A line being played.
 struct Stage<'a> {
-    ear: &'a dyn Ear,
+    sink: &'a dyn DeltaSink,
     /// What has been said in an earlier life: not said again, not waited for again.
     to_skip: &'a str,
     calls: usize,
@@ -195,7 +199,7 @@ impl Stage<'_> {
             Step::Text(text) => self.say(&text).await,
             Step::Think(delta) if self.to_skip.is_empty() => {
                 self.output += estimated_tokens(&delta);
-                self.ear.hear(Delta::Think { delta, opaque: None }).await
+                self.sink.send(Delta::Think { delta, opaque: None }).await
             }
             Step::SleepMs(ms) if self.to_skip.is_empty() => {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -227,8 +231,8 @@ impl Stage<'_> {
         match delta.is_empty() {
             true => Ok(()),
             false => {
-                self.ear
-                    .hear(Delta::Text {
+                self.sink
+                    .send(Delta::Text {
                         delta: delta.to_owned(),
                     })
                     .await
@@ -240,7 +244,7 @@ impl Stage<'_> {
         self.calls += 1;
         let id = id.unwrap_or_else(|| format!("call_{}", self.calls));
         self.stop = Some(StopReason::ToolUse);
-        self.ear.hear(Delta::ToolCall { id, name, arguments }).await
+        self.sink.send(Delta::ToolCall { id, name, arguments }).await
     }
 }
 

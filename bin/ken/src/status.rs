@@ -26,6 +26,15 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             for error in &status.config.errors {
                 remark(&format!("the last good configuration is in force: {error}"));
             }
+            for (name, says) in status
+                .parts
+                .iter()
+                .filter_map(|part| Some((&part.name, part.says.as_ref()?)))
+            {
+                if !says.is_empty() {
+                    remark(&format!("{name}: {says}"));
+                }
+            }
             let down: Vec<String> = status.parts.iter().filter_map(what_is_missing).collect();
             if down.is_empty() {
                 return Ok(ExitCode::SUCCESS);

@@ -13,9 +13,14 @@ pub enum Engine {
     Local(Option<String>),
     /// `script`, or `script/NAME`.
     Script(Option<String>),
+    /// `openai/MODEL`: chat completions, of OpenAI or of any server that speaks them.
+    OpenAi(String),
+    /// `anthropic/MODEL`.
+    Anthropic(String),
 }
 
-const KNOWN: &str = "a list like `rules` or `script,rules`; known providers: local, rules, script";
+const KNOWN: &str =
+    "a list like `openai/gpt-4o,rules`; known providers: anthropic, local, openai, rules, script";
 
 impl Engine {
     /// A list like `rules` or `script,rules`, first choice first; at least one.
@@ -41,6 +46,11 @@ impl FromStr for Engine {
             }
             ("local", alias) => Ok(Engine::Local(alias.map(str::to_owned))),
             ("script", name) => Ok(Engine::Script(name.map(str::to_owned))),
+            ("openai" | "anthropic", None | Some("")) => {
+                wrong(format!("`{provider}` needs a model, as `{provider}/MODEL`"))
+            }
+            ("openai", Some(model)) => Ok(Engine::OpenAi(model.to_owned())),
+            ("anthropic", Some(model)) => Ok(Engine::Anthropic(model.to_owned())),
             ("", _) => wrong("an entry of the list of models is empty".into()),
             (unknown, _) => wrong(format!("there is no model provider `{unknown}`")),
         }
@@ -76,6 +86,8 @@ mod tests {
             ("", "empty"),
             ("rules,,rules", "empty"),
             ("local/", "names no model"),
+            ("openai", "needs a model"),
+            ("anthropic/", "needs a model"),
         ] {
             let error = Engine::list(list).unwrap_err();
             assert!(error.message.contains(part), "{list}: {error}");

@@ -403,9 +403,11 @@ impl Block {
     }
 }
 
-/// Numbers of tokens, and their price. The cost is 0 if no price is known.
+/// Tokens and their price. The cost is 0 where no price is known.
+///
+/// Counts that are left out are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Usage {
     pub input: u64,
     pub output: u64,
@@ -438,7 +440,7 @@ impl std::ops::AddAssign for Usage {
 
 /// Prices in US dollars. An amount without a fraction is written without one.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct Cost {
     #[serde(serialize_with = "plain_number")]
     pub input: f64,

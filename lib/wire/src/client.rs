@@ -486,13 +486,16 @@ impl Pool {
     }
 }
 
-/// The reply of an operation without arguments whose reply changes only when the part restarts. It is asked for once on
-/// each connection.
+/// The reply of a part to an operation without arguments, asked for again after a second and on a new connection: for
+/// what hardly ever changes and is needed for every request.
 #[derive(Debug)]
 pub struct CachedReply<O: Op> {
     pool: Pool,
-    known: Mutex<Option<(Connection, O::Reply)>>,
+    known: Mutex<Option<(Connection, O::Reply, Instant)>>,
 }
+
+/// How long a cached reply is used.
+const CACHED: Duration = Duration::from_secs(1);
 
 impl<O> CachedReply<O>
 where
@@ -510,16 +513,19 @@ where
     /// The reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
         let known = self.lock().clone();
-        if let Some((_, reply)) = known.filter(|(connection, _)| !connection.is_closed()) {
+        let is_current = |(connection, _, at): &(Connection, O::Reply, Instant)| {
+            !connection.is_closed() && at.elapsed() < CACHED
+        };
+        if let Some((_, reply, _)) = known.filter(is_current) {
             return Ok(reply);
         }
         let connection = self.pool.connection(Instant::now() + time).await?;
         let reply = connection.call::<O>(&Nothing {}, time).await?;
-        *self.lock() = Some((connection, reply.clone()));
+        *self.lock() = Some((connection, reply.clone(), Instant::now()));
         Ok(reply)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Connection, O::Reply)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Connection, O::Reply, Instant)>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

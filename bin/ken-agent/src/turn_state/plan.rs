@@ -86,7 +86,7 @@ impl TaskRef {
 
 impl Plan {
     /// Provider and model of this place in the list; past its end, the last of it.
-    pub(super) fn model(&self, index: usize) -> ModelName {
+    pub(crate) fn model(&self, index: usize) -> ModelName {
         let name = self.models.get(index).or(self.models.last()).map(String::as_str);
         let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
         ModelName {

@@ -13,7 +13,7 @@ use ken_types::ops::model::{Delta, Generate};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::provider::{Ear, Pending, Provider, Said, Window};
+use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
 use crate::rules;
 use process::{End, Line, Process};
 
@@ -55,7 +55,7 @@ impl Local {
         }
     }
 
-    async fn generate(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+    async fn generate(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
         let turn = self.turn.acquire().await;
         let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
         let model = match &self.alias {
@@ -69,7 +69,7 @@ impl Local {
         };
         process.ask(&ask(request)).await;
         // A process that is given up on, or that has failed, is dropped here and dies.
-        let said = listen(&mut process, request, ear).await?;
+        let said = listen(&mut process, request, sink).await?;
         self.keep(process);
         Ok(said)
     }
@@ -117,13 +117,17 @@ impl Provider for Local {
     }
 
     /// To go on with a text is not to sum it up: for compaction it is cut to first sentences, as the rules do it.
-    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
+    fn answer<'a>(
+        &'a self,
+        request: &'a Generate,
+        sink: &'a dyn DeltaSink,
+    ) -> Pending<'a, Result<Completion, Error>> {
         match request.purpose {
-            Purpose::Agent => Box::pin(self.generate(request, ear)),
+            Purpose::Agent => Box::pin(self.generate(request, sink)),
             Purpose::Compaction | Purpose::CompactionPrefix => {
                 let window = self.window();
                 let tokens = (window.tokens - window.reserve) / SUMMARY_SHARE;
-                Box::pin(rules::sum_up(request, tokens, ear))
+                Box::pin(rules::sum_up(request, tokens, sink))
             }
         }
     }
@@ -143,9 +147,13 @@ fn ask(request: &Generate) -> Value {
 }
 
 /// Passes on what comes, a few pieces a second.
-async fn listen(process: &mut Process, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+async fn listen(
+    process: &mut Process,
+    request: &Generate,
+    sink: &dyn DeltaSink,
+) -> Result<Completion, Error> {
     let mut speech = Speech {
-        ear,
+        sink,
         begun: !request.prefix.is_empty(),
         waiting: String::new(),
         spoke: None,
@@ -165,9 +173,9 @@ async fn listen(process: &mut Process, request: &Generate, ear: &dyn Ear) -> Res
     }
 }
 
-fn said(end: &End) -> Said {
+fn said(end: &End) -> Completion {
     let (input, output) = (end.prompt_tokens, end.completion_tokens);
-    Said {
+    Completion {
         stop_reason: match end.stop_reason.as_str() {
             "length" => StopReason::Length,
             _ => StopReason::Stop,
@@ -183,7 +191,7 @@ fn said(end: &End) -> Said {
 
 /// An answer on its way to who hears it.
 struct Speech<'a> {
-    ear: &'a dyn Ear,
+    sink: &'a dyn DeltaSink,
     /// Whether anything but blanks has come, now or in an earlier life.
     begun: bool,
     waiting: String,
@@ -207,6 +215,6 @@ impl Speech<'_> {
         }
         self.spoke = Some(Instant::now());
         let delta = std::mem::take(&mut self.waiting);
-        self.ear.hear(Delta::Text { delta }).await
+        self.sink.send(Delta::Text { delta }).await
     }
 }

@@ -13,7 +13,7 @@ use ken_types::event::{Message, ModelName, Purpose, StopReason, estimated_tokens
 use ken_types::ops::model::{Delta, Generate};
 
 use crate::pieces::{after, pieces};
-use crate::provider::{Ear, Pending, Provider, Said};
+use crate::provider::{Completion, DeltaSink, Pending, Provider};
 use crate::question;
 use crate::usage::estimate;
 
@@ -54,8 +54,8 @@ impl Rules {
             .unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
     }
 
-    async fn answer_all(&self, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
-        say(&self.text(request), request, ear).await
+    async fn answer_all(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+        say(&self.text(request), request, sink).await
     }
 }
 
@@ -63,20 +63,24 @@ impl Rules {
 const SUMMARY_BYTES: usize = 16 * 1024;
 
 /// Sums up a conversation in about so many tokens, for a model that cannot do it.
-pub(crate) async fn sum_up(request: &Generate, tokens: u64, ear: &dyn Ear) -> Result<Said, Error> {
+pub(crate) async fn sum_up(
+    request: &Generate,
+    tokens: u64,
+    sink: &dyn DeltaSink,
+) -> Result<Completion, Error> {
     let most =
         usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
-    say(&summary::of(request, most), request, ear).await
+    say(&summary::of(request, most), request, sink).await
 }
 
 /// Says what of a text has not been said yet.
-async fn say(text: &str, request: &Generate, ear: &dyn Ear) -> Result<Said, Error> {
+async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let rest = after(text, &request.prefix);
     for piece in pieces(&rest) {
         let delta = piece.to_owned();
-        ear.hear(Delta::Text { delta }).await?;
+        sink.send(Delta::Text { delta }).await?;
     }
-    Ok(Said {
+    Ok(Completion {
         stop_reason: StopReason::Stop,
         usage: estimate(request, estimated_tokens(&rest)),
     })
@@ -100,8 +104,12 @@ impl Provider for Rules {
         10
     }
 
-    fn answer<'a>(&'a self, request: &'a Generate, ear: &'a dyn Ear) -> Pending<'a, Result<Said, Error>> {
-        Box::pin(self.answer_all(request, ear))
+    fn answer<'a>(
+        &'a self,
+        request: &'a Generate,
+        sink: &'a dyn DeltaSink,
+    ) -> Pending<'a, Result<Completion, Error>> {
+        Box::pin(self.answer_all(request, sink))
     }
 }
 

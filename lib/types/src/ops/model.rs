@@ -7,9 +7,10 @@ use super::Nothing;
 use crate::event::{Message, ModelName, StopReason, Usage};
 
 crate::operations! {
-    /// One call to one provider. Items are what the model says as it says it; `cancelled` closes the call to the
-    /// provider. The caller repeats it, and goes to the next of the list: `busy` (overload, 429) and `unavailable` (5xx,
-    /// network) may pass, `too_large` is a context over the model's window, all others stay as they are.
+    /// One call to one provider. Items are the answer as it comes; `cancelled` closes the call to the provider. The caller
+    /// retries and goes to the next of the list: `busy` (overload, 429) and `unavailable` (5xx, network) may pass,
+    /// `too_large` is a context over the model's window, `unauthenticated` a key that is missing or refused; all others
+    /// stay as they are.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
     /// The configured models.
     ModelInfo, "model.info": Nothing => ModelState;
@@ -76,8 +77,11 @@ pub struct ToolSpec {
 pub enum Delta {
     /// A provider has begun to answer.
     Start {
+        #[serde(default)]
         provider: String,
+        #[serde(default)]
         model: String,
+        #[serde(default)]
         api: String,
     },
     Text {
@@ -97,21 +101,57 @@ pub enum Delta {
     },
 }
 
+/// How an answer ended. A part that replaces ken-model may leave out every field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Generated {
+    #[serde(default)]
     pub model: ModelName,
+    #[serde(default)]
     pub api: String,
+    /// `stop` when absent.
+    #[serde(default = "stop")]
     pub stop_reason: StopReason,
+    #[serde(default)]
     pub usage: Usage,
+}
+
+fn stop() -> StopReason {
+    StopReason::Stop
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelState {
     /// The configured models as `provider/model`, first choice first. If empty, no prompt can be answered.
     pub models: Vec<String>,
-    /// The window of the first model in tokens, and how many of them are reserved for its answer.
+    /// Tokens of the first one's window, and of them the part kept for its answer.
+    #[serde(default = "context_window")]
     pub context_window: u64,
+    #[serde(default = "output_reserve")]
     pub output_reserve: u64,
-    /// The largest number of past exchanges that the first model uses.
+    /// Past exchanges of a conversation that the first one makes use of, at most.
+    #[serde(default = "exchanges")]
     pub exchanges: u32,
+    /// Models of the list that cannot be called before somebody changes the configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unusable: Vec<Unusable>,
+}
+
+fn context_window() -> u64 {
+    98_304
+}
+
+fn output_reserve() -> u64 {
+    8_192
+}
+
+fn exchanges() -> u32 {
+    100
+}
+
+/// A model without a key, or with one that its provider refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unusable {
+    /// `provider/model`.
+    pub model: String,
+    pub why: String,
 }

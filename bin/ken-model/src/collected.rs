@@ -6,38 +6,38 @@ use ken_types::Error;
 use ken_types::event::Block;
 use ken_types::ops::model::Delta;
 
-use crate::provider::{Ear, Pending};
+use crate::provider::{DeltaSink, Pending};
 
 /// What a provider has said.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Collected {
     pub(crate) text: String,
     pub(crate) tool_calls: Vec<Block>,
 }
 
 /// Hears an answer to its end.
 #[derive(Debug, Default)]
-pub(crate) struct Collector(Mutex<Heard>);
+pub(crate) struct Collector(Mutex<Collected>);
 
 impl Collector {
-    pub(crate) fn into_heard(self) -> Heard {
+    pub(crate) fn into_collected(self) -> Collected {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, delta: Delta) {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut collected = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match delta {
-            Delta::Text { delta } => heard.text.push_str(&delta),
+            Delta::Text { delta } => collected.text.push_str(&delta),
             Delta::ToolCall { id, name, arguments } => {
-                heard.tool_calls.push(Block::ToolCall { id, name, arguments })
+                collected.tool_calls.push(Block::ToolCall { id, name, arguments })
             }
             Delta::Start { .. } | Delta::Think { .. } => {}
         }
     }
 }
 
-impl Ear for Collector {
-    fn hear(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
+impl DeltaSink for Collector {
+    fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
         self.keep(delta);
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,0 +1,204 @@
+//! `ken-model list` and `ken-model try`: what the providers offer, and whether a model answers.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use ken_types::event::{Block, Message, Purpose};
+use ken_types::ops::model::{Delta, Generate};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::choice::{Choice, full_name, setting};
+use crate::filter::DEFAULT;
+use crate::provider::{DeltaSink, Pending, generate};
+use crate::remote::{Endpoint, Format};
+use crate::secrets;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ken-model",
+    about = "Ask the providers for their models, or try one",
+    after_help = "Keys come from the environment, else from secrets.env beside ken.toml; see ken-model(8)."
+)]
+struct Commands {
+    #[command(subcommand)]
+    command: Command,
+    /// Write JSON, one object per line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the models of every provider that has a key or an address, and those of KEN_MODEL
+    List,
+    /// Send one word to a model and say what came back, how fast, and what it cost
+    Try {
+        /// PROVIDER/MODEL, for instance openai/gpt-4o
+        model: String,
+        /// What to send
+        #[arg(default_value = "Say the word: ready")]
+        text: String,
+    },
+}
+
+/// Whether the command line names one of the commands.
+pub(crate) fn is_wanted() -> bool {
+    let first = std::env::args_os().nth(1);
+    first.is_some_and(|word| ["list", "try"].iter().any(|command| word == *command))
+}
+
+pub(crate) fn run() -> ExitCode {
+    let commands = match Commands::try_parse() {
+        Ok(commands) => commands,
+        Err(shown) => {
+            _ = shown.print();
+            return ExitCode::from(if shown.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let done = secrets::load().and_then(|secrets| {
+        let setting = |name: &str| setting(name).or_else(|| secrets.get(name).cloned());
+        match &commands.command {
+            Command::List => list(&setting, commands.json),
+            Command::Try { model, text } => try_model(model, text, &setting, commands.json),
+        }
+    });
+    match done {
+        Ok(status) => status,
+        Err(error) => fail(&error),
+    }
+}
+
+/// Text on a terminal, else the line of JSON that every tool writes.
+fn fail(error: &Error) -> ExitCode {
+    let mut stderr = std::io::stderr();
+    _ = match stderr.is_terminal() {
+        true => writeln!(stderr, "ken-model: {error}"),
+        false => writeln!(stderr, "{}", json!({ "error": error })),
+    };
+    ExitCode::from(error.code.exit_status())
+}
+
+fn write(line: &str) -> Result<(), Error> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Status 1 when a provider could not be asked.
+fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<ExitCode, Error> {
+    let mut all_answered = true;
+    for format in [Format::OpenAi, Format::Anthropic] {
+        let endpoint = Endpoint::new(format, setting)?;
+        let provider = format.provider();
+        match endpoint.list() {
+            Ok(models) => models.iter().try_for_each(|model| match as_json {
+                true => write(&json!({"model": format!("{provider}/{model}")}).to_string()),
+                false => write(&format!("{provider}/{model}")),
+            })?,
+            Err(error) => {
+                // A provider that nobody has set up is no failure.
+                all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
+                match as_json {
+                    true => write(&json!({"provider": provider, "error": error}).to_string())?,
+                    false => write(&format!("{provider}: {}", error.message))?,
+                }
+            }
+        }
+    }
+    let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
+    let choice = Choice::read(&configured, setting)?;
+    for provider in choice
+        .providers()
+        .filter(|provider| !["openai", "anthropic"].contains(&&*provider.name().provider))
+    {
+        match as_json {
+            true => write(&json!({"model": full_name(provider)}).to_string())?,
+            false => write(&full_name(provider))?,
+        }
+    }
+    Ok(ExitCode::from(u8::from(!all_answered)))
+}
+
+/// Notes when the first delta came, and the text.
+#[derive(Default)]
+struct Timed(Mutex<(Option<Instant>, String)>);
+
+impl DeltaSink for Timed {
+    fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
+        let mut timed = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match delta {
+            Delta::Start { .. } => {}
+            Delta::Text { delta } => {
+                timed.0.get_or_insert_with(Instant::now);
+                timed.1.push_str(&delta);
+            }
+            Delta::Think { .. } | Delta::ToolCall { .. } => {
+                timed.0.get_or_insert_with(Instant::now);
+            }
+        }
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+fn try_model(
+    model: &str,
+    text: &str,
+    setting: &impl Fn(&str) -> Option<String>,
+    as_json: bool,
+) -> Result<ExitCode, Error> {
+    let choice = Choice::read(model, setting)?;
+    let provider = choice.find(None)?;
+    let request = Generate {
+        model: None,
+        system: "You are being tested. Answer in a few words.".to_owned(),
+        sources: Vec::new(),
+        messages: vec![Message::User {
+            content: vec![Block::text(text)],
+            timestamp: 0,
+        }],
+        tools: Vec::new(),
+        prefix: String::new(),
+        purpose: Purpose::Agent,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
+    let (sink, started) = (Timed::default(), Instant::now());
+    let generated = runtime.block_on(generate(provider, &request, &sink))?;
+    let took = started.elapsed();
+    let (first, said) = sink
+        .0
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let first = first.map_or(took, |first| first - started);
+    let usage = generated.usage;
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    let shown: Value = json!({
+        "model": full_name(provider),
+        "text": said,
+        "firstMs": ms(first),
+        "totalMs": ms(took),
+        "usage": usage,
+        "stopReason": generated.stop_reason,
+    });
+    match as_json {
+        true => write(&shown.to_string())?,
+        false => write(&format!(
+            "{}: {:?}\nfirst word after {} ms, all after {} ms; {} tokens in, {} out; ${:.6}",
+            full_name(provider),
+            said.trim(),
+            ms(first),
+            ms(took),
+            usage.input + usage.cache_read + usage.cache_write,
+            usage.output,
+            usage.cost.total,
+        ))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

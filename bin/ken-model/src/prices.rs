@@ -1,0 +1,158 @@
+//! What models can hold and what they cost: `models.toml`, which people may edit.
+
+use std::path::{Path, PathBuf};
+
+use ken_types::Error;
+use ken_types::event::{Cost, Usage};
+use serde::Deserialize;
+
+/// What is known of a model. Prices are in US dollars per million tokens; 0 where none is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Model {
+    /// Tokens of its window.
+    pub(crate) window: u64,
+    /// Tokens that an answer may have.
+    pub(crate) output: u64,
+    prices: Prices,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Prices {
+    input: f64,
+    output: f64,
+    cache_read: f64,
+    cache_write: f64,
+}
+
+/// The table, first match first.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Table {
+    model: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    /// `provider/model`; `*` stands for any text.
+    name: String,
+    window: Option<u64>,
+    output: Option<u64>,
+    #[serde(default)]
+    price: Prices,
+}
+
+const WINDOW: u64 = 98_304;
+const OUTPUT: u64 = 8_192;
+
+impl Table {
+    /// `models.toml` beside ken.toml, then that of the installation, else the one in the program. The first entry that fits
+    /// a name counts, so a short file of one's own is enough.
+    pub(crate) fn installed() -> Result<Table, Error> {
+        let own =
+            std::env::var_os("KEN_CONFIG").map(|config| PathBuf::from(config).with_file_name("models.toml"));
+        let program = std::env::current_exe().ok();
+        let folder = program.as_deref().and_then(Path::parent);
+        let shipped = folder.into_iter().flat_map(|folder| {
+            ["../share/ken", "../../share"].map(|share| folder.join(share).join("models.toml"))
+        });
+        let mut table = Table::default();
+        let mut is_shipped = false;
+        for (file, ours) in own
+            .map(|file| (file, false))
+            .into_iter()
+            .chain(shipped.map(|file| (file, true)))
+        {
+            let Ok(text) = std::fs::read_to_string(&file) else {
+                continue;
+            };
+            table
+                .model
+                .extend(read(&file.display().to_string(), &text)?.model);
+            is_shipped |= ours;
+        }
+        if !is_shipped {
+            table
+                .model
+                .extend(read("models.toml", include_str!("../../../share/models.toml"))?.model);
+        }
+        Ok(table)
+    }
+
+    pub(crate) fn model(&self, name: &str) -> Model {
+        let found = self.model.iter().find(|entry| fits(&entry.name, name));
+        Model {
+            window: found.and_then(|entry| entry.window).unwrap_or(WINDOW),
+            output: found.and_then(|entry| entry.output).unwrap_or(OUTPUT),
+            prices: found.map(|entry| entry.price).unwrap_or_default(),
+        }
+    }
+}
+
+fn read(file: &str, text: &str) -> Result<Table, Error> {
+    toml::from_str(text).map_err(|error| Error::invalid(file, error.message().to_owned()))
+}
+
+/// Whether a name fits a pattern of texts and `*`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    true
+}
+
+/// What a call cost.
+pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
+    let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
+    let prices = &model.prices;
+    let cost = Cost {
+        input: of(usage.input, prices.input),
+        output: of(usage.output, prices.output),
+        cache_read: of(usage.cache_read, prices.cache_read),
+        cache_write: of(usage.cache_write, prices.cache_write),
+        total: 0.0,
+    };
+    Cost {
+        total: cost.input + cost.output + cost.cache_read + cost.cache_write,
+        ..cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_entry_that_fits_counts() {
+        let text = "[[model]]\nname = \"openai/a-*-mini\"\nwindow = 1000\nprice = { input = 2.0, output = 4.0 }\n\
+                    [[model]]\nname = \"openai/*\"\noutput = 7";
+        let table = read("t", text).unwrap();
+        let mini = table.model("openai/a-b-mini");
+        assert_eq!((mini.window, mini.output), (1_000, OUTPUT));
+        assert_eq!(table.model("openai/a").output, 7);
+        assert_eq!(table.model("anthropic/a").window, WINDOW);
+        let usage = Usage {
+            input: 1_000_000,
+            output: 500_000,
+            ..Usage::default()
+        };
+        assert_eq!(price(&mini, &usage).total, 4.0);
+        assert!(read("models.toml", include_str!("../../../share/models.toml")).is_ok());
+        assert!(read("t", "[[model]]\nnme = 1").is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! How providers fail, brought to the codes of the wire: what may pass and is tried again, what stays, and a context that is
+//! too long.
+
+use ken_types::{Code, Error};
+
+/// A provider's own words are shown up to here.
+const SHOWN: usize = 400;
+
+/// The words by which providers say that a context is longer than the model's window. None of them has a code for it that
+/// the others share.
+const OVERFLOW: [&str; 12] = [
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    "context limit",
+    "context size",
+    "maximum context",
+    "prompt is too long",
+    "input is too long",
+    "too many input tokens",
+    "exceed_context_size",
+    "exceeds the available context",
+    "reduce the length of the messages",
+];
+
+/// An answer with an error status, or an error event within a stream.
+#[derive(Debug)]
+pub(super) struct Refusal<'a> {
+    /// `provider/model`.
+    pub(super) model: &'a str,
+    /// 0 for an error event.
+    pub(super) status: u16,
+    /// The provider's type or code, if the body has one.
+    pub(super) kind: &'a str,
+    pub(super) message: &'a str,
+    pub(super) retry_after_ms: Option<u64>,
+}
+
+impl Refusal<'_> {
+    /// As an error of the wire. `key` is taken out of the words: some providers repeat it.
+    pub(super) fn error(&self, key: Option<&str>) -> Error {
+        let code = self.code();
+        let status = match self.status {
+            0 => self.kind.to_owned(),
+            status => status.to_string(),
+        };
+        let words = clean(self.message, key);
+        let message = match words.is_empty() {
+            true => format!("{} answered {status}", self.model),
+            false => format!("{} answered {status}: {words}", self.model),
+        };
+        let mut error = Error::new(code, message);
+        error.retry_after_ms = self
+            .retry_after_ms
+            .filter(|_| code == Code::Busy || code == Code::Unavailable);
+        if code == Code::Unauthenticated {
+            error = error.hint("set the key in secrets.env, then `ken restart model`");
+        }
+        error
+    }
+
+    fn code(&self) -> Code {
+        let words = format!("{} {}", self.kind, self.message).to_lowercase();
+        let overflows = OVERFLOW.iter().any(|words_of| words.contains(words_of));
+        match self.status {
+            400 | 413 | 422 | 500 if overflows => Code::TooLarge,
+            // No money is left: waiting does not help.
+            429 if self.kind.contains("insufficient_quota") => Code::Forbidden,
+            401 => Code::Unauthenticated,
+            402 | 403 => Code::Forbidden,
+            404 => Code::NotFound,
+            408 => Code::Deadline,
+            409 | 429 | 529 => Code::Busy,
+            413 => Code::TooLarge,
+            400..500 => Code::Invalid,
+            0 => kind_code(self.kind, overflows),
+            _ => Code::Unavailable,
+        }
+    }
+}
+
+/// Of an error event, which has no status.
+fn kind_code(kind: &str, overflows: bool) -> Code {
+    match kind {
+        _ if overflows => Code::TooLarge,
+        "overloaded_error" | "rate_limit_error" | "rate_limit_exceeded" | "429" | "529" => Code::Busy,
+        "authentication_error" | "401" => Code::Unauthenticated,
+        "permission_error" | "billing_error" | "403" => Code::Forbidden,
+        "not_found_error" | "404" => Code::NotFound,
+        "invalid_request_error" | "400" => Code::Invalid,
+        "timeout_error" => Code::Deadline,
+        _ => Code::Unavailable,
+    }
+}
+
+/// One line without the key and without control characters, cut to what people read.
+fn clean(words: &str, key: Option<&str>) -> String {
+    let shown = ken_text::head(words, 4 * SHOWN);
+    let line: String = shown
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect();
+    let line = match key.filter(|key| key.len() >= 4) {
+        Some(key) => line.replace(key, "[redacted]"),
+        None => line,
+    };
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let cut = ken_text::head(&line, SHOWN);
+    match cut.len() < line.len() {
+        true => format!("{cut}…"),
+        false => line,
+    }
+}
+
+/// `Retry-After` in seconds, or `retry-after-ms`. A date is not read: no provider sends one.
+pub(super) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    let number = |name: &str| {
+        header(name)?
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| *number >= 0.0)
+    };
+    let ms = number("retry-after-ms").or_else(|| Some(number("retry-after")? * 1_000.0))?;
+    Some(ms.min(86_400_000.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(status: u16, kind: &str, message: &str) -> Error {
+        let refusal = Refusal {
+            model: "openai/m",
+            status,
+            kind,
+            message,
+            retry_after_ms: Some(3_000),
+        };
+        refusal.error(Some("sk-secret"))
+    }
+
+    #[test]
+    fn each_status_has_its_code() {
+        for (status, kind, message, code) in [
+            (400, "", "bad", Code::Invalid),
+            (400, "context_length_exceeded", "", Code::TooLarge),
+            (
+                400,
+                "invalid_request_error",
+                "prompt is too long: 200001 tokens > 200000 maximum",
+                Code::TooLarge,
+            ),
+            (401, "", "", Code::Unauthenticated),
+            (402, "", "", Code::Forbidden),
+            (403, "", "", Code::Forbidden),
+            (404, "", "", Code::NotFound),
+            (408, "", "", Code::Deadline),
+            (409, "", "", Code::Busy),
+            (413, "", "", Code::TooLarge),
+            (422, "", "", Code::Invalid),
+            (429, "", "", Code::Busy),
+            (429, "insufficient_quota", "", Code::Forbidden),
+            (500, "", "", Code::Unavailable),
+            (502, "", "", Code::Unavailable),
+            (503, "", "", Code::Unavailable),
+            (504, "", "", Code::Unavailable),
+            (529, "", "", Code::Busy),
+            (0, "overloaded_error", "", Code::Busy),
+            (0, "api_error", "", Code::Unavailable),
+            (0, "invalid_request_error", "", Code::Invalid),
+        ] {
+            assert_eq!(
+                error(status, kind, message).code,
+                code,
+                "{status} {kind} {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_words_hold_neither_the_key_nor_control_characters() {
+        let error = error(401, "", "Incorrect key sk-secret\u{1b}[2J\nprovided");
+        assert_eq!(
+            error.message,
+            "openai/m answered 401: Incorrect key [redacted] [2J provided"
+        );
+        assert!(error.hint.is_some() && error.retry_after_ms.is_none());
+    }
+
+    #[test]
+    fn the_wait_that_a_provider_asks_for_is_read() {
+        let of = |name: &'static str, value: &'static str| {
+            retry_after_ms(|asked| (asked == name).then(|| value.to_owned()))
+        };
+        assert_eq!(of("retry-after", "7"), Some(7_000));
+        assert_eq!(of("retry-after", "0.5"), Some(500));
+        assert_eq!(of("retry-after-ms", "250"), Some(250));
+        assert_eq!(of("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"), None);
+        assert_eq!(of("retry-after", "-1"), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! The connection to a provider: one blocking call in a thread of its own. ureq reads until data comes; a caller that has
+//! gone is noticed between two reads of a quarter of a second.
+
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+use ureq::http::Response;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
+};
+use ureq::{Agent, Body, BodyReader};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a provider may be silent, before its answer begins and within it.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How often it is looked whether the caller is still there.
+const SLICE: Duration = Duration::from_millis(250);
+/// An answer without a stream, and the body of an error.
+const BODY_BYTES: u64 = 16 * 1024 * 1024;
+const ERROR_BYTES: u64 = 64 * 1024;
+
+thread_local! {
+    /// Whether the call that runs in this thread has been given up.
+    static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
+}
+
+/// Makes the calls of one provider, and keeps its connections open between them.
+#[derive(Debug, Clone)]
+pub(super) struct Http {
+    agent: Agent,
+}
+
+impl Http {
+    /// A provider may be silent for `KEN_MODEL_TIMEOUT_MS`, or two minutes. The trusted roots are those of `SSL_CERT_FILE`, or
+    /// those that Mozilla ships.
+    pub(super) fn from_environment() -> Result<Http, Error> {
+        let silence = match std::env::var("KEN_MODEL_TIMEOUT_MS") {
+            Ok(text) if !text.is_empty() => Duration::from_millis(text.parse().map_err(|_| {
+                Error::invalid(
+                    "KEN_MODEL_TIMEOUT_MS",
+                    format!("{text:?} is not a number of milliseconds"),
+                )
+            })?),
+            _ => SILENCE,
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT))
+            .timeout_per_read(Some(silence))
+            .timeout_per_write(Some(silence))
+            .tls_config(TlsConfig::builder().root_certs(roots()?).build())
+            .build();
+        let connector = Cancellable(DefaultConnector::new());
+        Ok(Http {
+            agent: Agent::with_parts(config, connector, DefaultResolver::default()),
+        })
+    }
+
+    /// Sends a JSON body. Blocks until the head of the answer is there.
+    pub(super) fn post(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Response<Body>, Error> {
+        let request = self
+            .agent
+            .post(url)
+            .header("content-type", "application/json")
+            .header("accept", "text/event-stream");
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        request.send(body).map_err(|error| unreachable(url, error))
+    }
+
+    pub(super) fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Error> {
+        let request = headers
+            .iter()
+            .fold(self.agent.get(url), |request, (name, value)| {
+                request.header(*name, *value)
+            });
+        request.call().map_err(|error| unreachable(url, error))
+    }
+}
+
+/// Lets the call of this thread end when `cancelled` becomes true.
+pub(super) fn cancel_with(cancelled: Arc<AtomicBool>) {
+    CANCELLED.with_borrow_mut(|own| *own = cancelled);
+}
+
+/// The whole body as text, up to the limit for its status.
+pub(super) fn text(response: Response<Body>) -> Result<String, Error> {
+    let limit = if response.status().is_success() {
+        BODY_BYTES
+    } else {
+        ERROR_BYTES
+    };
+    let mut bytes = Vec::new();
+    let mut reader = response.into_body().into_reader().take(limit);
+    reader.read_to_end(&mut bytes).map_err(broken)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The next bytes of a stream; none at its end.
+pub(super) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -> Result<&'a [u8], Error> {
+    loop {
+        match reader.read(buffer) {
+            Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
+        }
+    }
+}
+
+fn broken(error: std::io::Error) -> Error {
+    match ureq::Error::from(error) {
+        ureq::Error::Timeout(_) => Error::unavailable("the provider sent nothing for too long"),
+        error => Error::unavailable(format!("the connection to the provider broke: {error}")),
+    }
+}
+
+/// The host alone is named: a URL may hold what is nobody's business.
+fn unreachable(url: &str, error: ureq::Error) -> Error {
+    let host = url.split('/').nth(2).unwrap_or(url);
+    let host = host.rsplit('@').next().unwrap_or(host);
+    match error {
+        ureq::Error::Timeout(_) => Error::unavailable(format!("{host} did not answer in time")),
+        ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
+        ureq::Error::BadUri(_) => Error::invalid("", format!("{host} is not an http or https address")),
+        error => Error::unavailable(format!("cannot reach {host}: {error}")),
+    }
+}
+
+fn roots() -> Result<RootCerts, Error> {
+    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+        return Ok(RootCerts::WebPki);
+    };
+    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
+    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+    let items = parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<Certificate<'static>> = items.collect();
+    match certificates.is_empty() {
+        true => Err(wrong("it holds no certificate".into())),
+        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    }
+}
+
+/// Connections whose reads end when the call is cancelled.
+#[derive(Debug)]
+struct Cancellable<C>(C);
+
+impl<C: Connector<(), Out = Box<dyn Transport>>> Connector<()> for Cancellable<C> {
+    type Out = Sliced;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<()>,
+    ) -> Result<Option<Sliced>, ureq::Error> {
+        Ok(self.0.connect(details, chained)?.map(Sliced))
+    }
+}
+
+/// Waits for input in slices, so that a cancelled call does not wait for a silent provider.
+#[derive(Debug)]
+struct Sliced(Box<dyn Transport>);
+
+impl Transport for Sliced {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.0.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.0.transmit_output(amount, timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let limit = timeout.for_read();
+        let until = match limit.after {
+            time::Duration::Exact(after) => Some(Instant::now() + after),
+            time::Duration::NotHappening => None,
+        };
+        loop {
+            if CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
+                return Err(std::io::Error::from(ErrorKind::ConnectionAborted).into());
+            }
+            let left = until.map_or(SLICE, |until| {
+                until.saturating_duration_since(Instant::now()).min(SLICE)
+            });
+            let slice = NextTimeout {
+                after: time::Duration::Exact(left),
+                per_read: None,
+                ..limit
+            };
+            match self.0.await_input(slice) {
+                Err(ureq::Error::Timeout(_)) if until.is_none_or(|until| Instant::now() < until) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.0.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.is_tls()
+    }
+}

@@ -1,0 +1,445 @@
+//! Providers over the network: OpenAI-compatible chat completions and Anthropic messages. A call runs in a thread of its
+//! own, and its deltas come through a channel.
+
+mod anthropic;
+mod conversation;
+mod failure;
+mod http;
+mod openai;
+mod sse;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ken_types::event::{ModelName, StopReason};
+use ken_types::ops::model::{Delta, Generate};
+use ken_types::{Code, Error};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::prices::{Model, price};
+use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
+use crate::usage::estimate;
+use failure::{Refusal, retry_after_ms};
+use http::Http;
+use stream::{Broken, Ended, Stream};
+
+/// Calls of one provider at a time.
+const AT_ONCE: usize = 64;
+/// Deltas that wait for the caller.
+const WAITING: usize = 64;
+/// An answer is cut at this length, in bytes of text, thoughts and arguments.
+const LONGEST: usize = 4 * 1024 * 1024;
+
+/// The wire formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    OpenAi,
+    Anthropic,
+}
+
+impl Format {
+    pub(crate) fn provider(self) -> &'static str {
+        match self {
+            Format::OpenAi => "openai",
+            Format::Anthropic => "anthropic",
+        }
+    }
+
+    fn api(self) -> &'static str {
+        match self {
+            Format::OpenAi => "openai-chat",
+            Format::Anthropic => anthropic::API,
+        }
+    }
+
+    /// Where the public service is, and the settings that name another place and the key.
+    fn settings(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Format::OpenAi => ("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
+            Format::Anthropic => (
+                "https://api.anthropic.com",
+                "ANTHROPIC_BASE_URL",
+                "ANTHROPIC_API_KEY",
+            ),
+        }
+    }
+}
+
+/// The place and the key of a provider.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    format: Format,
+    /// Without a slash at its end.
+    base: String,
+    key: Option<String>,
+    http: Http,
+}
+
+impl std::fmt::Debug for Endpoint {
+    /// Without the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// `setting` gives the value of a setting, the key among them.
+    pub(crate) fn new(format: Format, setting: impl Fn(&str) -> Option<String>) -> Result<Endpoint, Error> {
+        let (public, base, key) = format.settings();
+        let given = setting(base);
+        let base_url = given
+            .as_deref()
+            .unwrap_or(public)
+            .trim()
+            .trim_end_matches('/')
+            .to_owned();
+        if !base_url.starts_with("http://") && !base_url.starts_with("https://") {
+            return Err(Error::invalid(base, "it is not an http or https address"));
+        }
+        let base_url = match format {
+            // Both forms are in use; the path of the API is added below.
+            Format::Anthropic => base_url.trim_end_matches("/v1").to_owned(),
+            Format::OpenAi => base_url,
+        };
+        Ok(Endpoint {
+            format,
+            base: base_url,
+            key: setting(key)
+                .map(|key| key.trim().to_owned())
+                .filter(|key| !key.is_empty()),
+            http: Http::from_environment()?,
+        })
+    }
+
+    /// Why it cannot be called. A server of one's own may need no key.
+    fn missing_key(&self) -> Option<String> {
+        let (public, _, key) = self.format.settings();
+        let needs_key = self.base == public.trim_end_matches('/');
+        (self.key.is_none() && needs_key).then(|| format!("{key} is not set"))
+    }
+
+    fn url(&self, path: &str) -> String {
+        match self.format {
+            Format::OpenAi => format!("{}/{path}", self.base),
+            Format::Anthropic => format!("{}/v1/{path}", self.base),
+        }
+    }
+
+    /// Calls `send` with the headers that carry the key.
+    fn with_headers<T>(&self, send: impl FnOnce(&[(&str, &str)]) -> T) -> T {
+        let bearer = self.key.as_ref().map(|key| format!("Bearer {key}"));
+        let mut headers = Vec::new();
+        match self.format {
+            Format::OpenAi => headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer))),
+            Format::Anthropic => {
+                headers.push(("anthropic-version", "2023-06-01"));
+                headers.extend(self.key.as_deref().map(|key| ("x-api-key", key)));
+            }
+        }
+        send(&headers)
+    }
+
+    /// The models that the provider offers. Blocks.
+    pub(crate) fn list(&self) -> Result<Vec<String>, Error> {
+        if let Some(why) = self.missing_key() {
+            return Err(Error::new(Code::Unauthenticated, why));
+        }
+        let url = self.url("models");
+        let response = self.with_headers(|headers| self.http.get(&url, headers))?;
+        let who = self.format.provider();
+        let response = self.accepted(who, response)?;
+        let body: Value = serde_json::from_str(&http::text(response)?).map_err(|error| {
+            Error::unavailable(format!("{who} sent a list that is not understood: {error}"))
+        })?;
+        let models = body.get("data").and_then(Value::as_array).into_iter().flatten();
+        let ids = models.filter_map(|model| model.get("id")?.as_str().map(str::to_owned));
+        Ok(ids.collect())
+    }
+
+    /// The answer, if its status is one of success.
+    fn accepted(
+        &self,
+        model: &str,
+        response: ureq::http::Response<ureq::Body>,
+    ) -> Result<ureq::http::Response<ureq::Body>, Error> {
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+        let retry_after_ms = retry_after_ms(header);
+        let text = http::text(response).unwrap_or_default();
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let (kind, message) = words(&body);
+        let refusal = Refusal {
+            model,
+            status,
+            kind: &kind,
+            message: if message.is_empty() { &text } else { &message },
+            retry_after_ms,
+        };
+        Err(refusal.error(self.key.as_deref()))
+    }
+
+    /// An error event within a stream.
+    fn broken(&self, model: &str, broken: Broken) -> Error {
+        match broken {
+            Broken::Failed(error) => Error {
+                message: format!("{model}: {}", error.message),
+                ..error
+            },
+            Broken::Said(body) => {
+                let (kind, message) = words(&body);
+                let refusal = Refusal {
+                    model,
+                    status: 0,
+                    kind: &kind,
+                    message: &message,
+                    retry_after_ms: None,
+                };
+                refusal.error(self.key.as_deref())
+            }
+        }
+    }
+}
+
+/// Type (or code) and message of an error, in the forms that are in use: `{"error":{…}}`, the inner object alone, or a text.
+fn words(body: &Value) -> (String, String) {
+    let error = body.get("error").unwrap_or(body);
+    let word = |name: &str| match error.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    let code = word("code");
+    let kind = if code.is_empty() { word("type") } else { code };
+    let message = error.as_str().map_or_else(|| word("message"), str::to_owned);
+    (kind, message)
+}
+
+/// A model of a provider.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    name: ModelName,
+    endpoint: Endpoint,
+    model: Model,
+    room: Arc<Semaphore>,
+    /// When the provider refused the key, if nothing has succeeded since.
+    refused: Mutex<Option<Instant>>,
+}
+
+const REFUSED_KEY: &str = "the provider refused the key";
+
+/// How long a model whose key was refused is not offered; then it is tried again.
+const REFUSED: Duration = Duration::from_secs(60);
+
+impl Remote {
+    pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model) -> Remote {
+        Remote {
+            name: ModelName {
+                provider: endpoint.format.provider().to_owned(),
+                id: name.to_owned(),
+            },
+            endpoint,
+            model,
+            room: Arc::new(Semaphore::new(AT_ONCE)),
+            refused: Mutex::default(),
+        }
+    }
+
+    async fn call(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+        let permit = Arc::clone(&self.room).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            let message = format!("{AT_ONCE} calls to {} are under way", self.name.provider);
+            Error::busy(message, 1_000)
+        })?;
+        let (deltas, mut received) = mpsc::channel(WAITING);
+        let cancel = CancelOnDrop::default();
+        let call = Call {
+            model: format!("{}/{}", self.name.provider, self.name.id),
+            endpoint: self.endpoint.clone(),
+            body: self.body(request).to_string(),
+            deltas,
+            cancelled: Arc::clone(&cancel.0),
+        };
+        let running = tokio::task::spawn_blocking(move || {
+            let ended = call.run();
+            drop(permit);
+            ended
+        });
+        while let Some(delta) = received.recv().await {
+            sink.send(delta).await?;
+        }
+        let ended = running.await.map_err(|error| {
+            Error::internal(format!("a call to a provider ended without an answer: {error}"))
+        })?;
+        self.note(&ended);
+        let (ended, output_bytes) = ended?;
+        let mut usage = ended
+            .usage
+            .unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
+        usage.cost = price(&self.model, &usage);
+        Ok(Completion {
+            stop_reason: ended.stop_reason,
+            usage,
+        })
+    }
+
+    fn body(&self, request: &Generate) -> Value {
+        match self.endpoint.format {
+            Format::OpenAi => openai::body(&self.name.id, request),
+            Format::Anthropic => anthropic::body(&self.name.id, request, self.model.output),
+        }
+    }
+
+    /// Remembers whether the key was refused, for `model.info`.
+    fn note<T>(&self, ended: &Result<T, Error>) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended {
+            Ok(_) => *refused = None,
+            Err(error) if error.code == Code::Unauthenticated => {
+                if refused.replace(Instant::now()).is_none() {
+                    tracing::warn!(model = self.name.id, "model not configured: {REFUSED_KEY}");
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Provider for Remote {
+    fn api(&self) -> &'static str {
+        self.endpoint.format.api()
+    }
+
+    fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    fn window(&self) -> Window {
+        Window {
+            tokens: self.model.window,
+            reserve: self.model.output.min(self.model.window / 4),
+        }
+    }
+
+    fn unusable(&self) -> Option<String> {
+        let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_refused = refused.is_some_and(|refused| refused.elapsed() < REFUSED);
+        self.endpoint
+            .missing_key()
+            .or_else(|| is_refused.then(|| REFUSED_KEY.to_owned()))
+    }
+
+    fn answer<'a>(
+        &'a self,
+        request: &'a Generate,
+        sink: &'a dyn DeltaSink,
+    ) -> Pending<'a, Result<Completion, Error>> {
+        Box::pin(self.call(request, sink))
+    }
+}
+
+/// Ends the call when the future that waits for it is dropped.
+#[derive(Debug, Default)]
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One call, in a thread of its own.
+struct Call {
+    /// `provider/model`.
+    model: String,
+    endpoint: Endpoint,
+    body: String,
+    deltas: mpsc::Sender<Delta>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Call {
+    /// How the answer ended, and the bytes that were passed on.
+    fn run(self) -> Result<(Ended, usize), Error> {
+        http::cancel_with(Arc::clone(&self.cancelled));
+        let (path, mut stream) = match self.endpoint.format {
+            Format::OpenAi => ("chat/completions", Stream::openai()),
+            Format::Anthropic => ("messages", Stream::anthropic()),
+        };
+        let url = self.endpoint.url(path);
+        let response = self
+            .endpoint
+            .with_headers(|headers| self.endpoint.http.post(&url, headers, &self.body))?;
+        let response = self.endpoint.accepted(&self.model, response)?;
+        let kind = response
+            .headers()
+            .get("content-type")
+            .and_then(|kind| kind.to_str().ok());
+        let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
+        let mut passed = 0;
+        if is_json {
+            let text = http::text(response)?;
+            let deltas = stream
+                .whole(&text)
+                .map_err(|broken| self.endpoint.broken(&self.model, broken))?;
+            self.pass(deltas, &mut passed)?;
+        } else {
+            let mut reader = response.into_body().into_reader();
+            let mut buffer = vec![0; 16 * 1024];
+            loop {
+                let bytes = http::read(&mut reader, &mut buffer)?;
+                if bytes.is_empty() {
+                    break;
+                }
+                let deltas = stream
+                    .push(bytes)
+                    .map_err(|broken| self.endpoint.broken(&self.model, broken))?;
+                self.pass(deltas, &mut passed)?;
+                if passed > LONGEST {
+                    return Ok((cut(), passed));
+                }
+            }
+        }
+        let Some((deltas, ended)) = stream.end() else {
+            let message = format!("{}: the stream ended before the answer was complete", self.model);
+            return Err(Error::unavailable(message));
+        };
+        self.pass(deltas, &mut passed)?;
+        Ok((ended, passed))
+    }
+
+    fn pass(&self, deltas: Vec<Delta>, passed: &mut usize) -> Result<(), Error> {
+        for delta in deltas {
+            *passed += match &delta {
+                Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),
+                Delta::ToolCall { arguments, .. } => arguments.to_string().len(),
+                Delta::Start { .. } => 0,
+            };
+            if self.deltas.blocking_send(delta).is_err() {
+                return Err(Error::new(
+                    Code::Cancelled,
+                    "nobody waits for the answer any more",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The end of an answer that is longer than anybody reads.
+fn cut() -> Ended {
+    Ended {
+        stop_reason: StopReason::Length,
+        usage: None,
+    }
+}

@@ -1,0 +1,263 @@
+//! Chat completions as OpenAI defines them and many others speak them: Ollama, vLLM, llama.cpp, LM Studio, OpenRouter.
+
+use std::collections::BTreeMap;
+
+use ken_types::Error;
+use ken_types::event::{StopReason, Usage};
+use ken_types::ops::model::{Delta, Generate, ToolSpec};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
+use super::sse::Event;
+use super::stream::{Ended, arguments, parameters};
+
+/// The body of a request.
+pub(super) fn body(model: &str, request: &Generate) -> Value {
+    let mut messages = vec![json!({"role": "system", "content": system(request)})];
+    for entry in entries(request) {
+        match entry {
+            Entry::User(parts) => messages.push(json!({"role": "user", "content": user(&parts)})),
+            Entry::Assistant(answer) => messages.push(assistant(&answer)),
+            Entry::Results(results) => messages.extend(results.iter().map(result)),
+        }
+    }
+    let mut body = json!({
+        "model": model,
+        "messages": messages,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    body
+}
+
+/// A plain text as such: some servers take no other form.
+fn user(parts: &[Part<'_>]) -> Value {
+    if let [Part::Text(text)] = parts {
+        return json!(text);
+    }
+    let part = |part: &Part<'_>| match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Image { data, mime_type } => {
+            json!({"type": "image_url", "image_url": {"url": format!("data:{mime_type};base64,{data}")}})
+        }
+    };
+    parts.iter().map(part).collect()
+}
+
+fn assistant(answer: &Answer<'_>) -> Value {
+    let mut message = json!({"role": "assistant", "content": answer.text});
+    if !answer.calls.is_empty() {
+        let call = |call: &super::conversation::Call<'_>| {
+            let function = json!({"name": call.name, "arguments": call.arguments.to_string()});
+            json!({"id": call.id, "type": "function", "function": function})
+        };
+        message["tool_calls"] = answer.calls.iter().map(call).collect();
+    }
+    message
+}
+
+fn result(result: &ToolAnswer<'_>) -> Value {
+    let text = match result.is_error {
+        true => format!("Error: {}", result.text),
+        false => result.text.clone(),
+    };
+    json!({"role": "tool", "tool_call_id": result.id, "content": text})
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    let function = json!({
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": parameters(&tool.parameters),
+    });
+    json!({"type": "function", "function": function})
+}
+
+/// The state of a stream of chunks.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    /// Calls by their index; pieces of several may interleave, and indices may have gaps.
+    calls: BTreeMap<u64, Call>,
+    stop: Option<StopReason>,
+    usage: Option<Usage>,
+    done: bool,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Chunk {
+    choices: Vec<Choice>,
+    usage: Option<Tokens>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Choice {
+    delta: Option<Piece>,
+    /// In an answer that is no stream.
+    message: Option<Piece>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Piece {
+    content: Option<String>,
+    /// DeepSeek and vLLM, and OpenRouter.
+    reasoning_content: Option<String>,
+    reasoning: Option<String>,
+    tool_calls: Option<Vec<CallPiece>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CallPiece {
+    index: Option<u64>,
+    id: Option<String>,
+    function: FunctionPiece,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FunctionPiece {
+    name: Option<String>,
+    /// A text, or with some servers the object itself.
+    arguments: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tokens {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    prompt_tokens_details: Option<Cached>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cached {
+    cached_tokens: u64,
+}
+
+impl Chunks {
+    /// Takes one event; returns the deltas that follow from it, or the error that the provider sent.
+    pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, super::stream::Broken> {
+        if event.data.trim() == "[DONE]" {
+            self.done = true;
+            return Ok(Vec::new());
+        }
+        let chunk: Chunk = super::stream::parse(&event.data)?;
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(super::stream::Broken::Said(error));
+        }
+        if let Some(tokens) = chunk.usage {
+            self.usage = Some(usage(&tokens));
+        }
+        let mut deltas = Vec::new();
+        for choice in chunk.choices {
+            if let Some(piece) = choice.delta.or(choice.message) {
+                self.take_piece(piece, &mut deltas);
+            }
+            if let Some(reason) = choice.finish_reason {
+                self.stop = Some(stop(&reason)?);
+            }
+        }
+        Ok(deltas)
+    }
+
+    fn take_piece(&mut self, piece: Piece, deltas: &mut Vec<Delta>) {
+        let thought = piece.reasoning_content.or(piece.reasoning);
+        if let Some(delta) = thought.filter(|text| !text.is_empty()) {
+            deltas.push(Delta::Think { delta, opaque: None });
+        }
+        if let Some(delta) = piece.content.filter(|text| !text.is_empty()) {
+            deltas.push(Delta::Text { delta });
+        }
+        for piece in piece.tool_calls.into_iter().flatten() {
+            self.take_call(piece);
+        }
+    }
+
+    fn take_call(&mut self, piece: CallPiece) {
+        let newest = self.calls.last_key_value().map(|(index, _)| *index);
+        let index = match (piece.index, &piece.id) {
+            (Some(index), _) => index,
+            (None, Some(_)) => newest.map_or(0, |index| index + 1),
+            (None, None) => newest.unwrap_or_default(),
+        };
+        let call = self.calls.entry(index).or_default();
+        if let Some(id) = piece.id.filter(|id| !id.is_empty()) {
+            call.id = id;
+        }
+        if let Some(name) = piece.function.name {
+            call.name.push_str(&name);
+        }
+        match piece.function.arguments {
+            Some(Value::String(text)) => call.arguments.push_str(&text),
+            Some(Value::Null) | None => {}
+            Some(whole) => call.arguments = whole.to_string(),
+        }
+    }
+
+    /// The stream has ended: returns the tool calls and how the answer ended, or `None` when it is incomplete.
+    pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
+        if !self.done && self.stop.is_none() {
+            return None;
+        }
+        let calls = self.calls.into_iter().map(|(index, call)| Delta::ToolCall {
+            id: match call.id.is_empty() {
+                true => format!("call_{index}"),
+                false => call.id,
+            },
+            name: call.name,
+            arguments: arguments(&call.arguments),
+        });
+        let ended = Ended {
+            stop_reason: self.stop.unwrap_or(StopReason::Stop),
+            usage: self.usage,
+        };
+        Some((calls.collect(), ended))
+    }
+}
+
+fn stop(reason: &str) -> Result<StopReason, super::stream::Broken> {
+    match reason {
+        "length" => Ok(StopReason::Length),
+        "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
+        "content_filter" => {
+            let error = Error::new(
+                ken_types::Code::Forbidden,
+                "the provider's content filter stopped the answer",
+            );
+            Err(super::stream::Broken::Failed(error))
+        }
+        _ => Ok(StopReason::Stop),
+    }
+}
+
+/// Cached tokens are part of the prompt here, and stand beside it in ken.
+fn usage(tokens: &Tokens) -> Usage {
+    let cached = tokens
+        .prompt_tokens_details
+        .as_ref()
+        .map_or(0, |details| details.cached_tokens);
+    Usage {
+        input: tokens.prompt_tokens.saturating_sub(cached),
+        output: tokens.completion_tokens,
+        cache_read: cached,
+        total_tokens: tokens.prompt_tokens + tokens.completion_tokens,
+        ..Usage::default()
+    }
+}

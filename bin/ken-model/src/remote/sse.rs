@@ -1,0 +1,146 @@
+//! Server-sent events, as the HTML standard defines their stream format (section 9.2.6). Bytes may be cut anywhere, also
+//! within a character: lines are decoded whole.
+
+use ken_types::Error;
+
+/// An event with more data than this is refused.
+const LIMIT_BYTES: usize = 8 * 1024 * 1024;
+
+/// One event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Empty when the stream does not name it.
+    pub(super) name: String,
+    pub(super) data: String,
+}
+
+/// Reads a stream, chunk by chunk.
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    line: Vec<u8>,
+    open: Event,
+    has_data: bool,
+    /// The last byte was CR: an LF right after it belongs to the same line end.
+    after_cr: bool,
+    started: bool,
+}
+
+impl Parser {
+    /// Takes the next chunk; returns the events that it completes.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        for byte in chunk {
+            match byte {
+                b'\n' if self.after_cr => {}
+                b'\n' | b'\r' => events.extend(self.end_line()),
+                _ => self.line.push(*byte),
+            }
+            self.after_cr = *byte == b'\r';
+            if self.line.len() + self.open.data.len() > LIMIT_BYTES {
+                let message = format!("an event of the provider's stream has more than {LIMIT_BYTES} bytes");
+                return Err(Error::unavailable(message));
+            }
+        }
+        Ok(events)
+    }
+
+    /// The stream has ended: returns an event that only lacks its blank line.
+    pub(super) fn finish(mut self) -> Option<Event> {
+        let unfinished = self.end_line();
+        unfinished.or_else(|| self.dispatch())
+    }
+
+    fn end_line(&mut self) -> Option<Event> {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        let line = match std::mem::replace(&mut self.started, true) {
+            false => line.trim_start_matches('\u{feff}'),
+            true => &line,
+        };
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => {
+                if self.has_data {
+                    self.open.data.push('\n');
+                }
+                self.open.data.push_str(value);
+                self.has_data = true;
+            }
+            "event" => value.clone_into(&mut self.open.name),
+            _ => {} // comments, `id`, `retry`
+        }
+        None
+    }
+
+    fn dispatch(&mut self) -> Option<Event> {
+        let event = std::mem::take(&mut self.open);
+        std::mem::take(&mut self.has_data).then_some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(chunks: &[&[u8]]) -> Vec<Event> {
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        for chunk in chunks {
+            events.extend(parser.push(chunk).unwrap());
+        }
+        events.extend(parser.finish());
+        events
+    }
+
+    fn event(name: &str, data: &str) -> Event {
+        Event {
+            name: name.into(),
+            data: data.into(),
+        }
+    }
+
+    #[test]
+    fn every_form_of_the_format_is_read() {
+        let text = "\u{feff}: keep-alive\r\n\r\ndata:a\r\ndata: b\r\n\r\nevent: x\rdata\r\rid: 7\nretry: 3\nevent: y\n\n\
+                    data:  two blanks\n\ndata: [DONE]";
+        let wanted = [
+            event("", "a\nb"),
+            event("x", ""),
+            event("", " two blanks"),
+            event("", "[DONE]"),
+        ];
+        assert_eq!(all(&[text.as_bytes()]), wanted);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_bounded() {
+        let mut parser = Parser::default();
+        let chunk = vec![b'x'; 1024 * 1024];
+        let refused = (0..9).find_map(|_| parser.push(&chunk).err());
+        assert!(refused.unwrap().message.contains("more than"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_cut_gives_the_same_events(
+            lines in prop::collection::vec("(data|event|:)?:? ?[a-zé🦀語\u{301}]{0,6}(\n|\r\n|\r|\n\n)", 0..12),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        ) {
+            let text = lines.concat();
+            let bytes = text.as_bytes();
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            at.extend([0, bytes.len()]);
+            at.sort_unstable();
+            let chunks: Vec<&[u8]> = at.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            prop_assert_eq!(all(&chunks), all(&[bytes]));
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            prop_assert_eq!(all(&single), all(&[bytes]));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! A stand-in for a model provider on loopback: it answers the requests that come with the replies of a script, in their
+//! order, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tiny_http::{Header, Request, Response, Server};
+
+/// One reply.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// A status with headers and a body.
+    Status(u16, Vec<(&'static str, String)>, String),
+    /// An event stream: its pieces, one chunk each.
+    Stream(Vec<Piece>),
+}
+
+/// A piece of an event stream.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    Bytes(Vec<u8>),
+    Pause(Duration),
+    /// Sends comments until the caller is gone.
+    UntilGone,
+    /// Says nothing more, and keeps the connection open.
+    Silence,
+    /// Breaks the connection's framing.
+    Break,
+}
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub method: String,
+    pub path: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+}
+
+impl Asked {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    replies: Mutex<VecDeque<Reply>>,
+    asked: Mutex<Vec<Asked>>,
+    gone: AtomicBool,
+    over: AtomicBool,
+}
+
+/// The provider; it ends when it is dropped.
+pub struct Provider {
+    server: Arc<Server>,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Provider {
+    pub fn start(replies: Vec<Reply>) -> Provider {
+        let server = Arc::new(Server::http("127.0.0.1:0").expect("a free port"));
+        let address = server.server_addr().to_ip().expect("an address");
+        let shared = Arc::new(Shared::default());
+        lock(&shared.replies).extend(replies);
+        let (accepting, known) = (server.clone(), shared.clone());
+        let thread = std::thread::spawn(move || {
+            for request in accepting.incoming_requests() {
+                let known = known.clone();
+                // One that is silent holds up no other.
+                std::thread::spawn(move || answer(request, &known));
+            }
+        });
+        Provider {
+            server,
+            address,
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn push(&self, reply: Reply) {
+        lock(&self.shared.replies).push_back(reply);
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.shared.asked).clone()
+    }
+
+    /// Whether a caller has left while [`Piece::UntilGone`] was played.
+    pub fn is_gone(&self) -> bool {
+        self.shared.gone.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        self.server.unblock();
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut request: Request, shared: &Shared) {
+    let mut text = String::new();
+    _ = request.as_reader().read_to_string(&mut text);
+    let headers = request.headers().iter();
+    let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
+    lock(&shared.asked).push(Asked {
+        method: request.method().to_string(),
+        path: request.url().to_owned(),
+        headers: headers.collect(),
+        body: serde_json::from_str(&text).unwrap_or(Value::Null),
+    });
+    let reply = lock(&shared.replies).pop_front();
+    let reply = reply.unwrap_or_else(|| Reply::Status(500, Vec::new(), "no reply is scripted".into()));
+    match reply {
+        Reply::Status(status, headers, body) => {
+            let mut response = Response::from_string(body).with_status_code(status);
+            for (name, value) in headers {
+                response.add_header(Header::from_bytes(name, value).expect("a header"));
+            }
+            _ = request.respond(response);
+        }
+        // tiny_http gathers what it streams, so the chunks are written here.
+        Reply::Stream(pieces) => _ = stream(&mut request.into_writer(), pieces, shared),
+    }
+}
+
+fn stream(to: &mut dyn Write, pieces: Vec<Piece>, shared: &Shared) -> std::io::Result<()> {
+    to.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+    )?;
+    to.flush()?;
+    let mut send = |bytes: &[u8]| {
+        write!(to, "{:x}\r\n", bytes.len())?;
+        to.write_all(bytes)?;
+        to.write_all(b"\r\n")?;
+        to.flush()
+    };
+    let is_over = || shared.over.load(Ordering::Relaxed);
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => send(&bytes)?,
+            Piece::Pause(time) => std::thread::sleep(time),
+            Piece::UntilGone => {
+                while send(b": still here\n\n").is_ok() && !is_over() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                shared.gone.store(!is_over(), Ordering::Relaxed);
+                return Ok(());
+            }
+            Piece::Silence => {
+                while !is_over() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            Piece::Break => {
+                to.write_all(b"not a chunk\r\n")?;
+                return to.flush();
+            }
+        }
+    }
+    to.write_all(b"0\r\n\r\n")?;
+    to.flush()
+}
+
+fn frame(event: &Value) -> Piece {
+    let text = match event["type"].as_str() {
+        Some(kind) => format!("event: {kind}\ndata: {event}\n\n"),
+        None => format!("data: {event}\n\n"),
+    };
+    Piece::Bytes(text.into_bytes())
+}
+
+/// An answer in chat completions: its texts as deltas, tool calls as `(id, name, arguments)`, and 9 and 4 tokens.
+pub fn openai(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
+    let mut pieces = vec![frame(
+        &json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
+    )];
+    for text in texts {
+        pieces.push(frame(
+            &json!({"choices": [{"index": 0, "delta": {"content": text}}]}),
+        ));
+    }
+    for (index, (id, name, arguments)) in calls.iter().enumerate() {
+        let call = json!({"index": index, "id": id, "type": "function",
+            "function": {"name": name, "arguments": arguments}});
+        pieces.push(frame(
+            &json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}),
+        ));
+    }
+    let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
+    pieces.push(frame(
+        &json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}),
+    ));
+    pieces.push(frame(
+        &json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}}),
+    ));
+    pieces.push(Piece::Bytes(b"data: [DONE]\n\n".to_vec()));
+    pieces
+}
+
+/// An answer in Anthropic messages: its texts as deltas of one block, tool calls as `(id, name, arguments)`, and 9 and 4
+/// tokens.
+pub fn anthropic(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
+    let start = json!({"type": "message_start", "message": {"id": "msg_1", "role": "assistant",
+        "usage": {"input_tokens": 9, "output_tokens": 1}}});
+    let mut pieces = vec![frame(&start)];
+    pieces.push(frame(
+        &json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+    ));
+    for text in texts {
+        let delta = json!({"type": "text_delta", "text": text});
+        pieces.push(frame(
+            &json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+        ));
+    }
+    pieces.push(frame(&json!({"type": "content_block_stop", "index": 0})));
+    for (index, (id, name, arguments)) in (1..).zip(calls) {
+        let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+        pieces.push(frame(
+            &json!({"type": "content_block_start", "index": index, "content_block": block}),
+        ));
+        let delta = json!({"type": "input_json_delta", "partial_json": arguments});
+        pieces.push(frame(
+            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
+        ));
+        pieces.push(frame(&json!({"type": "content_block_stop", "index": index})));
+    }
+    let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let usage = json!({"output_tokens": 4});
+    pieces.push(frame(
+        &json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}),
+    ));
+    pieces.push(frame(&json!({"type": "message_stop"})));
+    pieces
+}
+
+/// An error as OpenAI words it.
+pub fn refusal(status: u16, headers: Vec<(&'static str, String)>, code: &str, message: &str) -> Reply {
+    let body = json!({"error": {"message": message, "type": "error", "code": code}});
+    Reply::Status(status, headers, body.to_string())
+}

@@ -1,0 +1,466 @@
+//! Model providers over the network: the real ken-model, as a filter and in whole systems, against scripted providers of
+//! both wire formats on loopback.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ken_tests::provider::{Asked, Piece, Provider, Reply, anthropic, openai, refusal};
+use ken_tests::{Builder, System, binary, tui, until};
+use serde_json::{Value, json};
+
+const KEY: &str = "sk-canary-5f2d";
+
+fn stream(pieces: Vec<Piece>) -> Reply {
+    Reply::Stream(pieces)
+}
+
+/// ken-model as a filter, with the provider in both places.
+fn filter(provider: &Provider, models: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(binary("ken-model"));
+    command.env_clear().args(words);
+    command
+        .env("KEN_MODEL", models)
+        .env("OPENAI_BASE_URL", format!("{}/v1", provider.url()))
+        .env("ANTHROPIC_BASE_URL", provider.url())
+        .env("OPENAI_API_KEY", KEY)
+        .env("ANTHROPIC_API_KEY", KEY);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(mut command: Command, input: &str) -> Output {
+    let mut child = command.spawn().unwrap();
+    _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// The answer of a filter that succeeds.
+fn answer(provider: &Provider, models: &str, input: &str) -> Value {
+    let output = run(filter(provider, models, &[]), input);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), stderr.as_str()), (Some(0), ""));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The error of a filter that fails with nothing on standard output.
+fn error(provider: &Provider, models: &str, input: &str) -> Value {
+    let output = run(filter(provider, models, &[]), input);
+    assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!stderr.contains(KEY), "{stderr}");
+    serde_json::from_str::<Value>(&stderr).unwrap()["error"].clone()
+}
+
+#[test]
+fn an_answer_of_chat_completions() {
+    let reply = stream(openai(
+        &["Grüße, ", "🦀."],
+        &[("c1", "sum", "{\"x\": 1}"), ("c2", "now", "")],
+    ));
+    let provider = Provider::start(vec![reply]);
+    let got = answer(&provider, "openai/gpt-4o-mini", "Hello");
+    assert_eq!(got["text"], "Grüße, 🦀.");
+    assert_eq!(got["model"], json!({"provider": "openai", "id": "gpt-4o-mini"}));
+    assert_eq!(got["stopReason"], "toolUse");
+    let call = |id: &str, name: &str, arguments: Value| json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments});
+    assert_eq!(
+        got["toolCalls"],
+        json!([call("c1", "sum", json!({"x": 1})), call("c2", "now", json!({}))])
+    );
+    assert_eq!(
+        (&got["usage"]["input"], &got["usage"]["output"]),
+        (&json!(9), &json!(4))
+    );
+    // 0.15 and 0.6 dollars per million.
+    let cost = got["usage"]["cost"]["total"].as_f64().unwrap();
+    assert!((cost - (9.0 * 0.15 + 4.0 * 0.6) / 1e6).abs() < 1e-12, "{cost}");
+    let asked: Asked = provider.asked().remove(0);
+    assert_eq!(
+        (asked.method.as_str(), asked.path.as_str()),
+        ("POST", "/v1/chat/completions")
+    );
+    assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
+    assert_eq!(asked.header("accept"), Some("text/event-stream"));
+    assert_eq!(asked.header("accept-encoding"), None);
+    assert_eq!(asked.body["model"], "gpt-4o-mini");
+    assert_eq!(
+        asked.body["messages"][1],
+        json!({"role": "user", "content": "Hello"})
+    );
+}
+
+#[test]
+fn an_answer_of_anthropic_messages() {
+    let reply = stream(anthropic(&["Grüße, ", "🦀."], &[("c1", "sum", "{\"x\": 1}")]));
+    let provider = Provider::start(vec![reply]);
+    let got = answer(&provider, "anthropic/claude-sonnet-4-5", "Hello");
+    assert_eq!(
+        (&got["text"], &got["stopReason"]),
+        (&json!("Grüße, 🦀."), &json!("toolUse"))
+    );
+    assert_eq!(got["toolCalls"][0]["arguments"], json!({"x": 1}));
+    assert_eq!(
+        (&got["usage"]["input"], &got["usage"]["output"]),
+        (&json!(9), &json!(4))
+    );
+    let asked: Asked = provider.asked().remove(0);
+    assert_eq!(asked.path, "/v1/messages");
+    assert_eq!(asked.header("x-api-key"), Some(KEY));
+    assert_eq!(asked.header("anthropic-version"), Some("2023-06-01"));
+    assert_eq!(asked.body["max_tokens"], 16_384);
+}
+
+/// A server that does not stream is understood too.
+#[test]
+fn an_answer_that_is_no_stream() {
+    let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
+    let headers = vec![("content-type", "application/json".to_owned())];
+    let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
+    assert_eq!(answer(&provider, "openai/m", "Hello")["text"], "Whole.");
+}
+
+#[test]
+fn each_failure_has_its_code_and_names_the_model() {
+    for (status, code, words, wanted) in [
+        (400, "", "bad", "invalid"),
+        (400, "context_length_exceeded", "too long", "too_large"),
+        (
+            401,
+            "invalid_api_key",
+            "Incorrect API key provided: sk-canary-5f2d",
+            "unauthenticated",
+        ),
+        (403, "", "no", "forbidden"),
+        (404, "model_not_found", "no such model", "not_found"),
+        (429, "", "slow down", "busy"),
+        (429, "insufficient_quota", "pay", "forbidden"),
+        (500, "", "oops", "unavailable"),
+        (529, "", "busy", "busy"),
+    ] {
+        let provider = Provider::start(vec![refusal(status, Vec::new(), code, words)]);
+        let error = error(&provider, "openai/m", "Hello");
+        assert_eq!(error["code"], wanted, "{status}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("openai/m answered {status}")),
+            "{message}"
+        );
+        assert_eq!(provider.asked().len(), 1, "a filter asks once");
+    }
+    // Nobody listens there.
+    let address = Provider::start(Vec::new()).url();
+    let mut command = filter(&Provider::start(Vec::new()), "openai/m", &[]);
+    command.env("OPENAI_BASE_URL", &address);
+    let output = run(command, "Hello");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot reach 127.0.0.1:"));
+}
+
+#[test]
+fn the_next_of_the_list_answers_when_one_fails() {
+    let provider = Provider::start(vec![
+        refusal(503, Vec::new(), "", "down"),
+        stream(anthropic(&["Here."], &[])),
+    ]);
+    let got = answer(&provider, "openai/m,anthropic/n,rules", "Hello");
+    assert_eq!(
+        (&got["text"], &got["model"]["provider"]),
+        (&json!("Here."), &json!("anthropic"))
+    );
+    assert_eq!(got["failed"][0]["model"], "openai/m");
+}
+
+#[test]
+fn a_stream_that_ends_early_breaks_or_stalls_is_no_answer() {
+    for whole in [
+        openai(&["Half ", "of it."], &[]),
+        anthropic(&["Half ", "of it."], &[]),
+    ] {
+        let is_openai = whole.len() == 6;
+        let models = if is_openai { "openai/m" } else { "anthropic/m" };
+        // Before the terminal event of either format.
+        let half = whole[..3].to_vec();
+        for (end, words) in [
+            (vec![], "ended before the answer was complete"),
+            (vec![Piece::Break], "broke"),
+            (vec![Piece::Silence], "sent nothing for too long"),
+        ] {
+            let provider = Provider::start(vec![stream([half.clone(), end].concat())]);
+            let mut command = filter(&provider, models, &[]);
+            command.env("KEN_MODEL_TIMEOUT_MS", "600");
+            let output = run(command, "Hello");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(
+                (output.status.code(), output.stdout),
+                (Some(2), Vec::new()),
+                "{stderr}"
+            );
+            assert!(
+                stderr.contains("\"unavailable\"") && stderr.contains(words),
+                "{stderr}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_without_end_is_cut() {
+    let long = "x".repeat(1024 * 1024);
+    let texts: Vec<&str> = (0..10).map(|_| long.as_str()).collect();
+    let provider = Provider::start(vec![stream(openai(&texts, &[]))]);
+    let got = answer(&provider, "openai/m", "Hello");
+    assert_eq!(got["stopReason"], "length");
+    let length = got["text"].as_str().unwrap().len();
+    assert!(length > 4 << 20 && length < 6 << 20, "{length}");
+}
+
+#[test]
+fn list_and_try() {
+    let models = json!({"data": [{"id": "m-1"}, {"id": "m-2"}]}).to_string();
+    let list = || {
+        Reply::Status(
+            200,
+            vec![("content-type", "application/json".into())],
+            models.clone(),
+        )
+    };
+    let provider = Provider::start(vec![list(), list()]);
+    let output = run(filter(&provider, "script,rules", &["list"]), "");
+    assert_eq!(output.status.code(), Some(2), "the engine script needs its file");
+    let provider = Provider::start(vec![list(), list()]);
+    let output = run(filter(&provider, "rules", &["list"]), "");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        shown,
+        "openai/m-1\nopenai/m-2\nanthropic/m-1\nanthropic/m-2\nrules/rules-1\n"
+    );
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+    assert_eq!(provider.asked()[1].header("x-api-key"), Some(KEY));
+
+    let provider = Provider::start(vec![stream(openai(&["ready"], &[]))]);
+    let output = run(
+        filter(&provider, "rules", &["try", "openai/gpt-4o", "--json"]),
+        "",
+    );
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&shown["model"], &shown["text"]),
+        (&json!("openai/gpt-4o"), &json!("ready"))
+    );
+    assert!(
+        shown["totalMs"].is_u64() && shown["usage"]["cost"]["total"].as_f64().unwrap() > 0.0,
+        "{shown}"
+    );
+    let provider = Provider::start(vec![refusal(401, Vec::new(), "invalid_api_key", "wrong key")]);
+    let output = run(filter(&provider, "rules", &["try", "openai/gpt-4o"]), "");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+    assert!(
+        stderr.contains("openai/gpt-4o answered 401: wrong key"),
+        "{stderr}"
+    );
+}
+
+/// A system that calls this provider in both formats.
+fn system(provider: &Provider, models: &str) -> System {
+    Builder::default()
+        .env("KEN_MODEL", models)
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("ANTHROPIC_BASE_URL", &provider.url())
+        .secrets(&format!("OPENAI_API_KEY={KEY}\nANTHROPIC_API_KEY={KEY}\n"))
+        .start()
+}
+
+fn kinds(system: &System, session: &str) -> Vec<String> {
+    let events = system
+        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
+        .expect(200)
+        .json();
+    let events = events.as_array().unwrap().iter();
+    events
+        .map(|event| event["type"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_turn_over_each_format_with_a_tool_call() {
+    for (models, replies) in [
+        (
+            "openai/m",
+            vec![
+                stream(openai(&["Let me see. "], &[("c1", "nonesuch", "{\"x\":")])),
+                stream(openai(&["No such ", "tool."], &[])),
+            ],
+        ),
+        (
+            "anthropic/m",
+            vec![
+                stream(anthropic(&["Let me see. "], &[("c1", "nonesuch", "{}")])),
+                stream(anthropic(&["No such ", "tool."], &[])),
+            ],
+        ),
+    ] {
+        let provider = Provider::start(replies);
+        let system = system(&provider, models);
+        let session = system.session();
+        let answer = system.say(&session, "Hello").expect(200);
+        assert_eq!(answer.text("/result/text"), "No such tool.");
+        assert_eq!(answer.at("/result/usage/input"), 18);
+        let asked = provider.asked();
+        assert!(asked[0].body["messages"].to_string().contains("Hello"));
+        // The call and its result go back together, whatever became of the call.
+        let second = asked[1].body["messages"].to_string();
+        assert!(second.contains("nonesuch") && second.contains("c1"), "{second}");
+        assert!(
+            second.contains("There is no tool") || second.contains("not a JSON object"),
+            "{second}"
+        );
+        canary(&system);
+    }
+}
+
+/// The key stands in no file of the system.
+fn canary(system: &System) {
+    let output = Command::new("grep")
+        .args(["-rl", KEY])
+        .arg(system.home())
+        .output()
+        .unwrap();
+    let files = String::from_utf8_lossy(&output.stdout).into_owned();
+    let secrets = system.home().join("secrets.env");
+    assert_eq!(files.trim(), secrets.display().to_string());
+}
+
+#[test]
+fn a_refused_key_is_a_model_that_is_not_configured() {
+    let provider = Provider::start(vec![refusal(
+        401,
+        Vec::new(),
+        "invalid_api_key",
+        &format!("Incorrect API key: {KEY}"),
+    )]);
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    // The turn that finds out was accepted, and has failed.
+    let failed = system.say(&session, "Hello").expect(500).json();
+    assert_eq!(failed["code"], "model_failed");
+    let text = failed.to_string();
+    assert!(
+        text.contains("The model openai/m failed") && !text.contains(KEY),
+        "{text}"
+    );
+    // From then on nothing is accepted, and everybody is told why.
+    let why = "openai/m: the provider refused the key";
+    until("the gateway knows", || system.get("/ready").status == 503);
+    let ready = system.get("/ready").expect(503).json();
+    assert_eq!(ready["waiting"], json!(["model"]));
+    assert!(ready["error"].as_str().unwrap().contains(why), "{ready}");
+    let refused = system.say(&session, "Hello").expect(503).json();
+    assert!(refused["error"].as_str().unwrap().contains(why), "{refused}");
+    let prompt = system
+        .post("/agents/orchestrator/x", &json!({"message": "Hello"}))
+        .expect(503)
+        .json();
+    assert_eq!(prompt["error"]["type"], "model_not_configured");
+    assert_eq!(provider.asked().len(), 1);
+    let status = system.ken(&["status"]);
+    let shown =
+        String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
+    assert!(shown.contains(why), "{shown}");
+    let state = system.call("model", "model.info", &[]);
+    assert_eq!(state["models"], json!([]));
+    assert_eq!(state["unusable"][0]["why"], "the provider refused the key");
+    canary(&system);
+}
+
+#[test]
+fn a_missing_key_is_said_and_the_next_model_answers() {
+    let system = Builder::default().env("KEN_MODEL", "openai/gpt-4o,rules").start();
+    let state = system.call("model", "model.info", &[]);
+    assert_eq!(state["models"], json!(["rules/rules-1"]));
+    assert_eq!(
+        state["unusable"],
+        json!([{"model": "openai/gpt-4o", "why": "OPENAI_API_KEY is not set"}])
+    );
+    let session = system.session();
+    let answer = system.say(&session, "Who are you?").expect(200);
+    assert_eq!(answer.at("/result/model/provider"), "rules");
+}
+
+#[test]
+fn a_context_that_is_too_long_is_compacted() {
+    let long = || {
+        refusal(
+            400,
+            Vec::new(),
+            "context_length_exceeded",
+            "This model's maximum context length is 9 tokens.",
+        )
+    };
+    let provider = Provider::start(vec![
+        stream(openai(&["First."], &[])),
+        long(),
+        stream(openai(&["They said hello."], &[])),
+        stream(openai(&["Second."], &[])),
+    ]);
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    system.say(&session, "Hello").expect(200);
+    let answer = system.say(&session, "And now?").expect(200);
+    assert_eq!(answer.text("/result/text"), "Second.");
+    let last = provider.asked()[3].body["messages"].to_string();
+    assert!(
+        last.contains("They said hello.") && !last.contains("First."),
+        "{last}"
+    );
+    let kinds = kinds(&system, &session);
+    assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
+}
+
+#[test]
+fn a_provider_that_asks_to_wait_is_given_the_time() {
+    let later = vec![("retry-after", "4".to_owned())];
+    let provider = Provider::start(vec![
+        refusal(429, later, "", "slow down"),
+        stream(openai(&["Now."], &[])),
+    ]);
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    let started = Instant::now();
+    let answer = system.say(&session, "Hello").expect(200);
+    assert_eq!(answer.text("/result/text"), "Now.");
+    // Four seconds less a quarter; without the header it would be at most two.
+    assert!(
+        started.elapsed() >= Duration::from_millis(3_000),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
+fn an_abort_closes_the_call_to_the_provider() {
+    let begun = openai(&["Half"], &[])[..2].to_vec();
+    let provider = Provider::start(vec![stream([begun, vec![Piece::UntilGone]].concat())]);
+    let system = system(&provider, "openai/m");
+    let session = system.session();
+    let body = tui(&[("text", json!("Hello")), ("session", json!(session))]);
+    let mut client = ken_tests::Client::connect(system.address());
+    let asked = std::thread::spawn(move || client.post("/api/chat/events", &body));
+    until("the answer has begun", || {
+        kinds(&system, &session).contains(&"text_delta".to_owned())
+    });
+    let started = Instant::now();
+    system
+        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
+        .expect(200);
+    assert_eq!(asked.join().unwrap().status, 499);
+    until("the provider sees that nobody listens", || provider.is_gone());
+    assert!(started.elapsed() < Duration::from_secs(10));
+}
