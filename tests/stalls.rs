@@ -128,9 +128,12 @@ fn verdict(label: &str, answer: &Answer) -> Verdict {
     }
 }
 
+/// What became of each request of a client, by its label.
+type Verdicts = Vec<(String, Verdict)>;
+
 /// Clients of every kind at work on one system.
 struct Load {
-    askers: Vec<(Asker, JoinHandle<Vec<(String, Verdict)>>)>,
+    askers: Vec<(Asker, JoinHandle<Verdicts>)>,
     over: Arc<AtomicBool>,
 }
 

@@ -1,6 +1,5 @@
 //! `--backup FROM TO`: a copy of the database as one file, taken while the store may be writing.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +12,7 @@ use ken_types::Error;
 /// The two files, when the command line asks for a backup; it stands first and alone.
 pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
     let mut args = std::env::args_os().skip(1);
-    let is_asked = args.next()? == OsString::from("--backup");
+    let is_asked = args.next()? == "--backup";
     let (from, to) = (args.next()?, args.next()?);
     (is_asked && args.next().is_none()).then(|| (from.into(), to.into()))
 }

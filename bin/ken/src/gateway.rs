@@ -57,8 +57,8 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 
 /// `API_SECRET` of `secrets.env`.
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
-    let secrets = config::secrets(file).into_iter();
-    let last = secrets.filter(|(name, _)| name == "API_SECRET").last();
+    let mut secrets = config::secrets(file).into_iter();
+    let last = secrets.rfind(|(name, _)| name == "API_SECRET");
     last.map_or(Ok(None), |(_, value)| {
         Secret::new(&value, &file.display().to_string())
     })
