@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// An ordinary user that every system has: nobody.
 const NOBODY: u32 = 65534;
 
-/// Every way of `examples/probe.rs`.
+/// Every way of `examples/escape.rs`.
 pub(crate) const ATTEMPTS: &[&str] = &[
     "read",
     "read-dots",
@@ -314,5 +314,5 @@ fn give_all(path: &Path, user: u32) {
 /// Cargo builds examples with the tests.
 fn built_probe() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_ken-sandbox"));
-    program.parent().unwrap().join("examples/probe")
+    program.parent().unwrap().join("examples/escape")
 }
