@@ -270,7 +270,7 @@ fn secrets_that_others_can_read_are_refused() {
 
 /// A store that is silent is one that is down, for whoever waits for it.
 #[test]
-fn a_silent_store_is_a_503() {
+fn a_silent_store_is_a_503_and_for_changes_an_unknown_outcome() {
     let system = System::start();
     let stop = nix::sys::signal::Signal::SIGSTOP;
     let session = system.session();
@@ -281,19 +281,31 @@ fn a_silent_store_is_a_503() {
             let mut client = ken_tests::Client::connect(address).checked();
             let body = json!({"title": "t", "content": "c", "text": "hello", "message": "hello"});
             match method {
-                "POST" => client.post(&target, &body).status,
-                _ => client.get(&target).status,
+                "POST" => client
+                    .request(method, &target)
+                    .header("prefer", "wait=5")
+                    .json(&body)
+                    .send(),
+                _ => client.get(&target),
             }
         })
     };
     let asked = [
-        ask("GET", "/api/chat/sessions".into()),
-        ask("POST", "/api/chat/events".into()),
-        ask("POST", "/agents/orchestrator/x".into()),
-        ask("GET", format!("/agents/orchestrator/{session}")),
+        (ask("GET", "/api/chat/sessions".into()), 503),
+        (ask("POST", "/api/chat/events".into()), 504),
+        (ask("POST", "/agents/orchestrator/x".into()), 504),
+        (ask("GET", format!("/agents/orchestrator/{session}")), 503),
     ];
-    for thread in asked {
-        assert_eq!(thread.join().unwrap(), 503);
+    for (thread, status) in asked {
+        let answer = thread.join().unwrap();
+        assert_eq!(answer.status, status, "{}", answer.shown());
+        // The store may still make the change once it goes on.
+        assert_eq!(
+            answer.shown().contains("unknown"),
+            status == 504,
+            "{}",
+            answer.shown()
+        );
     }
     system.get("/health").expect(200);
     system.signal("store", nix::sys::signal::Signal::SIGCONT);

@@ -105,6 +105,9 @@ const FORMS: &[(&str, &str)] = &[
         "\"name\": \"reply\"",
         "cp form reply.json && ken-workflow check reply.json",
     ),
+    ("[[model]]", "true"),
+    // wire.rs runs it as a part.
+    ("#!/usr/bin/env python3", "python3 -m py_compile form"),
     ("\"name\": \"disk_space\"", "jq -e .command form"),
     (
         "[gateway]",

@@ -92,7 +92,7 @@ fn it_leaves_when_kend_is_gone() {
     drop((ours, theirs));
     let (code, stderr) = end(child, None);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("kend is gone"), "{stderr}");
+    assert!(stderr.contains("kend has exited"), "{stderr}");
 }
 
 #[test]

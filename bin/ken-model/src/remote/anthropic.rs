@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
+use super::format::{Broken, Ended, arguments, parameters, parse};
 use super::sse::Event;
-use super::stream::{Broken, Ended, arguments, parameters, parse};
 
 /// The name of this format, as `api` in messages: signatures of thoughts go back to it alone.
 pub(super) const API: &str = "anthropic-messages";

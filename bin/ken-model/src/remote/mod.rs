@@ -4,6 +4,7 @@
 mod anthropic;
 mod conversation;
 mod failure;
+mod format;
 mod http;
 mod openai;
 mod sse;
@@ -26,8 +27,9 @@ use crate::prices::{Model, price};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
 use crate::usage::estimate;
 use failure::{Refusal, retry_after_ms};
+use format::{Broken, Ended};
 use http::Http;
-use stream::{Broken, Ended, Stream};
+use stream::Stream;
 
 /// Calls of one provider at a time.
 const AT_ONCE: usize = 64;

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
+use super::format::{Broken, Ended, arguments, parameters, parse};
 use super::sse::Event;
-use super::stream::{Ended, arguments, parameters};
 
 /// The body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
@@ -153,14 +153,14 @@ struct Cached {
 
 impl Chunks {
     /// Takes one event; returns the deltas that follow from it, or the error that the provider sent.
-    pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, super::stream::Broken> {
+    pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, Broken> {
         if event.data.trim() == "[DONE]" {
             self.done = true;
             return Ok(Vec::new());
         }
-        let chunk: Chunk = super::stream::parse(&event.data)?;
+        let chunk: Chunk = parse(&event.data)?;
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(super::stream::Broken::Said(error));
+            return Err(Broken::Said(error));
         }
         if let Some(tokens) = chunk.usage {
             self.usage = Some(usage(&tokens));
@@ -232,7 +232,7 @@ impl Chunks {
     }
 }
 
-fn stop(reason: &str) -> Result<StopReason, super::stream::Broken> {
+fn stop(reason: &str) -> Result<StopReason, Broken> {
     match reason {
         "length" => Ok(StopReason::Length),
         "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
@@ -241,7 +241,7 @@ fn stop(reason: &str) -> Result<StopReason, super::stream::Broken> {
                 ken_types::Code::Forbidden,
                 "the provider's content filter stopped the answer",
             );
-            Err(super::stream::Broken::Failed(error))
+            Err(Broken::Failed(error))
         }
         _ => Ok(StopReason::Stop),
     }

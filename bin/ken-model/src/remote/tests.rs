@@ -5,7 +5,8 @@ use ken_types::ops::model::{Delta, Generate};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::stream::{Broken, Ended, Stream};
+use super::format::{Broken, Ended};
+use super::stream::Stream;
 use super::{anthropic, openai};
 
 type Read = Result<(Vec<Delta>, Option<Ended>), String>;

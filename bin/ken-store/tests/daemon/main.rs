@@ -201,7 +201,8 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
     let file = daemon.database();
     drop(daemon);
     let checked = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
-    assert_eq!(text(&checked.stdout), format!("{}: ok\n", file.display()));
+    let said = (text(&checked.stdout), text(&checked.stderr));
+    assert_eq!(said, (format!("{}: ok\n", file.display()).as_str(), ""));
 }
 
 fn text(bytes: &[u8]) -> &str {

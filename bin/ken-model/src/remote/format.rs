@@ -1,0 +1,51 @@
+//! What both formats are made of: how an answer ends or breaks, and the JSON of tools.
+
+use ken_types::Error;
+use ken_types::event::{StopReason, Usage};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// How an answer ended. Usage is absent when the provider has not counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ended {
+    pub(super) stop_reason: StopReason,
+    pub(super) usage: Option<Usage>,
+}
+
+/// Why a stream cannot be read on.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The provider sent an error event.
+    Said(Value),
+    Failed(Error),
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        Broken::Failed(error)
+    }
+}
+
+pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
+    serde_json::from_str(data).map_err(|error| {
+        let message = format!("the provider's stream holds an event that is not understood: {error}");
+        Broken::Failed(Error::unavailable(message))
+    })
+}
+
+/// The arguments of a call. None at all are an empty object; what is no JSON is kept as the text that it is, and the tool
+/// is not run with it.
+pub(super) fn arguments(text: &str) -> Value {
+    match text.trim() {
+        "" => json!({}),
+        text => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+    }
+}
+
+/// A tool without a schema takes an object.
+pub(super) fn parameters(schema: &Value) -> Value {
+    match schema {
+        Value::Object(_) => schema.clone(),
+        _ => json!({"type": "object", "properties": {}}),
+    }
+}
