@@ -113,6 +113,10 @@ const FORMS: &[(&str, &str)] = &[
         "[gateway]",
         "mkdir -p checked/bin && cp form checked/ken.toml && cp /bin/true checked/bin/mirror && kend --home checked --check",
     ),
+    (
+        "[part.model]",
+        "mkdir -p checked && cp form checked/ken.toml && cp /bin/true checked/parrot.py && kend --home checked --check",
+    ),
     ("weight + (cap", "true"),
     ("cap x min", "true"),
     (
