@@ -80,6 +80,18 @@ const NOT_RUN: &[(&str, &str)] = &[
         "KEN_MODEL=local/gpt2,rules ken up",
         "needs the weights of a model",
     ),
+    (
+        "KEN_MODEL=openai/gpt-4o-mini,rules ken up",
+        "needs a key, and runs until it is interrupted; providers.rs has a provider of its own",
+    ),
+    (
+        "ken-model try openai/",
+        "needs a provider; providers.rs has one of its own",
+    ),
+    (
+        "ken-laws train",
+        "needs the training data, which the repository does not hold",
+    ),
     ("cargo test -p ken-laws", "builds the workspace"),
 ];
 
