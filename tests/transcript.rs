@@ -168,7 +168,7 @@ fn a_turn_in_flight(system: &System) {
     assert_eq!(seen["stream"]["upToDate"], false);
     let next = seen["stream"]["nextOffset"].as_str().unwrap().to_owned();
     assert_eq!(next, format!("0000000000000000_{before:016}"));
-    // A page that does not show the turn sends the reader to the same place.
+    // A page without the running turn has the same `nextOffset`.
     assert_eq!(
         page(system, &session, "&limit=1")["stream"]["nextOffset"],
         next.as_str()

@@ -44,7 +44,7 @@ fn every_daemon_conforms() {
     }
 }
 
-/// What the README promises: `printf … | nc -NU` prints the answer, although nc ends its requests before it comes.
+/// What the README promises: `printf … | nc -NU` prints the answer, although nc shuts its write half before the answer arrives.
 #[test]
 fn nc_is_answered() {
     let nc = ["/bin/nc", "/usr/bin/nc"]

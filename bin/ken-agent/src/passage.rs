@@ -10,8 +10,8 @@ const LEAD_BYTES: usize = 512;
 /// Words of the question that count.
 const WORDS: usize = 16;
 
-/// The whole text if it is short, else the excerpt that holds most of the question's words; the first of equals. Linear in
-/// the text.
+/// The whole text if it is short, else the excerpt that holds the most words of the question, and the first of
+/// several such excerpts. Takes time linear in the length of the text.
 pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
     if text.len() <= SHOWN_BYTES {
         return Cow::Borrowed(text);

@@ -28,10 +28,10 @@ pub(crate) struct Recorder<S> {
     envelope: Envelope,
     lease: Lease,
     store: S,
-    /// Events that are in no append yet.
+    /// Events that have not been sent to the store yet.
     waiting: Vec<Box<RawValue>>,
     waiting_bytes: usize,
-    /// When they have to be sent; `None` while none waits.
+    /// When they have to be sent; `None` while there are none.
     due: Option<Instant>,
     under_way: Option<Pending<'static, Result<(), Error>>>,
 }
@@ -62,7 +62,8 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// Waits for `work` and sends meanwhile. An error is the store's: the lease is lost, and nothing more may be written.
+    /// Waits for `work` and sends recorded events meanwhile. An error comes from the store: the lease is lost, and nothing
+    /// more may be written.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
         let mut work = pin!(work);
         loop {

@@ -264,7 +264,7 @@ const ABSENT: Duration = Duration::from_secs(1);
 struct Loop {
     signals: Signals,
     notify: Notify,
-    /// Sees changes of the configuration; `None` when it is not to, or cannot.
+    /// Watches the configuration; `None` when watching is switched off or has failed.
     watch: Option<Watch>,
     terminal: bool,
     background: bool,

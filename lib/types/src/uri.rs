@@ -34,7 +34,8 @@ pub fn encode_segment(text: &str) -> String {
     segment
 }
 
-/// Percent-encodes a value of a query: like a path segment, but also the characters that separate pairs or mean a blank.
+/// Percent-encodes a value in a query string: like a path segment, and also `&`, which separates pairs, and `+`, which
+/// stands for a space.
 pub fn encode_query(text: &str) -> String {
     encode_segment(text)
         .replace('&', "%26")

@@ -30,8 +30,8 @@ impl Client {
         })
     }
 
-    /// Calls an operation, gives its items to `on_item` as they come, and returns its reply. Without a deadline it waits
-    /// for as long as it takes. An error of `on_item` ends the call; the connection is of no use then.
+    /// Calls an operation, passes its items to `on_item` as they arrive, and returns its reply. Without a deadline it waits
+    /// indefinitely. An error from `on_item` ends the call; the connection cannot be used again then.
     pub fn call(
         &mut self,
         op: &str,
@@ -47,7 +47,7 @@ impl Client {
         stream
             .set_read_timeout(limit)
             .map_err(|error| lost(&self.part, &error))?;
-        // A part that refuses its caller says why and closes without reading; what it said is still to be read.
+        // A part that refuses its caller answers and closes without reading. The write then fails, but the answer is there.
         _ = stream.write_all(format!("{request}\n").as_bytes());
         loop {
             match self.reply()? {
@@ -92,7 +92,7 @@ enum Reply {
 }
 
 impl Reply {
-    /// A line that answers this request, or that is about the whole connection.
+    /// Reads a line that answers this request, or that concerns the whole connection.
     fn parse(line: &[u8], id: u64) -> Option<Reply> {
         let Value::Object(mut reply) = json::parse(line, json::MAX_DEPTH + 2).ok()? else {
             return None;

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::halves::{ReadHalf, WriteHalf, split};
 use crate::line::{Line, LineReader};
 
-/// Streamed items that are buffered for a caller. When it does not take them, nothing more is read from the connection.
+/// How many streamed items are buffered for a caller. While the buffer is full, nothing more is read from the connection.
 const ITEMS: usize = 64;
 /// How long to wait before another attempt to connect to a part whose backlog is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);

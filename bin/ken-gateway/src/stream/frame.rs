@@ -53,7 +53,8 @@ impl Position {
     }
 }
 
-/// A page as a data frame; empty for an empty page. Its id is the offset after it, where a browser resumes by itself.
+/// A page as a data frame; no bytes for an empty page. The frame's `id` is the offset after the page: a browser's
+/// EventSource resumes there by itself.
 pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
     if page.is_empty() {
         return Bytes::new();
