@@ -34,7 +34,7 @@ pub fn encode_segment(text: &str) -> String {
     segment
 }
 
-/// Percent-encodes a value in a query string: like a path segment, and also `&`, which separates pairs, and `+`, which
+/// Percent-encodes a value in a query string: like a path segment, and also `&` and `=`, which delimit pairs, and `+`, which
 /// stands for a space.
 pub fn encode_query(text: &str) -> String {
     encode_segment(text)
