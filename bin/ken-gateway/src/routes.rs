@@ -80,7 +80,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
 
 /// Routes of parts that do not exist yet. They answer 503 with the name of the part rather than 404, so that a client
 /// learns the reason.
-const UNAVAILABLE: [(&str, &str); 27] = [
+const UNAVAILABLE: &[(&str, &str)] = &[
     ("GET    /api/schedules", "ken-scheduler"),
     ("POST   /api/schedules", "ken-scheduler"),
     ("GET    /api/schedules/:slug", "ken-scheduler"),

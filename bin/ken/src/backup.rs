@@ -11,7 +11,7 @@ use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 
 use crate::cli::{Backup, Restore};
-use crate::client::Client;
+use crate::client::connect;
 use crate::output::{Outcome, say};
 use crate::progress::during;
 
@@ -27,7 +27,7 @@ pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
 }
 
 pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
-    if Client::connect(&places.socket("kend"), "kend").is_ok() {
+    if connect(&places.socket("kend"), "kend").is_ok() {
         return Err(Error::conflict("the system runs").hint("stop it first: ken down"));
     }
     let check = [OsStr::new("--check"), args.file.as_os_str()];

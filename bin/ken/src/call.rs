@@ -7,10 +7,11 @@ use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::kend::unknown_part;
 use ken_types::places::Places;
 use ken_types::{Code, Error, json};
+use ken_wire::blocking::Client;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Call;
-use crate::client::Client;
+use crate::client;
 use crate::gateway::status;
 use crate::nearest::nearest;
 use crate::operations::describe;
@@ -41,7 +42,7 @@ fn list(part: &mut Client, call: &Call) -> Outcome {
 
 /// A part that is not reached may be back in a moment; a name that kend does not know is wrong.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
-    Client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
+    client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
         _ => lost,
     })

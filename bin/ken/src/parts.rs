@@ -8,11 +8,12 @@ use ken_types::ops::kend::{
 };
 use ken_types::places::Places;
 use ken_types::{Code, Error};
+use ken_wire::blocking::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cli::{Change, Kill, Stop};
-use crate::client::Client;
+use crate::client::{self, GRACE};
 use crate::output::{Outcome, remark, say};
 use crate::progress::during;
 
@@ -20,7 +21,7 @@ use crate::progress::during;
 const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
-    Client::connect(&places.socket("kend"), "kend")
+    client::connect(&places.socket("kend"), "kend")
 }
 
 pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
@@ -128,7 +129,7 @@ pub(crate) fn down(places: &Places) -> Outcome {
     };
     let value = during("stopping", || {
         let value = kend.call("kend.stop", &json!({}), None, |_| Ok(()))?;
-        kend.wait_for_end();
+        kend.wait_for_end(GRACE);
         Ok(value)
     })?;
     let done: Stopped = typed(value)?;
