@@ -104,6 +104,7 @@ impl Tools for WireTools {
                 name: call.name,
                 arguments: call.arguments,
                 agent: Some(AGENT.to_owned()),
+                ..CallTool::default()
             };
             // A call whose connection is lost is made again only if that does no harm.
             let called = match tool.idempotent {

@@ -1,17 +1,20 @@
 //! One call of a tool: arguments are checked, the process runs, its answer is checked.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
 use ken_types::json;
-use ken_types::ops::tools::{CallTool, Called};
+use ken_types::ops::tools::{CallTool, Called, Preview};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::admitted::{Admitted, failed, written};
 use crate::catalog::Listing;
 use crate::entry::{Entry, Writes};
-use crate::process::{self, End, Ended};
+use crate::gate::{Gate, Passed};
+use crate::preview;
+use crate::process::Ended;
 
 /// Processes at a time; further calls wait.
 const AT_ONCE: usize = 16;
@@ -22,50 +25,36 @@ const DETAILS_BYTES: usize = 128 * 1024;
 /// The deepest nesting of a result.
 const MAX_DEPTH: usize = 64;
 
+/// The most that a tool may write to standard output, in bytes; then it is killed.
+const MAX_OUTPUT: usize = 1024 * 1024;
+
 /// Runs calls.
 pub(crate) struct Caller {
     places: Semaphore,
-}
-
-impl Default for Caller {
-    fn default() -> Caller {
-        Caller {
-            places: Semaphore::new(AT_ONCE),
-        }
-    }
+    gate: Gate,
 }
 
 impl Caller {
+    pub(crate) fn new(gate: Gate) -> Caller {
+        Caller {
+            places: Semaphore::new(AT_ONCE),
+            gate,
+        }
+    }
+
     pub(crate) fn running(&self) -> usize {
         AT_ONCE - self.places.available_permits()
     }
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
-        let entry = listing.entries.get(&call.name).ok_or_else(|| {
-            Error::not_found(format!("there is no tool `{}`", call.name))
-                .at("/name")
-                .hint("`ken-tools list` shows which there are")
-        })?;
-        if call
-            .agent
-            .as_ref()
-            .is_some_and(|agent| !entry.tool.agents.contains(agent))
-        {
-            let agent = call.agent.unwrap_or_default();
-            return Err(Error::forbidden(format!(
-                "the tool `{}` is not for {agent}",
-                call.name
-            )));
-        }
-        let arguments = match call.arguments {
-            Value::Null => Value::Object(serde_json::Map::new()),
-            arguments => arguments,
-        };
-        entry.input.check("/arguments", &arguments)?;
+        let call = Admitted::new(listing, call)?;
         let _place = self.places.acquire().await; // never closed
         let begun = Instant::now();
-        let ended = process::run(entry, arguments.to_string()).await;
-        let (is_error, result) = match ended.and_then(|ended| read(entry, ended)) {
+        let result = match self.gate.pass(&call).await? {
+            Passed::Refused(reason) => Err(reason),
+            Passed::MayRun => run(&call).await,
+        };
+        let (is_error, result) = match result {
             Ok(result) => (false, result),
             Err(why) => (true, text(why)),
         };
@@ -74,6 +63,12 @@ impl Caller {
             result,
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
+    }
+
+    pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
+        let call = Admitted::new(listing, call)?;
+        let _place = self.places.acquire().await; // never closed
+        Ok(preview::of(&call).await)
     }
 }
 
@@ -84,34 +79,15 @@ fn text(text: String) -> ToolResult {
     }
 }
 
+async fn run(call: &Admitted<'_>) -> Result<ToolResult, String> {
+    let ended = call.process(&call.entry.command, true, MAX_OUTPUT).await?;
+    read(call.entry, &ended)
+}
+
 /// What the tool answered; or why it did not, in words for the model.
-fn read(entry: &Entry, ended: Ended) -> Result<ToolResult, String> {
+fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
-    match ended.end {
-        End::Status(status) if entry.ok_status.contains(&status) => {}
-        End::Status(status) => {
-            return Err(failed(
-                name,
-                &format!("ended with status {status}"),
-                &ended.errors,
-            ));
-        }
-        End::TimedOut => {
-            return Err(format!(
-                "The tool {name} did not end within {}.",
-                seconds(entry.timeout)
-            ));
-        }
-        End::TooMuch => {
-            return Err(format!(
-                "The tool {name} wrote more than {} bytes.",
-                process::MAX_OUTPUT
-            ));
-        }
-    }
-    let written = String::from_utf8(ended.output)
-        .map_err(|_| format!("The tool {name} wrote bytes that are not UTF-8."))?;
-    let written = written.trim();
+    let written = written(entry, ended, &entry.ok_status, MAX_OUTPUT)?;
     if entry.writes == Writes::Text {
         return Ok(text(shortened(written)));
     }
@@ -134,23 +110,6 @@ fn read(entry: &Entry, ended: Ended) -> Result<ToolResult, String> {
             Value::Null
         },
     })
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64())
-}
-
-/// With what the tool said about it.
-fn failed(name: &str, how: &str, errors: &str) -> String {
-    let said = serde_json::from_str::<Value>(errors).ok();
-    let said = said
-        .as_ref()
-        .and_then(|said| said.pointer("/error/message"))
-        .and_then(Value::as_str);
-    match said.unwrap_or(errors) {
-        "" => format!("The tool {name} {how}."),
-        said => format!("The tool {name} {how}: {said}"),
-    }
 }
 
 fn shortened(text: &str) -> String {

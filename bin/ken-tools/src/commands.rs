@@ -1,18 +1,20 @@
-//! The same as a filter: `ken-tools list`, `ken-tools check`, `ken-tools call`.
+//! The same as a filter: `ken-tools list`, `ken-tools check`, `ken-tools call`, `ken-tools preview`.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
+use ken_text::for_terminal;
 use ken_tool::{Answer, Error, Filter, Reply, Report, Sent, Verdict};
 use ken_types::event::Block;
 use ken_types::json;
-use ken_types::ops::tools::{Approval, CallTool, Called, Problem, Tools};
+use ken_types::ops::tools::{Approval, CallTool, Called, Need, Problem, Tools};
 use serde::Serialize;
 
 use crate::call::Caller;
-use crate::catalog::{Catalog, folders};
+use crate::catalog::{Catalog, Listing, folders};
 use crate::entry::Entry;
+use crate::gate::Gate;
 
 /// Where the descriptions are.
 #[derive(Args)]
@@ -58,10 +60,10 @@ struct Listed(Tools);
 impl Answer for Listed {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         for tool in &self.0.tools {
-            let asks = if tool.approval == Approval::Ask {
-                " (asks)"
-            } else {
-                ""
+            let asks = match tool.approval {
+                Approval::None => "",
+                Approval::Ask => " (asks)",
+                Approval::Preview => " (may ask)",
             };
             writeln!(to, "{}{asks}: {}", tool.spec.name, tool.spec.description)?;
             if verbose {
@@ -127,6 +129,13 @@ impl Answer for Checked {
 
 #[derive(Args)]
 pub(crate) struct Call {
+    #[command(flatten)]
+    words: CallWords,
+}
+
+/// Which call.
+#[derive(Args)]
+struct CallWords {
     /// The tool
     #[arg(value_name = "NAME")]
     name: String,
@@ -140,26 +149,91 @@ pub(crate) struct Call {
     folders: Folders,
 }
 
+impl CallWords {
+    /// Does something with the call. At a shell the operator is who approves.
+    fn with<T>(
+        &self,
+        input: &str,
+        work: impl AsyncFnOnce(Caller, &Listing, CallTool) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let call = CallTool {
+            name: self.name.clone(),
+            arguments: json::parse(input.as_bytes(), ken_tool::MAX_DEPTH)?,
+            agent: self.agent.clone(),
+            ..CallTool::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
+        let listing = self.folders.catalog().read();
+        runtime.block_on(work(Caller::new(Gate::Operator), &listing, call))
+    }
+}
+
 impl Filter for Call {
     const NAME: &'static str = "ken-tools call";
     const ABOUT: &'static str = "Call a tool with the JSON object that is read, as an agent would";
     const AFTER_HELP: &'static str = "Exit status: 0 the tool answered, 1 it failed, 2 an error.";
 
     fn inline(&self) -> Option<&str> {
-        self.json.as_deref()
+        self.words.json.as_deref()
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let call = CallTool {
-            name: self.name.clone(),
-            arguments: json::parse(input.as_bytes(), ken_tool::MAX_DEPTH)?,
-            agent: self.agent.clone(),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
-        let listing = self.folders.catalog().read();
-        let called = runtime.block_on(Caller::default().call(&listing, call))?;
+        let called = self.words.with(input, async |caller, listing, call| {
+            caller.call(listing, call).await
+        })?;
         Ok(reply.send(&Told(called)))
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Preview {
+    #[command(flatten)]
+    words: CallWords,
+}
+
+impl Filter for Preview {
+    const NAME: &'static str = "ken-tools preview";
+    const ABOUT: &'static str = "Say what a call would do and who has to approve it, without doing it";
+    const AFTER_HELP: &'static str = "Exit status: 0 it may be made, 1 it may not, 2 an error.";
+
+    fn inline(&self) -> Option<&str> {
+        self.words.json.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let preview = self.words.with(input, async |caller, listing, call| {
+            caller.preview(listing, call).await
+        })?;
+        Ok(reply.send(&Previewed(preview)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Previewed(ken_types::ops::tools::Preview);
+
+impl Answer for Previewed {
+    fn verdict(&self) -> Verdict {
+        match self.0.approval {
+            Need::Deny => Verdict::Negative,
+            Need::None | Need::Ask => Verdict::Positive,
+        }
+    }
+
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        let preview = &self.0;
+        let need = match preview.approval {
+            Need::None => "needs no approval",
+            Need::Ask => "has to be approved",
+            Need::Deny => "not allowed",
+        };
+        let summary = for_terminal(&preview.summary);
+        writeln!(to, "{summary} (risk {}): {need}", preview.risk.name())?;
+        for text in preview.reason.iter().chain(&preview.diff) {
+            writeln!(to, "{}", for_terminal(text))?;
+        }
+        Ok(())
     }
 }
 

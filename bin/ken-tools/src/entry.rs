@@ -7,7 +7,7 @@ use ken_types::Error;
 use ken_types::json;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, Tool};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schema::Schema;
@@ -47,6 +47,7 @@ struct File {
     idempotent: bool,
     #[serde(default)]
     approval: Approval,
+    preview: Option<Vec<String>>,
     agents: Option<Vec<String>>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) enum Writes {
 }
 
 /// What the tool may reach beside the programs of the system and a temporary directory of its own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Touch {
     pub(crate) read: Vec<PathBuf>,
@@ -76,6 +77,8 @@ pub(crate) struct Entry {
     pub(crate) tool: Tool,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
+    /// The command that says what a call would do.
+    pub(crate) preview: Option<Vec<String>>,
     pub(crate) input: Schema,
     pub(crate) output: Option<Schema>,
     pub(crate) writes: Writes,
@@ -101,6 +104,7 @@ impl Entry {
                 .map(|schema| Schema::compile("/output", &schema))
                 .transpose()?,
             command: resolved(file.command, folder),
+            preview: file.preview.map(|command| resolved(command, folder)),
             writes: file.writes,
             touch: file.touch,
             env: file.env,
@@ -139,8 +143,19 @@ impl File {
                 format!("1 to {DESCRIPTION_CHARACTERS} characters"),
             );
         }
-        if self.command.first().is_none_or(String::is_empty) {
+        if lacks_program(&self.command) {
             return invalid("/command", "the program is missing".to_owned());
+        }
+        if self.preview.is_some() != (self.approval == Approval::Preview) {
+            let message = "the command `preview` and the approval `preview` belong together";
+            return invalid("/preview", message.to_owned());
+        }
+        if self
+            .preview
+            .as_ref()
+            .is_some_and(|command| lacks_program(command))
+        {
+            return invalid("/preview", "the program is missing".to_owned());
         }
         if self.input.get("type").and_then(Value::as_str) != Some("object") {
             return invalid("/input/type", "the arguments of a tool are an object".to_owned());
@@ -171,6 +186,10 @@ impl File {
         }
         Ok(())
     }
+}
+
+fn lacks_program(command: &[String]) -> bool {
+    command.first().is_none_or(String::is_empty)
 }
 
 fn is_name(name: &str) -> bool {

@@ -1,10 +1,13 @@
 //! ken-tools: the tools that agents may call. A tool is any program that reads one JSON document and writes one, described by
 //! a file in `tools.d`; a call of it is one process in a sandbox. See ken-tools(8), ken-tools(5).
 
+mod admitted;
 mod call;
 mod catalog;
 mod commands;
 mod entry;
+mod gate;
+mod preview;
 mod process;
 mod schema;
 
@@ -15,13 +18,14 @@ use std::time::Duration;
 use ken_service::{NoOptions, Program, Start};
 use ken_tool::{Filter, Report};
 use ken_types::Error;
-use ken_types::ops::tools::{ToolsCall, ToolsList};
-use ken_wire::{Daemon, Table};
+use ken_types::ops::tools::{ToolsCall, ToolsList, ToolsPreview};
+use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
 use crate::call::Caller;
 use crate::catalog::Catalog;
-use crate::commands::{Call, Check, List};
+use crate::commands::{Call, Check, List, Preview};
+use crate::gate::Gate;
 
 const ABOUT: &str = "Run the tools that agents may call";
 
@@ -31,6 +35,7 @@ fn main() -> ExitCode {
         Some("list") => ken_tool::report::<List>(),
         Some("check") => ken_tool::report::<Check>(),
         Some("call") => ken_tool::subcommand::<Call>(),
+        Some("preview") => ken_tool::subcommand::<Preview>(),
         _ if is_part() => ken_service::run(
             Program {
                 name: "ken-tools",
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
                 ("list", List::ABOUT),
                 ("check", Check::ABOUT),
                 ("call", Call::ABOUT),
+                ("preview", Preview::ABOUT),
             ],
         ),
     }
@@ -80,7 +86,7 @@ impl Daemon for Tools {
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
     let tools = Tools {
         catalog: Catalog::watched(catalog::folders(Some(&start.places.config))),
-        caller: Caller::default(),
+        caller: Caller::new(Gate::Approver(Pool::new(start.places.socket("approver")))),
     };
     for problem in &tools.catalog.read().problems {
         tracing::warn!(file = problem.file, "not a tool: {}", problem.error);
@@ -96,5 +102,9 @@ fn table() -> Table<Tools> {
         .op::<ToolsCall, _, _>(|tools: Arc<Tools>, _, call| async move {
             let listing = tools.catalog.read();
             tools.caller.call(&listing, call).await
+        })
+        .op::<ToolsPreview, _, _>(|tools: Arc<Tools>, _, call| async move {
+            let listing = tools.catalog.read();
+            tools.caller.preview(&listing, call).await
         })
 }

@@ -1,4 +1,4 @@
-//! The process of a call: `ken-sandbox` with what the description allows, and in it the program.
+//! The process of a call or of its preview: `ken-sandbox` with what the description allows, and in it the program.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,8 +11,6 @@ use tokio::time::timeout;
 
 use crate::entry::Entry;
 
-/// The most that a tool may write to standard output, in bytes; then it is killed.
-pub(crate) const MAX_OUTPUT: usize = 1024 * 1024;
 /// What is kept of standard error: the beginning, in bytes.
 const MAX_ERRORS: usize = 4 * 1024;
 /// How long the sandbox may take beyond the tool's own timeout: from TERM to KILL, and some.
@@ -35,15 +33,29 @@ pub(crate) enum End {
 /// The exit status of ken-sandbox(1) after a timeout.
 const TIMED_OUT: u8 = 124;
 
-/// Runs a tool with these bytes on standard input. Dropped before its end, it is killed with all that it started. An error
+/// What is run.
+pub(crate) struct Work<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) command: &'a [String],
+    /// For standard input.
+    pub(crate) input: &'a str,
+    /// Whether it may write where the description says so, and reach the network.
+    pub(crate) may_change: bool,
+    /// The most that it may write to standard output, in bytes; then it is killed.
+    pub(crate) most: usize,
+    /// Variables that it is given.
+    pub(crate) variables: &'a [(&'static str, &'a str)],
+}
+
+/// Runs a command of a tool to its end. Dropped before its end, it is killed with all that it started. An error
 /// says why it was not run.
-pub(crate) async fn run(entry: &Entry, input: String) -> Result<Ended, String> {
+pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let sandbox = find_program("ken-sandbox")
         .ok_or("The program ken-sandbox is not installed, so no tool can be run.")?;
-    let mut child = command(sandbox, entry)
+    let mut child = command(sandbox, work)
         .spawn()
         .map_err(|error| format!("The sandbox could not be started: {error}"))?;
-    match timeout(entry.timeout + GRACE, converse(&mut child, input)).await {
+    match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
         Ok(ended) => ended.map_err(|error| format!("The tool could not be run: {error}")),
         Err(_) => Ok(Ended {
             end: End::TimedOut,
@@ -53,26 +65,32 @@ pub(crate) async fn run(entry: &Entry, input: String) -> Result<Ended, String> {
     }
 }
 
-fn command(sandbox: PathBuf, entry: &Entry) -> Command {
+fn command(sandbox: PathBuf, work: &Work<'_>) -> Command {
+    let (entry, touch) = (work.entry, &work.entry.touch);
     let mut command = Command::new(sandbox);
     command
         .arg("--timeout")
         .arg(entry.timeout.as_secs_f64().to_string());
-    for path in &entry.touch.read {
+    for path in &touch.read {
         command.arg("--read").arg(path);
     }
-    for path in &entry.touch.write {
-        command.arg("--write").arg(path);
+    for path in &touch.write {
+        command
+            .arg(if work.may_change { "--write" } else { "--read" })
+            .arg(path);
     }
     for name in &entry.env {
         command.arg("--env").arg(name);
     }
-    if entry.touch.network {
+    for (name, value) in work.variables {
+        command.arg("--env").arg(name).env(name, value);
+    }
+    if touch.network && work.may_change {
         command.arg("--network");
     }
     command
         .args(["--cwd", "/", "--"])
-        .args(&entry.command)
+        .args(work.command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -80,24 +98,24 @@ fn command(sandbox: PathBuf, entry: &Entry) -> Command {
     command
 }
 
-async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
+async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
             // A tool that does not read its input to the end may still answer.
-            let _ = stdin.write_all(input.as_bytes()).await;
+            let _ = stdin.write_all(work.input.as_bytes()).await;
         }
     };
     // A tool that is cut off for writing too much is killed, and only then is its standard error at its end.
     let read = async {
-        let output = head(stdout, MAX_OUTPUT).await;
-        if output.len() > MAX_OUTPUT {
+        let output = head(stdout, work.most).await;
+        if output.len() > work.most {
             let _ = child.start_kill();
         }
         output
     };
     let (output, errors, ()) = tokio::join!(read, drained(stderr), write);
-    if output.len() > MAX_OUTPUT {
+    if output.len() > work.most {
         return Ok(Ended {
             end: End::TooMuch,
             output: Vec::new(),

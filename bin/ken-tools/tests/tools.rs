@@ -225,6 +225,16 @@ fn mistakes_in_a_description_are_named() {
             r#"{"name":"i","description":"x","command":["true"],"input":{"type":"object"},"touch":{"network":true},"agents":["orchestrator"]}"#,
             "/agents",
         ),
+        (
+            "j.json",
+            r#"{"name":"j","description":"x","command":["true"],"input":{"type":"object"},"approval":"preview"}"#,
+            "/preview",
+        ),
+        (
+            "k.json",
+            r#"{"name":"k","description":"x","command":["true"],"input":{"type":"object"},"preview":["true"]}"#,
+            "/preview",
+        ),
     ] {
         let path = folder.file(name, text).path().join(name);
         let output = folder.run("check", &[path.to_str().unwrap()]);
@@ -235,7 +245,7 @@ fn mistakes_in_a_description_are_named() {
     }
     let output = folder.run("list", &[]);
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(listed["problems"].as_array().unwrap().len(), 9);
+    assert_eq!(listed["problems"].as_array().unwrap().len(), 11);
 }
 
 #[test]
@@ -258,6 +268,139 @@ fn a_description_that_others_can_change_is_refused() {
         "{output:?}"
     );
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// A preview says what it likes; here with further fields as a shell script prints them.
+fn preview(fields: &str) -> Value {
+    let print = format!("cat >/dev/null; printf '%s' '{fields}'");
+    json!({"approval": "preview", "preview": ["sh", "-c", print]})
+}
+
+impl Folder {
+    fn preview(&self, name: &str, arguments: &str) -> (Option<i32>, Value) {
+        let output = self.run("preview", &[name, "--json", arguments]);
+        let said = serde_json::from_slice(&output.stdout);
+        let said = said.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+        (output.status.code(), said)
+    }
+}
+
+#[test]
+fn a_preview_says_what_a_call_would_do_and_who_has_to_approve_it() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    let mark = "0".repeat(64);
+    folder
+        .tool("free", "echo 1", json!({"approval": "none"}))
+        .tool("asking", "echo 1", json!({}))
+        .tool("previewed", "echo 1", preview(&format!(
+            r#"{{"approval":"ask","actionType":"file.edit","summary":"Edit a","risk":"low","diff":"-a\n+b\n","fingerprint":"{mark}"}}"#
+        )))
+        .tool("reading", "echo 1", preview(r#"{"approval":"none"}"#))
+        .tool("refusing", "echo 1", preview(r#"{"approval":"deny","reason":"It lies outside."}"#))
+        .tool("unmarked", "echo 1", preview(r#"{"approval":"ask"}"#))
+        .tool("mute", "echo 1", preview(""));
+    for (tool, status, approval, action, reason) in [
+        ("free", 0, "none", "tool.call", ""),
+        ("asking", 0, "ask", "tool.call", ""),
+        ("previewed", 0, "ask", "file.edit", ""),
+        ("reading", 0, "none", "tool.call", ""),
+        ("refusing", 1, "deny", "tool.call", "It lies outside."),
+        (
+            "unmarked",
+            1,
+            "deny",
+            "tool.call",
+            "The preview of the tool unmarked has no fingerprint.",
+        ),
+        (
+            "mute",
+            1,
+            "deny",
+            "tool.call",
+            "The preview of the tool mute is not one:",
+        ),
+    ] {
+        let (code, said) = folder.preview(tool, r#"{"n":1}"#);
+        let told = said["reason"].as_str().unwrap_or_default();
+        assert_eq!(
+            (code, &said["approval"], &said["actionType"]),
+            (Some(status), &json!(approval), &json!(action)),
+            "{tool}: {said}"
+        );
+        assert!(told.starts_with(reason), "{tool}: {said}");
+        assert_eq!(said["action"]["arguments"], json!({"n": 1}), "{tool}: {said}");
+        assert_eq!(said["fingerprint"].as_str().map(str::len), Some(64));
+    }
+    assert_eq!(folder.preview("previewed", "{}").1["diff"], "-a\n+b\n");
+}
+
+#[test]
+fn a_fingerprint_is_of_one_call() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "a").unwrap();
+    let script = format!(
+        r#"printf '{{"approval":"ask","fingerprint":"%s"}}' $(sha256sum < '{}' | cut -c1-64)"#,
+        file.display()
+    );
+    let entry = |script: &str| json!({"approval": "preview", "preview": ["sh", "-c", script], "touch": {"write": [folder.path()]}});
+    folder.tool("edit", "echo 1", entry(&script));
+    let mark = |arguments: &str| folder.preview("edit", arguments).1["fingerprint"].clone();
+    let first = mark(r#"{"a":1,"b":2}"#);
+    assert_eq!(mark(r#"{"b":2,"a":1}"#), first);
+    assert_ne!(mark(r#"{"a":1,"b":3}"#), first);
+    std::fs::write(&file, "b").unwrap();
+    assert_ne!(mark(r#"{"a":1,"b":2}"#), first);
+    std::fs::write(&file, "a").unwrap();
+    assert_eq!(mark(r#"{"a":1,"b":2}"#), first);
+    folder.tool("edit", "echo 2", entry(&script));
+    assert_ne!(mark(r#"{"a":1,"b":2}"#), first, "another program is another call");
+}
+
+#[test]
+fn a_preview_can_change_nothing() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    let file = folder.path().join("file");
+    let script = format!("echo x > '{}'; echo '{{\"approval\":\"none\"}}'", file.display());
+    let entry = json!({"approval": "preview", "preview": ["sh", "-c", script], "writes": "text",
+        "touch": {"write": [folder.path()]}});
+    folder.tool("writing", &script, entry);
+    let (_, said) = folder.preview("writing", "{}");
+    assert!(said["approval"] == "none" && !file.exists(), "{said}");
+    assert_eq!(folder.call("writing", "{}").0, Some(0));
+    assert!(file.exists());
+}
+
+#[test]
+fn a_long_diff_is_cut_and_says_so() {
+    assert!(sandbox_is_built());
+    let folder = Folder::new();
+    let script = r#"printf '{"approval":"ask","fingerprint":"%064d","diff":"' 0; head -c 1000000 /dev/zero | tr '\0' x; printf '"}'"#;
+    folder.tool(
+        "long",
+        "echo 1",
+        json!({"approval": "preview", "preview": ["sh", "-c", script]}),
+    );
+    let (code, said) = folder.preview("long", "{}");
+    let diff = said["diff"].as_str().unwrap();
+    assert!(
+        code == Some(0) && diff.len() < 140_000 && diff.ends_with("of 1000000 bytes are shown]"),
+        "{}",
+        diff.len()
+    );
+    // A long argument, too.
+    folder.tool("asking", "echo 1", json!({}));
+    let arguments = json!({"text": "y".repeat(100_000)}).to_string();
+    let (_, said) = folder.preview("asking", &arguments);
+    let action = said["action"].as_str().unwrap();
+    assert!(
+        action.len() < 70_000 && action.contains("bytes are shown]"),
+        "{}",
+        action.len()
+    );
 }
 
 /// The shipped tools are descriptions alone, and work.

@@ -7,6 +7,7 @@
 //! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or
 //! they follow from the content), and the store repeats its first answer for an id that it knows.
 
+pub mod approvals;
 pub mod blobs;
 pub mod call;
 pub mod cognitive;

@@ -5,14 +5,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: &[&str] = &[
-    FIRST,
-    RUNS,
-    PUBLIC_STREAMS,
-    KEPT_HEADERS,
-    NO_MEMORY_WORDS,
-    BLOBS,
-];
+pub(crate) const STEPS: &[&str] = &[FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS, NO_MEMORY_WORDS, BLOBS];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();

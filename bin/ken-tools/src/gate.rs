@@ -1,0 +1,73 @@
+//! Nobody gets round it: a call that needs an approval takes its grant here, right before its process starts.
+
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::ops::approvals::{ApprovalsConsume, ConsumeApproval};
+use ken_types::ops::tools::{Approval, Need};
+use ken_wire::Pool;
+
+use crate::admitted::Admitted;
+use crate::preview;
+
+/// How long ken-approver may take to give the grant.
+const CONSUME: Duration = Duration::from_secs(10);
+
+/// Who approves.
+pub(crate) enum Gate {
+    /// Whoever sits at the shell and calls the tool.
+    Operator,
+    /// Whoever ken-approver has asked.
+    Approver(Pool),
+}
+
+/// Whether a call may run.
+pub(crate) enum Passed {
+    MayRun,
+    /// The tool itself says that it must not, for this reason.
+    Refused(String),
+}
+
+impl Gate {
+    /// `forbidden` without a grant where one is needed, `conflict` for one that is not for this call or was used,
+    /// `unavailable` while nobody can say: nothing runs then.
+    pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<Passed, Error> {
+        let Gate::Approver(approver) = self else {
+            return Ok(Passed::MayRun);
+        };
+        if call.entry.tool.approval == Approval::None && !call.call.ask {
+            return Ok(Passed::MayRun);
+        }
+        let preview = preview::of(call).await;
+        match preview.approval {
+            Need::None => Ok(Passed::MayRun),
+            Need::Deny => Ok(Passed::Refused(preview.reason.unwrap_or_default())),
+            Need::Ask => consume(approver, call, preview.fingerprint)
+                .await
+                .map(|()| Passed::MayRun),
+        }
+    }
+}
+
+async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> Result<(), Error> {
+    let Some(grant) = &call.call.grant else {
+        let message = format!("a person has to approve this call of {}", call.call.name);
+        return Err(Error::forbidden(message).at("/grant"));
+    };
+    let args = ConsumeApproval {
+        request_id: grant.clone(),
+        fingerprint,
+        session: call.call.session.clone().unwrap_or_default(),
+        key: Mint::fresh()?.ulid(),
+        again: call.entry.tool.idempotent,
+    };
+    approver
+        .call::<ApprovalsConsume>(&args, CONSUME)
+        .await
+        .map(drop)
+        .map_err(|error| Error {
+            at: Some("/grant".to_owned()),
+            ..error
+        })
+}
