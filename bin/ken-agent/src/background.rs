@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
 use crate::passage::passage;
-use crate::seams::{Seams, TASK};
+use crate::seams::{ORCHESTRATOR, Seams, TASK};
 use crate::store::Store;
 use crate::turn_state::{Planned, TurnState};
 
@@ -132,7 +132,7 @@ impl Background {
         };
         messages.push(asked);
         messages.extend(state.messages.iter().cloned());
-        let mut tools = seams.tools.list();
+        let mut tools = seams.tools.list(ORCHESTRATOR);
         tools.extend(task_tool(&seams.workers.names()));
         Generate {
             model: None,

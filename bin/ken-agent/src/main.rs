@@ -1,8 +1,10 @@
 //! ken-agent: claims submissions, runs their turns and records every step. ken-agent(8).
 
+mod all_tools;
 mod answer;
 mod background;
 mod budget;
+mod builtin;
 mod envelope;
 mod model;
 mod passage;
@@ -31,6 +33,8 @@ use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use crate::all_tools::AllTools;
+use crate::builtin::{Builtins, Parts};
 use crate::model::{Model, WireModel};
 use crate::seams::{ListedMayRun, NoWorkers, Seams};
 use crate::share::Share;
@@ -95,7 +99,12 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
             model: WireModel::new(Pool::new(start.places.socket("model"))),
             seams: Seams {
                 share: Arc::new(share),
-                tools: Arc::new(WireTools::new(Pool::new(start.places.socket("tools")))),
+                tools: Arc::new(AllTools {
+                    builtin: Builtins::new(Parts {
+                        store: Pool::new(store.clone()),
+                    }),
+                    wire: WireTools::new(Pool::new(start.places.socket("tools"))),
+                }),
                 policy: Arc::new(ListedMayRun),
                 workers: Arc::new(NoWorkers),
             },

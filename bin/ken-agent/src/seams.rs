@@ -32,20 +32,51 @@ pub(crate) trait Tools: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    fn list(&self) -> Vec<ToolSpec>;
+    /// The tools of an agent.
+    fn list(&self, agent: &str) -> Vec<ToolSpec>;
+
+    /// Whether it is a tool of the agent itself, which no process runs and nobody can approve.
+    fn is_built_in(&self, _name: &str) -> bool {
+        false
+    }
 
     /// Whether a call whose outcome is unknown may be made again.
     fn is_idempotent(&self, name: &str) -> bool;
 
     /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
-    fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>>;
+    /// The grant is what the policy gave to it.
+    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
+
+/// Who calls a tool, and for which submission.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    pub(crate) claim: Arc<Claim>,
+    /// The orchestrator or a worker, by name.
+    pub(crate) agent: String,
+}
+
+pub(crate) const ORCHESTRATOR: &str = "orchestrator";
+pub(crate) const RESEARCH_WORKER: &str = "research-worker";
+pub(crate) const CODING_WORKER: &str = "coding-worker";
+
+/// The id of the approval that ken-tools consumes before it starts the process.
+pub(crate) type Grant = String;
 
 /// Decides whether a call may run.
 pub(crate) trait Policy: Send + Sync {
-    /// An error is the reason why not, for the model. What the caller has to know meanwhile, such as that an approval is
+    /// Gives a call that needs an approval its grant. An error is the reason why it may not run, for the model. What the caller has to know meanwhile, such as that an approval is
     /// waited for, is recorded through `events`.
-    fn check(&self, claim: &Claim, call: &Call, events: Events) -> Pending<'static, Result<(), String>>;
+    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
+}
+
+/// A call that wants to run.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) caller: Caller,
+    pub(crate) call: Call,
+    /// A governing rule wants a person to approve it, whatever the tool's own description says.
+    pub(crate) ask: bool,
 }
 
 /// Agents that can be given a task, by the tool `task` with `agent` and `prompt`.
@@ -125,8 +156,8 @@ pub(crate) const TASK: &str = "task";
 pub(crate) struct ListedMayRun;
 
 impl Policy for ListedMayRun {
-    fn check(&self, _claim: &Claim, _call: &Call, _events: Events) -> Pending<'static, Result<(), String>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn check(&self, _asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 }
 

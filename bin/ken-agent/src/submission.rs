@@ -22,7 +22,7 @@ use crate::envelope::Envelope;
 use crate::model::{Model, ModelError, Reply};
 use crate::recorder::Recorder;
 use crate::retry::{failure, jittered};
-use crate::seams::Seams;
+use crate::seams::{Caller, ORCHESTRATOR, Seams};
 use crate::store::Store;
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step, TaskRef, TurnState};
@@ -183,11 +183,18 @@ impl<S: Store, M: Model> Submission<'_, S, M> {
                 Step::CallTools(calls) => {
                     // A tool that runs before its start is on disk would be run again after a crash.
                     self.recorder.flush().await?;
-                    let running = Running::start(&self.agent.seams, &self.claim, calls);
+                    let running = Running::start(&self.agent.seams, &self.caller(), calls);
                     self.run_tools(running).await?;
                 }
                 Step::Settle => return Ok(()),
             }
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller {
+            claim: self.claim.clone(),
+            agent: ORCHESTRATOR.to_owned(),
         }
     }
 

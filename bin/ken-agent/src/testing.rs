@@ -16,10 +16,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::{Model, ModelError, Reply};
-use crate::seams::{Events, ListedMayRun, NoWorkers, Pending, Seams, Task, Tools, Workers};
+use crate::seams::{Asked, Events, Grant, ListedMayRun, NoWorkers, Pending, Seams, Task, Tools, Workers};
 use crate::share::Share;
 use crate::store::Store;
-use crate::turn_state::{Call, WorkerRef};
+use crate::turn_state::WorkerRef;
 
 pub(crate) fn claim(text: &str) -> Claim {
     Claim {
@@ -307,7 +307,7 @@ pub(crate) struct TestTools {
 }
 
 impl Tools for TestTools {
-    fn list(&self) -> Vec<ToolSpec> {
+    fn list(&self, _agent: &str) -> Vec<ToolSpec> {
         let spec = |name: &str| ToolSpec {
             name: name.into(),
             description: String::new(),
@@ -320,7 +320,8 @@ impl Tools for TestTools {
         name == "again"
     }
 
-    fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>> {
+    fn call(&self, asked: Asked, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let call = asked.call;
         self.ran.lock().unwrap().push(call.id.clone());
         Box::pin(async move {
             match call.name.as_str() {

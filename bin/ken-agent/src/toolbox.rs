@@ -11,11 +11,8 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::Instant;
 
-use crate::seams::{Pending, Tools};
-use crate::turn_state::Call;
+use crate::seams::{Asked, Grant, Pending, Tools};
 
-/// The agent whose tools these are.
-const AGENT: &str = "orchestrator";
 /// How old the list may be: a new file in `tools.d` is seen by the turn after that.
 const FRESH: Duration = Duration::from_millis(500);
 const LIST: Duration = Duration::from_secs(2);
@@ -60,10 +57,7 @@ impl Tools for WireTools {
             if is_fresh {
                 return;
             }
-            let args = ListTools {
-                agent: Some(AGENT.to_owned()),
-            };
-            match self.pool.call::<ToolsList>(&args, LIST).await {
+            match self.pool.call::<ToolsList>(&ListTools::default(), LIST).await {
                 Ok(list) => {
                     *self.lock() = Known {
                         tools: Arc::new(list.tools),
@@ -84,9 +78,12 @@ impl Tools for WireTools {
     }
 
     /// Those that need an approval are left out: nobody can give one yet.
-    fn list(&self) -> Vec<ToolSpec> {
+    fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let tools = self.lock().tools.clone();
-        let free = tools.iter().filter(|tool| tool.approval == Approval::None);
+        let for_it = tools
+            .iter()
+            .filter(|tool| tool.agents.iter().any(|known| known == agent));
+        let free = for_it.filter(|tool| tool.approval == Approval::None);
         free.map(|tool| tool.spec.clone()).collect()
     }
 
@@ -94,17 +91,21 @@ impl Tools for WireTools {
         self.find(name).is_some_and(|tool| tool.idempotent)
     }
 
-    fn call(&self, call: Call) -> Pending<'static, Result<ToolResult, String>> {
-        let (pool, tool) = (self.pool.clone(), self.find(&call.name));
+    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
         Box::pin(async move {
+            let Asked { caller, call, ask } = asked;
             let Some(tool) = tool.filter(|tool| tool.approval == Approval::None) else {
                 return Err(format!("There is no tool `{}`.", call.name));
             };
             let args = CallTool {
                 name: call.name,
                 arguments: call.arguments,
-                agent: Some(AGENT.to_owned()),
-                ..CallTool::default()
+                agent: Some(caller.agent),
+                submission: Some(caller.claim.lease.submission_id.to_string()),
+                session: Some(caller.claim.instance.clone()),
+                grant,
+                ask,
             };
             // A call whose connection is lost is made again only if that does no harm.
             let called = match tool.idempotent {

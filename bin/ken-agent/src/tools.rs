@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, ToolResult};
-use ken_types::ops::store::Claim;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::seams::{Events, Seams, TASK, Task, ToolEvent};
+use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, ToolEvent};
 use crate::turn_state::{Call, since};
 
 /// Calls that run at a time; the others wait.
@@ -24,12 +23,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(seams: &Seams, claim: &Arc<Claim>, calls: Vec<Call>) -> Running {
+    pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>) -> Running {
         let (sender, events) = mpsc::channel(WAITING);
         let room = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         let mut tasks = JoinSet::new();
         for call in calls {
-            let run = run(seams.clone(), claim.clone(), call, Events::new(sender.clone()));
+            let run = run(seams.clone(), caller.clone(), call, Events::new(sender.clone()));
             let room = room.clone();
             tasks.spawn(async move {
                 let _permit = room.acquire_owned().await;
@@ -48,18 +47,12 @@ impl Running {
     }
 }
 
-async fn run(seams: Seams, claim: Arc<Claim>, call: Call, events: Events) {
+async fn run(seams: Seams, caller: Caller, call: Call, events: Events) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
-    let allowed = match call.arguments {
-        Value::Object(_) | Value::Null => seams.policy.check(&claim, &call, events.clone()).await,
+    let result = match call.arguments {
+        Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
         // What a model wrote as arguments was no JSON, and is kept as a text.
-        _ => Err("its arguments are not a JSON object".to_owned()),
-    };
-    let result = match allowed {
-        Err(reason) => Err(format!("The call was not allowed: {reason}")),
-        Ok(()) if call.name == TASK => delegate(&seams, &call, &events).await,
-        Ok(()) if is_listed(&seams, &call.name) => seams.tools.call(call.clone()).await,
-        Ok(()) => Err(format!("There is no tool `{}`.", call.name)),
+        _ => Err("The call was not allowed: its arguments are not a JSON object".to_owned()),
     };
     let ended = Body::Tool {
         tool_name: call.name,
@@ -72,8 +65,26 @@ async fn run(seams: Seams, claim: Arc<Claim>, call: Call, events: Events) {
     events.send(ended).await;
 }
 
-fn is_listed(seams: &Seams, name: &str) -> bool {
-    seams.tools.list().iter().any(|tool| tool.name == name)
+/// What comes of a call, or why it was not made.
+async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
+    if call.name == TASK {
+        return delegate(seams, call, events).await;
+    }
+    let tools = seams.tools.list(&caller.agent);
+    if !tools.iter().any(|tool| tool.name == call.name) {
+        return Err(format!("There is no tool `{}`.", call.name));
+    }
+    let asked = Asked {
+        caller,
+        call: call.clone(),
+        ask: false,
+    };
+    if seams.tools.is_built_in(&call.name) {
+        return seams.tools.call(asked, None).await;
+    }
+    let grant = seams.policy.check(asked.clone(), events.clone()).await;
+    let grant = grant.map_err(|reason| format!("The call was not allowed: {reason}"))?;
+    seams.tools.call(asked, grant).await
 }
 
 fn text(text: String) -> ToolResult {

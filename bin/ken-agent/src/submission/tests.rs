@@ -11,9 +11,8 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::seams::{Events, Pending, Policy};
+use crate::seams::{Asked, Events, Grant, Pending, Policy};
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, seams};
-use crate::turn_state::Call;
 
 /// A submission to be run, once or after a cut.
 #[derive(Clone)]
@@ -181,11 +180,14 @@ fn a_beginning_is_told_while_the_model_thinks() {
 struct RecordedMayRun(MemoryStore);
 
 impl Policy for RecordedMayRun {
-    fn check(&self, _claim: &Claim, call: &Call, _events: Events) -> Pending<'static, Result<(), String>> {
+    fn check(&self, asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        let call = asked.call;
         let is_start = |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
         let is_recorded = self.0.events().iter().any(is_start);
         let refused = || "it is not recorded".to_owned();
-        Box::pin(std::future::ready(is_recorded.then_some(()).ok_or_else(refused)))
+        Box::pin(std::future::ready(
+            is_recorded.then_some(None).ok_or_else(refused),
+        ))
     }
 }
 
@@ -501,8 +503,8 @@ fn a_submission_ends_at_its_time_limit() {
 struct SlowApproval;
 
 impl Policy for SlowApproval {
-    fn check(&self, _claim: &Claim, call: &Call, events: Events) -> Pending<'static, Result<(), String>> {
-        let request_id = format!("apr_{}", call.id);
+    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        let request_id = format!("apr_{}", asked.call.id);
         Box::pin(async move {
             events
                 .send(Body::ApprovalRequested {
@@ -515,7 +517,7 @@ impl Policy for SlowApproval {
             tokio::time::sleep(Duration::from_secs(7_200)).await;
             let status = "approved".into();
             events.send(Body::ApprovalDecided { request_id, status }).await;
-            Ok(())
+            Ok(None)
         })
     }
 }

@@ -13,6 +13,7 @@ mod knowledge;
 pub(crate) mod leases;
 mod logs;
 mod memory;
+mod notes;
 pub(crate) mod public;
 mod queue;
 mod reindex;
@@ -113,6 +114,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         knowledge::add,
         keys::add,
         blobs::add,
+        notes::add,
     ];
     nouns
         .into_iter()

@@ -63,6 +63,7 @@ pub trait Tables:
     + PublicStreams
     + Appends
     + Blobs
+    + Notes
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -587,4 +588,11 @@ pub trait Blobs {
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
     /// Bytes of all blobs.
     fn blob_bytes(&self) -> Result<u64, Error>;
+}
+
+/// Notes of instances, by kind and name.
+pub trait Notes {
+    fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error>;
+    fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error>;
+    fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error>;
 }

@@ -67,6 +67,12 @@ crate::operations! {
     /// Past exchanges of the same scope, best first.
     MemorySearch, "memory.search": Search => Found<PastExchange>;
 
+    /// Writes a note of an instance, in place of the one of the same name; an empty one is deleted. `not_found` for an
+    /// instance that has no stream, `conflict` when there are 64 of its kind already.
+    NotesPut, "notes.put": PutNote => Nothing;
+    /// The notes of one kind, by name.
+    NotesList, "notes.list": ListNotes => Notes;
+
     /// Opens or finds an idempotency key. `conflict` when it stands for another body, unless it ended as `not_reached`.
     KeysBegin, "keys.begin": BeginKey => KeyState;
     /// Says what came of the request that a key stands for. The first answer that is kept stays.
@@ -829,6 +835,54 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub error: Option<String>,
+}
+
+/// What an agent writes down for itself while it works for an instance.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutNote {
+    pub instance: String,
+    pub kind: NoteKind,
+    /// 1 to 120 characters, none of them control characters.
+    pub name: String,
+    /// At most 64 KiB. Of a checklist: its items as JSON.
+    pub body: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoteKind {
+    Note,
+    Checklist,
+}
+
+impl NoteKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            NoteKind::Note => "note",
+            NoteKind::Checklist => "checklist",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListNotes {
+    pub instance: String,
+    pub kind: NoteKind,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Notes {
+    pub notes: Vec<Note>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    pub name: String,
+    pub body: String,
+    pub updated_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,10 +5,30 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
-pub(crate) const STEPS: &[&str] = &[FIRST, RUNS, PUBLIC_STREAMS, KEPT_HEADERS, NO_MEMORY_WORDS, BLOBS];
+pub(crate) const STEPS: &[&str] = &[
+    FIRST,
+    RUNS,
+    PUBLIC_STREAMS,
+    KEPT_HEADERS,
+    NO_MEMORY_WORDS,
+    BLOBS,
+    NOTES,
+];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What agents write down for themselves, by instance.
+const NOTES: &str = "
+CREATE TABLE notes (
+  stream     INTEGER NOT NULL REFERENCES streams,
+  kind       TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  body       TEXT NOT NULL,
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (stream, kind, name)
+) STRICT, WITHOUT ROWID;
+";
 
 /// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.
 const BLOBS: &str = "

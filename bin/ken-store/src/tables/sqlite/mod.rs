@@ -10,6 +10,7 @@ mod keys;
 mod knowledge;
 mod logs;
 mod migrations;
+mod notes;
 mod open;
 mod public;
 mod sessions;

@@ -1,0 +1,49 @@
+//! The tools of an agent from every source: those that it has itself, and those of ken-tools.
+
+use ken_types::event::ToolResult;
+use ken_types::ops::model::ToolSpec;
+
+use crate::builtin::Builtins;
+use crate::seams::{Asked, Grant, Pending, Tools};
+use crate::toolbox::WireTools;
+
+/// A tool of the agent itself comes before one of the same name in ken-tools.
+pub(crate) struct AllTools {
+    pub(crate) builtin: Builtins,
+    pub(crate) wire: WireTools,
+}
+
+impl Tools for AllTools {
+    fn refresh(&self) -> Pending<'_, ()> {
+        self.wire.refresh()
+    }
+
+    fn list(&self, agent: &str) -> Vec<ToolSpec> {
+        let mut tools: Vec<ToolSpec> = self.builtin.list(agent).cloned().collect();
+        let others = self.wire.list(agent);
+        tools.extend(
+            others
+                .into_iter()
+                .filter(|tool| self.builtin.find(&tool.name).is_none()),
+        );
+        tools
+    }
+
+    fn is_built_in(&self, name: &str) -> bool {
+        self.builtin.find(name).is_some()
+    }
+
+    fn is_idempotent(&self, name: &str) -> bool {
+        match self.builtin.find(name) {
+            Some(tool) => tool.idempotent,
+            None => self.wire.is_idempotent(name),
+        }
+    }
+
+    fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        match self.builtin.find(&asked.call.name) {
+            Some(tool) => self.builtin.call(tool, asked.caller, asked.call.arguments),
+            None => self.wire.call(asked, grant),
+        }
+    }
+}

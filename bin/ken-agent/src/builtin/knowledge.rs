@@ -1,0 +1,139 @@
+//! Knowledge: what the scope of the trusted event may find, and what the agent adds by itself.
+
+use ken_claims::patiently;
+use ken_types::event::ToolResult;
+use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Builtin, EVERYONE, Parts, arguments, refused, result, spec};
+use crate::passage::passage;
+use crate::seams::Caller;
+
+/// Entries that a search shows at most.
+const SHOWN: u32 = 10;
+
+pub(super) fn tools() -> Vec<Builtin> {
+    vec![
+        Builtin {
+            spec: spec(
+                "knowledge_search",
+                "Search the knowledge base. Gives entries with id, title, text and score, best first. Name the id of each \
+                 entry that an answer uses.",
+                json!({
+                    "type": "object",
+                    "properties": {
+                        "query": {"type": "string", "minLength": 1, "description": "The words to look for"},
+                        "limit": {"type": "integer", "minimum": 1, "maximum": SHOWN},
+                    },
+                    "required": ["query"],
+                    "additionalProperties": false,
+                }),
+            ),
+            agents: EVERYONE,
+            idempotent: true,
+            run: |parts, caller, given| Box::pin(search(parts, caller, given)),
+        },
+        Builtin {
+            spec: spec(
+                "knowledge_add",
+                "Add an entry to the knowledge base, to be found in later conversations with the same person. Add only what \
+                 was asked to be remembered or will be needed again, never a secret.",
+                json!({
+                    "type": "object",
+                    "properties": {
+                        "title": {"type": "string", "minLength": 1, "maxLength": 200},
+                        "content": {"type": "string", "minLength": 1},
+                        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 32},
+                        "scope": {"enum": ["actor", "conversation"],
+                                  "description": "Who finds it: this person everywhere (the default), or this conversation only"},
+                    },
+                    "required": ["title", "content"],
+                    "additionalProperties": false,
+                }),
+            ),
+            agents: EVERYONE,
+            // The id of an entry comes from what it says.
+            idempotent: true,
+            run: |parts, caller, given| Box::pin(add(parts, caller, given)),
+        },
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    pub(super) query: String,
+    #[serde(default)]
+    limit: Option<u32>,
+}
+
+impl Asked {
+    /// The search on behalf of the caller's scope.
+    pub(super) fn search(&self, caller: &Caller) -> Search {
+        Search {
+            query: self.query.clone(),
+            scope: caller.claim.scope.clone(),
+            limit: self.limit.unwrap_or(SHOWN).clamp(1, SHOWN),
+        }
+    }
+}
+
+async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let asked: Asked = arguments(given)?;
+    let found = patiently::<KnowledgeSearch>(&parts.store, &asked.search(&caller)).await;
+    let found = found.map_err(|error| refused(&error))?.found;
+    let entries = found.iter().map(|found| {
+        let entry = &found.entry;
+        json!({
+            "id": entry.id,
+            "title": entry.title,
+            "text": passage(&entry.content, &asked.query),
+            "score": found.score,
+        })
+    });
+    Ok(result(json!({ "entries": entries.collect::<Vec<_>>() })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    title: String,
+    content: String,
+    #[serde(default)]
+    tags: Vec<String>,
+    #[serde(default)]
+    scope: Scope,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scope {
+    #[default]
+    Actor,
+    Conversation,
+}
+
+/// What everybody finds is added by people alone: a text that a model has read must not reach every other conversation.
+async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let entry: Entry = arguments(given)?;
+    let Some(scope) = caller.claim.scope.clone() else {
+        return Err(
+            "This conversation belongs to no person, and an entry for everybody is added by a person: \
+                    `ken knowledge add`."
+                .to_owned(),
+        );
+    };
+    let put = PutKnowledge {
+        title: entry.title,
+        content: entry.content,
+        tags: entry.tags,
+        conversation_id: matches!(entry.scope, Scope::Conversation).then_some(scope.conversation_id),
+        actor_id: Some(scope.actor_id),
+        source: "agent".to_owned(),
+        created_by: format!("{}:{}", caller.agent, caller.claim.lease.submission_id),
+    };
+    let added = patiently::<KnowledgePut>(&parts.store, &put).await;
+    let added = added.map_err(|error| refused(&error))?;
+    Ok(result(json!({ "id": added.id, "scope": added.scope })))
+}

@@ -1,0 +1,108 @@
+//! The tools that the agent has itself: no process is started, an operation of another part is called on behalf of the
+//! claim's scope. One file a noun; a tool is its description and an async function.
+
+mod knowledge;
+mod memory;
+mod notes;
+
+use ken_types::Error;
+use ken_types::event::{Block, ToolResult};
+use ken_types::ops::model::ToolSpec;
+use ken_wire::Pool;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::seams::{CODING_WORKER, Caller, ORCHESTRATOR, Pending, RESEARCH_WORKER};
+
+/// The parts whose operations these tools call.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) store: Pool,
+}
+
+/// Runs a tool for a caller with these arguments. An error is for the model.
+type Run = fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>>;
+
+/// One tool.
+pub(crate) struct Builtin {
+    pub(crate) spec: ToolSpec,
+    /// Agents that may call it.
+    agents: &'static [&'static str],
+    /// Whether a call whose outcome is unknown may be made again.
+    pub(crate) idempotent: bool,
+    run: Run,
+}
+
+const EVERYONE: &[&str] = &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER];
+
+/// All of them.
+pub(crate) struct Builtins {
+    parts: Parts,
+    tools: Vec<Builtin>,
+}
+
+impl Builtins {
+    pub(crate) fn new(parts: Parts) -> Builtins {
+        let nouns = [knowledge::tools(), memory::tools(), notes::tools()];
+        Builtins {
+            parts,
+            tools: nouns.into_iter().flatten().collect(),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Builtin> {
+        self.tools.iter().find(|tool| tool.spec.name == name)
+    }
+
+    pub(crate) fn list(&self, agent: &str) -> impl Iterator<Item = &ToolSpec> {
+        let for_it = move |tool: &&Builtin| tool.agents.contains(&agent);
+        self.tools.iter().filter(for_it).map(|tool| &tool.spec)
+    }
+
+    /// Runs one of these tools to its end.
+    pub(crate) fn call(
+        &self,
+        tool: &Builtin,
+        caller: Caller,
+        arguments: Value,
+    ) -> Pending<'static, Result<ToolResult, String>> {
+        if tool.agents.contains(&caller.agent.as_str()) {
+            return (tool.run)(self.parts.clone(), caller, arguments);
+        }
+        let refused = format!("The tool {} is not for {}.", tool.spec.name, caller.agent);
+        Box::pin(std::future::ready(Err(refused)))
+    }
+}
+
+fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec {
+    ToolSpec {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters,
+    }
+}
+
+/// The arguments of a tool as its own type; an error names the field.
+fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
+    let arguments = match arguments {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        given => given,
+    };
+    serde_json::from_value(arguments).map_err(|error| format!("The arguments are not as described: {error}."))
+}
+
+/// A result that programs can read, and the model as text.
+fn result(value: Value) -> ToolResult {
+    ToolResult {
+        content: vec![Block::text(value.to_string())],
+        details: value,
+    }
+}
+
+/// A refusal of another part, in words for the model.
+fn refused(error: &Error) -> String {
+    match &error.at {
+        Some(at) => format!("The call was refused: {at}: {}", error.message),
+        None => format!("The call was refused: {}", error.message),
+    }
+}

@@ -1,0 +1,190 @@
+//! What an agent writes down while it works: checklists, and notes. They belong to the conversation, outlive a compaction
+//! of its history, and are found by every agent that works for it.
+
+use ken_claims::patiently;
+use ken_types::event::ToolResult;
+use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutNote};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Builtin, EVERYONE, Parts, Run, arguments, refused, result, spec};
+use crate::seams::Caller;
+
+/// The checklist of a call that names none.
+const LIST: &str = "todo";
+/// Items of a checklist.
+const ITEMS: usize = 200;
+
+pub(super) fn tools() -> Vec<Builtin> {
+    let tool = |name, description, properties: Value, required: Value, run: Run| Builtin {
+        spec: spec(
+            name,
+            description,
+            json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false}),
+        ),
+        agents: EVERYONE,
+        // Each writes a whole note in place of the old one.
+        idempotent: true,
+        run,
+    };
+    let item = json!({
+        "type": "object",
+        "properties": {"text": {"type": "string", "minLength": 1}, "status": {"enum": ["open", "doing", "done"]}},
+        "required": ["text"],
+        "additionalProperties": false,
+    });
+    let name = json!({"type": "string", "minLength": 1, "maxLength": 120});
+    vec![
+        tool(
+            "todo_write",
+            "Write a checklist of this conversation, in place of the one of the same name; without items it is deleted. Use it \
+             for work of several steps, and mark each step when it is done.",
+            json!({"list": name, "items": {"type": "array", "items": item, "maxItems": ITEMS}}),
+            json!(["items"]),
+            |parts, caller, given| Box::pin(write_list(parts, caller, given)),
+        ),
+        tool(
+            "todo_read",
+            "Read the checklists of this conversation.",
+            json!({"list": name}),
+            json!([]),
+            |parts, caller, given| Box::pin(read_lists(parts, caller, given)),
+        ),
+        tool(
+            "note_write",
+            "Write a note of this conversation, in place of the one of the same name; an empty text deletes it.",
+            json!({"name": name, "text": {"type": "string"}}),
+            json!(["name", "text"]),
+            |parts, caller, given| Box::pin(write_note(parts, caller, given)),
+        ),
+        tool(
+            "note_read",
+            "Read the notes of this conversation.",
+            json!({"name": name}),
+            json!([]),
+            |parts, caller, given| Box::pin(read_notes(parts, caller, given)),
+        ),
+    ]
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    text: String,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    #[default]
+    Open,
+    Doing,
+    Done,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Checklist {
+    #[serde(default)]
+    list: Option<String>,
+    items: Vec<Item>,
+}
+
+async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let checklist: Checklist = arguments(given)?;
+    if checklist.items.len() > ITEMS {
+        return Err(format!("A checklist has at most {ITEMS} items."));
+    }
+    let body = match checklist.items.is_empty() {
+        true => String::new(),
+        false => serde_json::to_string(&checklist.items).map_err(|error| error.to_string())?,
+    };
+    let name = checklist.list.unwrap_or_else(|| LIST.to_owned());
+    put(&parts, &caller, NoteKind::Checklist, &name, body).await?;
+    let left = |status: &Status| !matches!(status, Status::Done);
+    let open = checklist.items.iter().filter(|item| left(&item.status)).count();
+    Ok(result(
+        json!({"list": name, "items": checklist.items.len(), "open": open}),
+    ))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WhichList {
+    #[serde(default)]
+    list: Option<String>,
+}
+
+async fn read_lists(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let which: WhichList = arguments(given)?;
+    let lists = list(&parts, &caller, NoteKind::Checklist, which.list.as_deref()).await?;
+    let lists = lists.iter().map(|list| {
+        let items: Value = serde_json::from_str(&list.body).unwrap_or_default();
+        json!({"list": list.name, "items": items, "updatedAt": list.updated_at})
+    });
+    Ok(result(json!({ "lists": lists.collect::<Vec<_>>() })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    name: String,
+    text: String,
+}
+
+async fn write_note(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let note: Text = arguments(given)?;
+    put(&parts, &caller, NoteKind::Note, &note.name, note.text).await?;
+    Ok(result(json!({ "name": note.name })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WhichNote {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+async fn read_notes(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let which: WhichNote = arguments(given)?;
+    let notes = list(&parts, &caller, NoteKind::Note, which.name.as_deref()).await?;
+    let notes = notes
+        .iter()
+        .map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
+    Ok(result(json!({ "notes": notes.collect::<Vec<_>>() })))
+}
+
+async fn put(parts: &Parts, caller: &Caller, kind: NoteKind, name: &str, body: String) -> Result<(), String> {
+    let note = PutNote {
+        instance: caller.claim.instance.clone(),
+        kind,
+        name: name.to_owned(),
+        body,
+    };
+    let put = patiently::<NotesPut>(&parts.store, &note).await;
+    put.map(drop).map_err(|error| refused(&error))
+}
+
+/// The notes of a kind, or the one of this name.
+async fn list(
+    parts: &Parts,
+    caller: &Caller,
+    kind: NoteKind,
+    name: Option<&str>,
+) -> Result<Vec<Note>, String> {
+    let which = ListNotes {
+        instance: caller.claim.instance.clone(),
+        kind,
+    };
+    let notes = patiently::<NotesList>(&parts.store, &which).await;
+    let mut notes = notes.map_err(|error| refused(&error))?.notes;
+    if let Some(name) = name {
+        notes.retain(|note| note.name == name);
+        if notes.is_empty() {
+            return Err(format!("There is no {} {name}.", kind.name()));
+        }
+    }
+    Ok(notes)
+}
