@@ -267,3 +267,51 @@ fn a_missing_database_is_refused_with_the_way_back_and_an_older_copy_too() {
         0
     );
 }
+
+/// A frame of the log's generation that a kill has cut short, and before it the log's header if the log is empty.
+fn tear_frame(state: &Path) {
+    let (log, index) = (
+        state.join("ken.db-wal"),
+        fs::read(state.join("ken.db-shm")).unwrap(),
+    );
+    let mut bytes = fs::read(&log).unwrap_or_default();
+    let salt = &index[32..40];
+    if bytes.is_empty() {
+        let words = [0x377f_0682_u32, 3_007_000, 4_096, 0].map(u32::to_be_bytes);
+        bytes.extend(words.as_flattened());
+        bytes.extend(salt);
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let (mut first, mut second) = (0_u32, 0_u32);
+        for at in (0..24).step_by(8) {
+            first = first.wrapping_add(word(at)).wrapping_add(second);
+            second = second.wrapping_add(word(at + 4)).wrapping_add(first);
+        }
+        bytes.extend([first, second].map(u32::to_be_bytes).as_flattened());
+    }
+    bytes.extend([0, 0, 0, 2, 0, 0, 0, 9]);
+    bytes.extend(salt);
+    bytes.extend([7; 1_000]);
+    fs::write(log, bytes).unwrap();
+}
+
+#[test]
+fn a_frame_that_a_kill_has_cut_short_is_no_damage() {
+    let home = tempfile::tempdir().unwrap();
+    let database = state_of(home.path()).join("ken.db");
+    for prompts in [0..0, 0..3, 3..3] {
+        let daemon = Daemon::start(home.path());
+        accept(&mut Peer::connect(&daemon.socket()), prompts);
+        assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
+        // Into an empty log, then behind what an earlier kill has left.
+        for more in [0..0, 10..12] {
+            let daemon = Daemon::start(home.path());
+            accept(&mut Peer::connect(&daemon.socket()), more.clone());
+            daemon.end(Signal::SIGKILL);
+            let daemon = Daemon::start(home.path());
+            daemon.end(Signal::SIGKILL);
+            tear_frame(&state_of(home.path()));
+            let opened = Sqlite::open(&database).unwrap();
+            assert_eq!(opened.found().complaint(), None, "{more:?}");
+        }
+    }
+}

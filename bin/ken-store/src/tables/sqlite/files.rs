@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use journal::{Index, Journal};
 use ken_types::{Code, Error};
-use marker::Marker;
+use marker::{LogFound, Marker};
 
 /// What was found of the files when the database was opened.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +21,8 @@ pub struct Found {
     pub copy: Option<PathBuf>,
     /// The log is damaged, but the database file holds everything that was in it.
     is_copied: bool,
+    /// The log, if it is intact and not empty.
+    log: Option<LogFound>,
 }
 
 impl Found {
@@ -83,12 +85,18 @@ impl Files {
         let failed = |error| refuse(&self.database, format_args!("cannot be read: {error}"));
         let log = self.journal_path();
         let journal = Journal::read(&log).map_err(failed)?;
-        let index = self.index().filter(|index| journal.is_of(index));
+        let index = self.index().filter(|index| self.trusts(index, &journal));
         let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
         self.check_length(length, &journal)?;
         let (frames, copied) = index.map_or((0, 0), |index| (index.frames, index.copied));
         let lost = journal.lost(index.as_ref());
-        let mut found = Found::default();
+        let mut found = Found {
+            log: journal.salt.filter(|_| lost == 0).map(|salt| LogFound {
+                salt,
+                frames: journal.frames,
+            }),
+            ..Found::default()
+        };
         if lost > 0 && copied > 0 && copied == frames {
             // Everything in it is in the database. Its readable part is older, and must not be applied again.
             found.is_copied = journal.exists;
@@ -113,7 +121,15 @@ impl Files {
         Ok(found)
     }
 
-    /// The index of the log, if it can be trusted: it is never synced, so a power failure makes it old.
+    /// An index that somebody has just made anew from the log knows of no frame that was lost before that, unless the log
+    /// had been found intact with as many frames.
+    fn trusts(&self, index: &Index, journal: &Journal) -> bool {
+        let found = self.marker.as_ref().and_then(|marker| marker.log.as_ref());
+        let was_intact = found.is_some_and(|log| log.salt == index.salt && log.frames == index.frames);
+        journal.is_of(index) && (!index.is_fresh || was_intact)
+    }
+
+    /// The index of the log, unless it may be old: it is never synced, so a power failure leaves an earlier state.
     fn index(&self) -> Option<Index> {
         let marker = self.marker.as_ref()?;
         let trusted = marker.running && marker.is_of_this_boot();
@@ -181,14 +197,8 @@ impl Files {
     }
 
     /// A store begins to use the database. What the marker knows of the file stays true until the log is copied to it.
-    pub(super) fn mark_running(&mut self) -> std::io::Result<()> {
+    pub(super) fn mark_running(&mut self, found: &Found) -> std::io::Result<()> {
         let known = self.marker.clone();
-        if known
-            .as_ref()
-            .is_some_and(|marker| marker.running && marker.is_of_this_boot())
-        {
-            return Ok(());
-        }
         let length = std::fs::metadata(&self.database)?.len();
         self.write(Marker {
             running: true,
@@ -196,6 +206,7 @@ impl Files {
             change: known.as_ref().map_or(0, |marker| marker.change),
             length: known.as_ref().map_or(length, |marker| marker.length),
             sum: known.and_then(|marker| marker.sum),
+            log: found.log.clone(),
         })
     }
 
@@ -229,6 +240,7 @@ impl Files {
             change,
             length,
             sum,
+            log: None,
         })
     }
 

@@ -5,6 +5,7 @@
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
 /// All steps, the first one from an empty database.
+#[rustfmt::skip]
 pub(crate) const STEPS: &[&str] = &[
     FIRST,
     RUNS,

@@ -82,10 +82,14 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
         let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
         files.check_change(newest)?;
     }
+    // Before the first write: it tells a frame that a kill cut short from one that was damaged.
+    let marked = files.mark_running(&found);
+    marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
+    if files.has_no_log() {
+        begin_log(&connection).map_err(|error| unusable(path, &error))?;
+    }
     migrate(path, &connection)?;
     touch_roots(&connection).map_err(|error| unusable(path, &error))?;
-    let marked = files.mark_running();
-    marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
     if let Some(complaint) = found.complaint() {
         tracing::error!(frames_lost = found.frames_lost, "{}: {complaint}", path.display());
     }
@@ -297,6 +301,12 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     connection.pragma_update(None, "cache_size", -16_384)
+}
+
+/// Begins the empty log anew, so that its index says that it was empty: one that SQLite has made from a log whose first
+/// frame is damaged looks different.
+fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {

@@ -10,6 +10,8 @@ const FRAME_HEADER: usize = 24;
 /// Both magic numbers without their last bit, which says how checksums are computed.
 const MAGIC: u32 = 0x377f_0682;
 const LARGEST_PAGE: u32 = 65_536;
+/// A reader's mark in the index that no reader has set.
+const UNUSED_MARK: u32 = u32::MAX;
 
 /// What the write-ahead log holds.
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub(super) struct Journal {
     /// In bytes.
     pub(super) length: u64,
     /// Identifies this generation of the log; frames with another salt were left behind by an earlier one.
-    salt: Option<[u8; 8]>,
+    pub(super) salt: Option<[u8; 8]>,
     /// Frames up to the last commit that can be read: what SQLite recovers.
     pub(super) frames: u64,
     /// Frames of this generation that cannot be read.
@@ -34,7 +36,9 @@ pub(super) struct Index {
     pub(super) frames: u64,
     /// Frames that have been copied into the database.
     pub(super) copied: u64,
-    salt: [u8; 8],
+    pub(super) salt: [u8; 8],
+    /// It has just been made anew from the log, which is all that it knows.
+    pub(super) is_fresh: bool,
 }
 
 impl Journal {
@@ -96,8 +100,8 @@ impl Journal {
         self.salt.is_none_or(|salt| salt == index.salt)
     }
 
-    /// How many committed frames recovery would drop. Without its index, a frame that was being written when the system
-    /// went down counts too.
+    /// How many committed frames recovery would drop. Without an index that can be trusted, a frame that was being written
+    /// when the system went down counts too.
     pub(super) fn lost(&self, index: Option<&Index>) -> u64 {
         match index {
             Some(index) => index.frames.saturating_sub(self.frames),
@@ -107,8 +111,7 @@ impl Journal {
 }
 
 impl Index {
-    /// Reads the index at `path`; `None` when there is none, when it is damaged, and when it has just been made anew from
-    /// the log, which is all that it knows then.
+    /// Reads the index at `path`; `None` when there is none, and when it is damaged.
     pub(super) fn read(path: &Path) -> Option<Index> {
         let mut bytes = [0; 132];
         File::open(path).ok()?.read_exact(&mut bytes).ok()?;
@@ -117,11 +120,16 @@ impl Index {
         sum.add(&bytes[..40]);
         let intact = (sum.0, sum.1) == (native(40), native(44)) && bytes[..48] == bytes[48..96];
         let frames = u64::from(native(16));
-        let recovered = native(96) == 0 && u64::from(native(128)) == frames;
-        (intact && !recovered).then(|| Index {
+        let is_fresh = match frames {
+            // A log that was begun anew has its first reader's mark at 0.
+            0 => native(104) == UNUSED_MARK,
+            _ => native(96) == 0 && u64::from(native(128)) == frames,
+        };
+        intact.then(|| Index {
             frames,
             copied: u64::from(native(96)).min(frames),
             salt: take(&bytes, 32),
+            is_fresh,
         })
     }
 }

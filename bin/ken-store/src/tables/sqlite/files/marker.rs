@@ -27,6 +27,18 @@ pub(in crate::tables::sqlite) struct Marker {
     /// CRC-32 of the database file, while nothing changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sum: Option<u32>,
+    /// What the store found intact of the log when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) log: Option<LogFound>,
+}
+
+/// An intact log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::tables::sqlite) struct LogFound {
+    /// Identifies the generation of the log.
+    pub(super) salt: [u8; 8],
+    /// Frames up to the last commit.
+    pub(super) frames: u64,
 }
 
 impl Marker {
