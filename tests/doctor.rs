@@ -292,6 +292,57 @@ fn data() {
     assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
 }
 
+/// Files as large as they have to be, without taking room.
+fn sparse(path: &Path, bytes: u64) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn what_grows_and_what_is_small() {
+    let home = Home::new("[model]\nuse = \"openai/m,rules\"\n");
+    sparse(&home.path("state/log/agent.log"), 1_100 << 20);
+    let (found, status) = home.doctor();
+    let ids: Vec<&str> = found.iter().filter_map(|found| found["id"].as_str()).collect();
+    assert_eq!(
+        (ids, status),
+        (vec!["model-key-missing", "logs-size"], 1),
+        "{found:?}"
+    );
+    home.write("secrets.env", "OPENAI_API_KEY=k\n");
+    std::fs::remove_dir_all(home.path("state/log")).unwrap();
+    assert_eq!(home.doctor(), (vec![], 0));
+    let doctor = home.command(&["doctor", "--json"]);
+    let mut limited = Command::new("/bin/sh");
+    limited
+        .args(["-c", "ulimit -n 1000 && exec \"$@\"", "sh"])
+        .arg(doctor.get_program())
+        .args(doctor.get_args());
+    let said = String::from_utf8(limited.output().unwrap().stdout).unwrap();
+    assert!(said.contains("\"open-files\"") && said.contains("1000"), "{said}");
+}
+
+#[test]
+fn what_the_store_found_of_its_files() {
+    let mut system = System::start();
+    system.ken(&["chat", "hello"]);
+    system.ken(&["kill", "store"]);
+    system.ken(&["chat", "hello again"]);
+    system.down();
+    let store = system.home().join("state/store");
+    let (log, database) = (store.join("ken.db-wal"), store.join("ken.db"));
+    assert!(!log.exists());
+    let mut bytes = std::fs::read(&database).unwrap();
+    // A byte in the middle of a page that is free or holds text: the file is sound, and another.
+    let text = b"hello again";
+    let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
+    bytes[at] = b'j';
+    std::fs::write(&database, bytes).unwrap();
+    system.up();
+    let said = String::from_utf8(system.ken(&["doctor", "--json"]).stdout).unwrap();
+    assert!(said.contains("\"database-changed\""), "{said}");
+}
+
 #[test]
 fn a_backup_is_restored() {
     let mut system = System::start();

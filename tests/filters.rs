@@ -259,10 +259,51 @@ fn what_changes_in_the_system() {
 }
 
 #[test]
+fn streams_are_listed() {
+    let system = System::start();
+    assert_eq!(done(&system, &["ls"], ""), "STREAM  TYPE  ENTRIES  STATE\n");
+    done(&system, &["append", "logs/server"], "a\nb\n");
+    done(&system, &["append", "--json", "--close", "numbers"], "1\n");
+    done(&system, &["create", "logs/agent"], "");
+    done(&system, &["create", "gone"], "");
+    done(&system, &["fork", "gone", "kept"], "");
+    done(&system, &["rm", "gone"], "");
+    let listed = done(&system, &["ls"], "");
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(
+        names,
+        ["STREAM", "kept", "logs/agent", "logs/server", "numbers"],
+        "{listed}"
+    );
+    let line = |name: &str| {
+        let listed = done(&system, &["ls", "--json", name], "");
+        serde_json::from_str::<Value>(&listed).unwrap()
+    };
+    assert_eq!(
+        line("numbers"),
+        json!({"path": "numbers", "contentType": "application/json", "entries": 1, "closed": true})
+    );
+    assert_eq!(line("logs/s")["closed"], false);
+    // Page by page, each once; a cursor of another list is refused.
+    let page = |query: &str| system.get(&format!("/streams?limit=3{query}")).expect(200).json();
+    let first = page("");
+    let after = first["page"]["after"].as_str().unwrap();
+    assert_eq!(
+        page(&format!("&after={after}"))["streams"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let other = system.get(&format!("/streams?prefix=l&after={after}"));
+    assert_eq!(other.status, 400);
+}
+
+#[test]
 fn the_page_names_every_flag() {
     let page = Page::of("ken-stream").expect("ken-stream.1");
     let mut flags = BTreeSet::new();
-    for command in ["create", "append", "read", "follow", "close", "rm", "fork"] {
+    for command in ["create", "append", "read", "follow", "close", "rm", "ls", "fork"] {
         let output = std::process::Command::new(binary("ken"))
             .args(["stream", command, "--help"])
             .output()

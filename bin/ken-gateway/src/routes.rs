@@ -68,6 +68,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /runs/:runId", runs::read)
         .on("POST   /runs/:runId/abort", runs::abort)
         .on("GET    /api/events", read::system_events)
+        .on("GET    /streams", public::list)
         .on("PUT    /streams/*path", public::create)
         .on("POST   /streams/*path", public::append)
         .on("GET    /streams/*path", public::read)

@@ -8,15 +8,16 @@ use ken_http::http::header::{HeaderName, HeaderValue};
 use ken_http::{Failure, PageHeaders, Request, Response, decode, header_value};
 use ken_types::limits::{STREAM_PATH_BYTES, STREAM_PATH_SEGMENTS};
 use ken_types::ops::streams::{
-    AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, Made, Payload, Producer,
-    StreamsAppend, StreamsCreate, StreamsDelete, is_json, messages,
+    AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, ListStreams, Made,
+    Payload, Producer, StreamsAppend, StreamsCreate, StreamsDelete, StreamsList, is_json, messages,
 };
 use ken_types::{Code, Error, Octets, Offset, Timestamp};
 
 use super::read::read as read_stream;
 use super::subject::{Kind, Subject};
 use crate::app::Gateway;
-use crate::store::CHANGE;
+use crate::page;
+use crate::store::{CALL, CHANGE};
 
 /// The CORS headers of every response.
 pub(crate) const FOR_PAGES: PageHeaders = &[
@@ -43,6 +44,17 @@ pub(crate) async fn options(_: Arc<Gateway>, _: Request) -> Result<Response, Fai
         .text_header("access-control-allow-methods", ALLOWED_METHODS)?
         .text_header("access-control-allow-headers", ALLOWED_HEADERS)?
         .text_header("access-control-max-age", "86400")
+}
+
+/// GET /streams
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let args = ListStreams {
+        prefix: query.one("prefix")?.unwrap_or_default().to_owned(),
+        limit: page::limit(&query, 1_000, 100)?,
+        after: page::cursor(&query, "after")?,
+    };
+    Response::json(200, &gateway.store.call::<StreamsList>(&args, CALL).await?)
 }
 
 /// GET and HEAD /streams/*path

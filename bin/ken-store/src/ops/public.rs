@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use ken_types::ops::Nothing;
-use ken_types::ops::store::StreamsRead;
+use ken_types::ops::store::{Page, StreamsRead};
 use ken_types::ops::streams::*;
 use ken_types::{Error, Octets, Timestamp};
 
 use crate::engine::change::{Change, Effect, NewEntries};
-use crate::ops::{Host, Operations, Write, calls, entries};
+use crate::ops::{Host, Operations, Read, Write, calls, entries};
+use crate::rules::cursor::List;
 use crate::rules::public::{self, Life};
 use crate::rules::stream_names::MOST_ENTRIES;
 use crate::rules::{check, forks, producers};
@@ -20,6 +21,8 @@ use crate::tables::{PublicRow, Tables};
 
 /// Streams whose time is over that one change, or one slice of background work, removes.
 const SWEEP: usize = 64;
+/// The longest page of a list.
+const MOST_LISTED: u32 = 1_000;
 /// Entries, bytes and producers that one slice deletes.
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
@@ -28,7 +31,8 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) = operations
         .write::<StreamsCreate>()
         .write::<StreamsAppend>()
-        .write::<StreamsDelete>();
+        .write::<StreamsDelete>()
+        .read::<StreamsList>();
     // Reading may wait for entries.
     Operations(
         table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }),
@@ -67,6 +71,35 @@ impl Write for StreamsCreate {
         expect_end(&made, change);
         calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
         Ok(answer)
+    }
+}
+
+impl Read for StreamsList {
+    fn check(args: &ListStreams) -> Result<(), Error> {
+        check::limit(args.limit, MOST_LISTED)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListStreams) -> Result<StreamList, Error> {
+        let list = List::named("streams", &[Some(&args.prefix)]);
+        let [before] = match &args.after {
+            Some(cursor) => list.position(cursor, "?after")?,
+            None => [i64::MAX],
+        };
+        let mut found = tables.list_public(&public::name_of(&args.prefix), before, args.limit + 1)?;
+        let has_more = found.len() > args.limit as usize;
+        found.truncate(args.limit as usize);
+        let after = found
+            .last()
+            .filter(|_| has_more)
+            .map(|last| list.cursor([last.key]));
+        Ok(StreamList {
+            streams: found.into_iter().map(PublicRow::into_item).collect(),
+            page: Page {
+                limit: args.limit,
+                has_more,
+                after,
+            },
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Streams below `streams/`: whether one lives, how long, and whether it is what somebody asks for.
 
-use ken_types::ops::streams::{CreateStream, Creation, Fork, Lifetime, Made, is_json, media_type};
+use ken_types::ops::streams::{
+    CreateStream, Creation, Fork, Lifetime, Made, StreamItem, is_json, media_type,
+};
 use ken_types::{Error, Timestamp};
 
 use crate::tables::PublicRow;
@@ -14,6 +16,13 @@ pub(crate) enum Life {
     Gone,
     /// Expired; nobody has removed it yet.
     Over,
+}
+
+const FOLDER: &str = "streams/";
+
+/// The name in the store of a path below `/streams/`.
+pub(crate) fn name_of(path: &str) -> String {
+    format!("{FOLDER}{path}")
 }
 
 impl PublicRow {
@@ -46,6 +55,17 @@ impl PublicRow {
             (false, true) if self.forks > 0 => Life::Gone,
             (false, true) => Life::Over,
             (false, false) => Life::Live,
+        }
+    }
+
+    pub(crate) fn into_item(self) -> StreamItem {
+        let path = self.name.strip_prefix(FOLDER).unwrap_or(&self.name).to_owned();
+        StreamItem {
+            path,
+            content_type: self.content_type,
+            entries: self.entries,
+            closed: self.closed,
+            expires_at: self.expires_at,
         }
     }
 

@@ -524,6 +524,8 @@ pub struct PublicRow {
 pub trait PublicStreams {
     fn public(&self, name: &str) -> Result<Option<PublicRow>, Error>;
     fn public_by_key(&self, key: i64) -> Result<PublicRow, Error>;
+    /// Those whose names begin so and whose keys are lower, by falling key; none that is kept for its forks only.
+    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error>;
     /// Its key. Entries are set by [`PublicStreams::update_public`].
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error>;
     /// Entries, closed, last sequence and end.

@@ -2,16 +2,24 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use ken_types::places::Places;
+use serde_json::{Value, json};
 
 use super::{Findings, ask};
+use crate::client;
 
+/// How long the store may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A write-ahead log of this size is not checkpointed.
 const WAL_BYTES: u64 = 256 * 1024 * 1024;
 
 pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
     check_database(&places.state.join("store"), is_up, findings);
+    if is_up {
+        check_store(places, findings);
+    }
     check_audit(&places.state.join("cognitive"), findings);
 }
 
@@ -41,6 +49,43 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         if !(is_up && why.contains("locked")) {
             findings.error("database", database.display(), why, restore);
         }
+    }
+}
+
+/// What the running store says of its files.
+fn check_store(places: &Places, findings: &mut Findings) {
+    let asked = client::connect(&places.socket("store"), "store")
+        .and_then(|mut store| store.call("service.stats", &json!({}), Some(PATIENCE), |_| Ok(())));
+    let Ok(stats) = asked else {
+        return; // it is a part that is not ready, or soon will be
+    };
+    let stat = |name: &str| stats.get(name).and_then(Value::as_u64);
+    let database = places.state.join("store/ken.db");
+    let lost = stat("journal_frames_lost").unwrap_or_default();
+    if lost > 0 {
+        let why = format!(
+            "at its last start {lost} frames of the write-ahead log could not be read: changes are missing"
+        );
+        findings.error(
+            "changes-lost",
+            database.display(),
+            why,
+            "restore a backup: ken restore FILE",
+        );
+    }
+    if stat("database_changed") == Some(1) {
+        let why = "was not as the store had left it when it started: damaged, or changed by another program";
+        let fix = "ken down, ken-store --check --full; if it is damaged, ken restore FILE";
+        findings.warning("database-changed", database.display(), why, fix);
+    }
+    if stat("writable") == Some(0) {
+        let why = "cannot be written now; nothing is accepted until it can";
+        findings.error(
+            "not-writable",
+            database.display(),
+            why,
+            "make room on the disk; see `ken logs store`",
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ken stream`: append-only logs that any program may use, as filters. See ken-stream(1).
 
 mod append;
+mod list;
 mod name;
 
 use std::io::Write;
@@ -47,6 +48,8 @@ enum Command {
     Close(Named),
     /// Delete it
     Rm(Named),
+    /// List streams by name
+    Ls(Ls),
     /// Create a stream that starts with the entries of another one
     Fork(Fork),
 }
@@ -55,6 +58,16 @@ enum Command {
 struct Named {
     /// Name: 1 to 8 segments, like logs/server
     name: Name,
+}
+
+#[derive(Debug, Args)]
+struct Ls {
+    /// What the names begin with, like logs/
+    #[arg(default_value = "")]
+    prefix: String,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +173,7 @@ pub(crate) fn run(cli: &Cli, stream: &Stream) -> Outcome {
             gateway.call(&Method::POST, &named.name.target(), &closed, &[])?;
         }
         Command::Rm(named) => drop(gateway.call(&Method::DELETE, &named.name.target(), &[], &[])?),
+        Command::Ls(args) => list::run(&mut gateway, args)?,
         Command::Fork(from) => fork(&mut gateway, from)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::store::Page;
 use crate::{Error, Octets, Offset};
 
 crate::operations! {
@@ -16,6 +17,8 @@ crate::operations! {
     /// Appends, closes, or both in one step.
     StreamsAppend, "streams.append": AppendStream => Appending;
     StreamsDelete, "streams.delete": DeleteStream => super::Nothing;
+    /// The streams there are, newest first.
+    StreamsList, "streams.list": ListStreams => StreamList;
 }
 
 /// Marks a call, so that it is done once although it may come twice (a lost connection, a store that was killed).
@@ -181,6 +184,40 @@ pub struct DeleteStream {
     pub stream: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallMark>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListStreams {
+    /// What their paths begin with; empty: all.
+    #[serde(default)]
+    pub prefix: String,
+    /// 1 to 1000.
+    pub limit: u32,
+    /// `page.after` of the list's last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamList {
+    pub streams: Vec<StreamItem>,
+    pub page: Page,
+}
+
+/// A stream below `streams/` in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamItem {
+    /// What stands below `/streams/`.
+    pub path: String,
+    pub content_type: String,
+    /// Appends, or JSON messages.
+    pub entries: u64,
+    pub closed: bool,
+    /// When it is deleted unless it is used before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<crate::Timestamp>,
 }
 
 /// What a page of a stream below `streams/` says beyond its entries.

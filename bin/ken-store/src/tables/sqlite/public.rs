@@ -45,6 +45,13 @@ impl PublicStreams for Database {
         )
     }
 
+    fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error> {
+        let sql = "SELECT * FROM public_streams
+                   WHERE stream < ?2 AND gone = 0 AND substr(name, 1, length(?1)) = ?1
+                   ORDER BY stream DESC LIMIT ?3";
+        all(self, sql, params![prefix, before, limit], public)
+    }
+
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error> {
         let sql =
             "INSERT INTO public_streams (name, content_type, closed, ttl, expires_at, source, base, asked)
