@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::Offset;
+use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals, Status};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
 use ken_wire::Daemon;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::ConnectionId;
 use crate::engine::clock::Clock;
 use crate::engine::readers::Readers;
-use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
+use crate::engine::watch::{Condition, News, Subscription, Topic, Watch, stopping};
 use crate::engine::writer::{Counters, Writer};
 use crate::ops::{self, Host, Read, Write};
 use crate::rules::page;
@@ -112,6 +113,48 @@ impl Store {
                 Ok(News::Status(told)) if enough(&told) => return Ok(Arc::unwrap_or_clone(told)),
                 Ok(_) => {}
             }
+        }
+    }
+
+    /// A request for an approval; waits while it is pending.
+    pub async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
+        let until = until(args.wait_ms);
+        let waiting = self.watch.subscribe(Topic::Approval(args.id.clone()))?;
+        loop {
+            let id = args.id.clone();
+            let read = self.readers.read(move |tables| ops::approvals::get(tables, &id));
+            let now = read.await?;
+            if now.status != Status::Pending || !self.has_news(&waiting, until).await? {
+                return Ok(now);
+            }
+        }
+    }
+
+    /// The pending requests; waits while there are none, or while the list is the one that the caller knows.
+    pub async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
+        let until = until(args.wait_ms);
+        let waiting = self.watch.subscribe(Topic::Approvals)?;
+        loop {
+            let asked = args.clone();
+            let read = self
+                .readers
+                .read(move |tables| ops::approvals::pending(tables, &asked));
+            let now = read.await?;
+            let is_news = match &args.unless {
+                Some(known) => *known != now.tag,
+                None => !now.approvals.is_empty(),
+            };
+            if is_news || !self.has_news(&waiting, until).await? {
+                return Ok(now);
+            }
+        }
+    }
+
+    /// Waits for news; false when the time is over.
+    async fn has_news(&self, waiting: &Subscription, until: Instant) -> Result<bool, Error> {
+        tokio::select! {
+            news = timeout_at(until, waiting.news()) => Ok(news.is_ok()),
+            error = self.watch.stopped() => Err(error),
         }
     }
 
@@ -266,6 +309,14 @@ impl<D: Daemon + AsRef<Store>> Host for D {
 
     async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
         self.as_ref().wait(args).await
+    }
+
+    async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
+        self.as_ref().approval(args).await
+    }
+
+    async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
+        self.as_ref().pending_approvals(args).await
     }
 
     async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -42,6 +42,8 @@ pub enum Effect {
     Appended(Arc<NewEntries>),
     /// A submission was settled, or began or ceased to wait for a decision.
     Status(Arc<SubmissionStatus>),
+    /// A request for an approval was made or has ended.
+    Approval(String),
     /// There is work that may be claimed.
     Opened(Work),
     /// Something for the system's stream. Written before the commit.

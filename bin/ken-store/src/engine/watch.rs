@@ -20,6 +20,9 @@ const RETRY_MS: u64 = 1_000;
 pub(crate) enum Topic {
     Stream(String),
     Submission(SubmissionId),
+    /// One request for an approval, and all of them.
+    Approval(String),
+    Approvals,
 }
 
 #[derive(Debug, Clone)]

@@ -582,6 +582,10 @@ impl BatchWriter {
                     let topic = Topic::Submission(status.submission_id.clone());
                     self.watch.spread(&topic, &News::Status(status));
                 }
+                Effect::Approval(id) => {
+                    self.watch.spread(&Topic::Approval(id), &News::Missed);
+                    self.watch.spread(&Topic::Approvals, &News::Missed);
+                }
                 Effect::Opened(_) | Effect::Happened(..) => {}
                 Effect::AbortWanted(submission) => self.leases.want_abort(&submission),
                 Effect::Renewed { lease, connection } => self.leases.renewed(lease, connection, now),

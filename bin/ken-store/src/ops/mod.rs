@@ -1,6 +1,7 @@
 //! The operations, by noun: what each checks, decides and changes, over row verbs and rules. An operation is a type in
 //! `ken_types::ops` and an implementation of [`Read`] or [`Write`] here, listed by its noun's `add`.
 
+pub(crate) mod approvals;
 pub(crate) mod background;
 mod blobs;
 mod calls;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::ops::Op;
+use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals};
 use ken_types::ops::store::{
     ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
     WaitSubmission,
@@ -80,6 +82,13 @@ pub trait Host: Daemon {
     ) -> impl Future<Output = Result<LostLeases, Error>> + Send;
     /// Waits until a submission is settled or cannot move.
     fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
+    /// A request for an approval; waits while it is pending.
+    fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
+    /// The pending requests; waits for some, or for others.
+    fn pending_approvals(
+        &self,
+        args: ListApprovals,
+    ) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
     /// A page of a stream; waits for its first entry.
     fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
@@ -115,6 +124,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         keys::add,
         blobs::add,
         notes::add,
+        approvals::add,
     ];
     nouns
         .into_iter()

@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{exchanges, logs, memory};
+use crate::ops::{approvals, exchanges, logs, memory};
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
@@ -171,6 +171,7 @@ pub(super) fn finish(
 ) -> Result<(), Error> {
     let state = ending.state();
     tables.settle_submission(found.key, state)?;
+    approvals::cancel_of(tables, found.key, change)?;
     let text = ending.result.map(|result| result.text.clone());
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {

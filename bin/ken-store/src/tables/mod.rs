@@ -7,6 +7,7 @@ pub mod sqlite;
 
 use ken_types::event::{Failure, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
+use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Producer;
@@ -64,6 +65,7 @@ pub trait Tables:
     + Appends
     + Blobs
     + Notes
+    + Approvals
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -597,4 +599,73 @@ pub trait Notes {
     fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error>;
     fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error>;
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error>;
+}
+
+/// A request for an approval.
+#[derive(Debug, Clone)]
+pub struct ApprovalRow {
+    pub key: i64,
+    /// The submission's key, and the instance that it is of.
+    pub submission: i64,
+    pub session: String,
+    pub call_id: String,
+    pub task_id: Option<String>,
+    pub record: Approval,
+    /// Of the caller that has decided, and of the call that has used the grant.
+    pub decide_key: Option<String>,
+    pub use_key: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct NewApproval<'a> {
+    pub submission: i64,
+    pub session: &'a str,
+    pub call_id: &'a str,
+    pub task_id: Option<&'a str>,
+    pub scope: Option<i64>,
+    pub request: &'a Request,
+    pub status: Status,
+    pub decision: Option<&'a Decision>,
+    pub now: Timestamp,
+}
+
+/// A call of a submission, and what a request about it is for.
+#[derive(Debug, Clone, Copy)]
+pub struct AboutCall<'a> {
+    pub submission: i64,
+    pub call_id: &'a str,
+    pub task_id: Option<&'a str>,
+    pub fingerprint: &'a str,
+}
+
+/// Requests for approvals, never deleted.
+pub trait Approvals {
+    fn insert_approval(&self, approval: &NewApproval<'_>) -> Result<(), Error>;
+    fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error>;
+    /// Those about a call, and those of its submission that were denied for the same fingerprint; newest first.
+    fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error>;
+    /// The calls of a submission that were asked about.
+    fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error>;
+    /// One that was approved for the whole session.
+    fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
+    /// Oldest first. After so many bytes of requests the others come without action and diff, and say `cut`.
+    fn pending_approvals(
+        &self,
+        list: &ListApprovals,
+        most: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error>;
+    fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
+    fn count_pending_approvals(&self) -> Result<u64, Error>;
+    fn end_approval(
+        &self,
+        key: i64,
+        status: Status,
+        decision: Option<(&Decision, Option<&str>)>,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+    fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error>;
+    /// Pending ones whose time is over.
+    fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
+    fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
 }

@@ -14,6 +14,7 @@ pub(crate) const STEPS: &[&str] = &[
     NO_MEMORY_WORDS,
     BLOBS,
     NOTES,
+    APPROVALS,
 ];
 
 /// The version that a database has after all steps.
@@ -29,6 +30,32 @@ CREATE TABLE notes (
   updated_at INTEGER NOT NULL,
   PRIMARY KEY (stream, kind, name)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Requests for approvals, and what became of them. task: of the worker that made the call.
+const APPROVALS: &str = "
+CREATE TABLE approvals (
+  approval    INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  submission  INTEGER NOT NULL REFERENCES submissions,
+  session     TEXT NOT NULL,
+  task        TEXT,
+  call        TEXT NOT NULL,
+  scope       INTEGER REFERENCES scopes,
+  fingerprint TEXT NOT NULL,
+  status      TEXT NOT NULL,
+  expires_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  request     TEXT NOT NULL,
+  decision    TEXT,
+  decide_key  TEXT,
+  for_session INTEGER NOT NULL DEFAULT 0,
+  used_at     INTEGER,
+  use_key     TEXT
+) STRICT;
+CREATE INDEX approvals_by_submission ON approvals (submission);
+CREATE INDEX approvals_pending ON approvals (expires_at) WHERE status = 'pending';
+CREATE INDEX approvals_for_session ON approvals (session, fingerprint) WHERE for_session = 1;
 ";
 
 /// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.

@@ -1,5 +1,6 @@
 //! The SQLite backend: one file, a write-ahead log, one writer, read-only readers. One statement a function.
 
+mod approvals;
 mod backup;
 mod blobs;
 mod checkpoints;

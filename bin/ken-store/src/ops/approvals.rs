@@ -1,0 +1,265 @@
+//! Requests for approvals: asked once for a call, decided once, used once.
+
+use std::sync::Arc;
+
+use ken_types::id::SubmissionId;
+use ken_types::ops::Nothing;
+use ken_types::ops::approvals::*;
+use ken_types::{Error, Timestamp};
+use ken_wire::Context;
+use serde_json::{Map, Value, json};
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::{Host, Operations, Read, Write};
+use crate::rules::{approvals, digest};
+use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
+
+/// Requests that one call lets expire.
+const SLICE: usize = 100;
+/// What the requests of a list may have before action and diff are left out, in bytes: all of it fits a line of the wire.
+const LIST_BYTES: usize = 2 * 1024 * 1024;
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    let Operations(table) = operations
+        .write::<ApprovalsPut>()
+        .read::<ApprovalsOf>()
+        .write::<ApprovalsDecide>()
+        .write::<ApprovalsConsume>()
+        .write::<ApprovalsExpire>();
+    let table = table
+        .op::<ApprovalsGet, _, _>(
+            |host: Arc<H>, _: Context<_>, args| async move { host.approval(args).await },
+        )
+        .op::<ApprovalsPending, _, _>(|host: Arc<H>, _: Context<_>, args| async move {
+            host.pending_approvals(args).await
+        });
+    Operations(table)
+}
+
+fn by_id(tables: &dyn Tables, id: &str) -> Result<ApprovalRow, Error> {
+    let found = tables.approval(id)?;
+    found.ok_or_else(|| Error::not_found(format!("there is no approval {id}")))
+}
+
+fn submission(tables: &dyn Tables, id: &SubmissionId) -> Result<SubmissionRow, Error> {
+    let unknown = || Error::not_found(format!("there is no submission {id}")).at("/submissionId");
+    tables.submission(id.as_str())?.ok_or_else(unknown)
+}
+
+/// One request.
+pub(crate) fn get(tables: &dyn Tables, id: &str) -> Result<Approval, Error> {
+    by_id(tables, id).map(|found| found.record)
+}
+
+/// The pending requests that a list asks for.
+pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<PendingApprovals, Error> {
+    let approvals = tables.pending_approvals(list, PENDING, LIST_BYTES)?;
+    let ids: Vec<Option<&str>> = approvals
+        .iter()
+        .map(|approval| Some(approval.request_id.as_str()))
+        .collect();
+    Ok(PendingApprovals {
+        tag: digest::of(&ids, 16),
+        approvals,
+    })
+}
+
+/// Tells consoles and whoever waits.
+fn tell(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
+    let fields = json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
+    change.tell(kind, fields);
+    change.push(Effect::Approval(request.id.clone()));
+}
+
+impl Write for ApprovalsPut {
+    fn check(args: &PutApproval) -> Result<(), Error> {
+        approvals::check_put(args)
+    }
+
+    fn run(tables: &dyn Tables, args: &PutApproval, change: &mut Change) -> Result<Approval, Error> {
+        let found = submission(tables, &args.submission_id)?;
+        if found.state.is_settled() || found.abort {
+            let message = format!("submission {} has ended or is being ended", found.id);
+            return Err(Error::conflict(message).at("/submissionId"));
+        }
+        let known = tables.approvals_about(&AboutCall {
+            submission: found.key,
+            call_id: &args.call_id,
+            task_id: args.task_id.as_deref(),
+            fingerprint: &args.preview.fingerprint,
+        })?;
+        if let Some(known) = approvals::deciding(&known, args) {
+            return Ok(known.record.clone());
+        }
+        // The same call as it would have been before something changed.
+        for old in known.iter().filter(|old| old.record.status == Status::Pending) {
+            end(tables, old, Status::Cancelled, None, change)?;
+        }
+        insert(tables, args, &found, change)
+    }
+}
+
+fn insert(
+    tables: &dyn Tables,
+    args: &PutApproval,
+    found: &SubmissionRow,
+    change: &mut Change,
+) -> Result<Approval, Error> {
+    if tables.count_pending_approvals()? >= PENDING as u64 {
+        let message = format!("{PENDING} requests wait for a decision");
+        return Err(Error::busy(message, 1_000).hint("`ken approvals` lists them"));
+    }
+    let log = tables.log_by_key(found.stream)?;
+    let session = log.instance();
+    let request = request(args, session, change.now);
+    let granted = tables.session_grant(session, &request.fingerprint)?;
+    let (status, decision) = approvals::at_once(&request.id, args, granted, change.now);
+    let scope = tables.event(found.event)?.and_then(|event| event.scope);
+    let scope = scope.map(|scope| tables.scope_key(&scope)).transpose()?;
+    tables.insert_approval(&NewApproval {
+        submission: found.key,
+        session,
+        call_id: &args.call_id,
+        task_id: args.task_id.as_deref(),
+        scope: scope.flatten(),
+        request: &request,
+        status,
+        decision: decision.as_ref(),
+        now: change.now,
+    })?;
+    let kind = match status {
+        Status::Pending => "approval.requested",
+        _ => "approval.decided",
+    };
+    tell(kind, session, &request, status, change);
+    get(tables, &request.id)
+}
+
+fn request(args: &PutApproval, session: &str, now: Timestamp) -> Request {
+    let preview = &args.preview;
+    let mut metadata = Map::from_iter([
+        ("tool".to_owned(), args.tool.clone().into()),
+        ("action".to_owned(), preview.action.clone()),
+        ("sessionId".to_owned(), session.into()),
+        ("submissionId".to_owned(), args.submission_id.as_str().into()),
+        ("toolCallId".to_owned(), args.call_id.clone().into()),
+    ]);
+    metadata.extend(
+        preview
+            .diff
+            .clone()
+            .map(|diff| ("diff".to_owned(), Value::from(diff))),
+    );
+    Request {
+        id: args.id.clone(),
+        dedupe_key: approvals::dedupe_key(args),
+        task_id: args
+            .task_id
+            .clone()
+            .unwrap_or_else(|| args.submission_id.0.clone()),
+        action_type: preview.action_type.clone(),
+        summary: preview.summary.clone(),
+        reason: preview.reason.clone().unwrap_or_default(),
+        risk: preview.risk,
+        target: preview.target.clone(),
+        requested_by: args.requested_by.clone(),
+        fingerprint: preview.fingerprint.clone(),
+        created_at: now,
+        expires_at: now.plus_millis(args.expires_in_ms),
+        metadata,
+    }
+}
+
+impl Read for ApprovalsOf {
+    fn run(tables: &dyn Tables, args: &OfSubmission) -> Result<AskedCalls, Error> {
+        let found = submission(tables, &args.submission_id)?;
+        let calls = tables.asked_calls(found.key)?;
+        Ok(AskedCalls { calls })
+    }
+}
+
+impl Write for ApprovalsDecide {
+    fn check(args: &DecideApproval) -> Result<(), Error> {
+        approvals::check_decision(args)
+    }
+
+    fn run(tables: &dyn Tables, args: &DecideApproval, change: &mut Change) -> Result<Decision, Error> {
+        let found = by_id(tables, &args.id)?;
+        if let Some(decision) = &found.record.decision
+            && args.key.is_some()
+            && found.decide_key == args.key
+        {
+            return Ok(decision.clone());
+        }
+        let is_ending = tables.submission_by_key(found.submission)?.abort;
+        approvals::check_open(&found.record, is_ending, change.now)?;
+        let decision = Decision {
+            request_id: args.id.clone(),
+            approved: args.approved,
+            decided_by: args.decided_by.trim().to_owned(),
+            decided_at: change.now,
+            reason: args.reason.clone(),
+            scope: args.scope,
+        };
+        let status = if args.approved {
+            Status::Approved
+        } else {
+            Status::Denied
+        };
+        let by = (&decision, args.key.as_deref());
+        end(tables, &found, status, Some(by), change)?;
+        Ok(decision)
+    }
+}
+
+fn end(
+    tables: &dyn Tables,
+    found: &ApprovalRow,
+    status: Status,
+    decision: Option<(&Decision, Option<&str>)>,
+    change: &mut Change,
+) -> Result<(), Error> {
+    tables.end_approval(found.key, status, decision, change.now)?;
+    let kind = match status {
+        Status::Expired => "approval.expired",
+        Status::Cancelled => "approval.cancelled",
+        _ => "approval.decided",
+    };
+    tell(kind, &found.session, &found.record.request, status, change);
+    Ok(())
+}
+
+impl Write for ApprovalsConsume {
+    fn run(tables: &dyn Tables, args: &ConsumeApproval, change: &mut Change) -> Result<Nothing, Error> {
+        let found = by_id(tables, &args.request_id)?;
+        if found.use_key.as_ref() == Some(&args.key) {
+            return Ok(Nothing {});
+        }
+        let turn = tables.submission_by_key(found.submission)?;
+        let has_ended = turn.state.is_settled() || turn.abort;
+        approvals::check_grant(&found, args, has_ended)?;
+        tables.use_approval(found.key, &args.key, change.now)?;
+        Ok(Nothing {})
+    }
+}
+
+impl Write for ApprovalsExpire {
+    fn run(tables: &dyn Tables, _: &Nothing, change: &mut Change) -> Result<Expired, Error> {
+        let due = tables.due_approvals(change.now, SLICE)?;
+        for found in &due {
+            end(tables, found, Status::Expired, None, change)?;
+        }
+        Ok(Expired {
+            expired: due.len() as u64,
+            next: tables.next_due_approval()?,
+        })
+    }
+}
+
+/// Nothing is left to be approved for a submission that has ended.
+pub(super) fn cancel_of(tables: &dyn Tables, submission: i64, change: &mut Change) -> Result<(), Error> {
+    for found in tables.pending_approvals_of(submission)? {
+        end(tables, &found, Status::Cancelled, None, change)?;
+    }
+    Ok(())
+}

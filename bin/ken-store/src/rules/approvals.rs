@@ -1,0 +1,130 @@
+//! What a request for an approval may be, who decides it, and what a grant is good for.
+
+use ken_types::ops::approvals::*;
+use ken_types::{Error, Timestamp, hex};
+
+use crate::tables::ApprovalRow;
+
+/// The longest that a request may be pending.
+const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
+
+pub(crate) fn check_put(args: &PutApproval) -> Result<(), Error> {
+    if hex::decode::<32>(&args.preview.fingerprint).is_none() {
+        return Err(Error::invalid(
+            "/preview/fingerprint",
+            "a fingerprint is 64 hexadecimal digits in lower case",
+        ));
+    }
+    if !(1..=EXPIRY_MS).contains(&args.expires_in_ms) {
+        return Err(Error::invalid(
+            "/expiresInMs",
+            format!("a request is pending for 1 to {EXPIRY_MS} ms"),
+        ));
+    }
+    let bytes = serde_json::to_string(&args.preview).map_or(usize::MAX, |text| text.len());
+    if bytes > REQUEST_BYTES {
+        let message = format!("the request has {bytes} bytes, at most {REQUEST_BYTES} are kept");
+        return Err(Error::too_large(message).at("/preview"));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_decision(args: &DecideApproval) -> Result<(), Error> {
+    let length = args.decided_by.trim().chars().count();
+    if !(1..=DECIDED_BY_CHARACTERS).contains(&length) || args.decided_by.chars().any(char::is_control) {
+        return Err(Error::invalid(
+            "/decidedBy",
+            format!("decidedBy has 1 to {DECIDED_BY_CHARACTERS} characters, none of them control characters"),
+        ));
+    }
+    let reason = args.reason.as_deref().unwrap_or_default();
+    if reason.chars().count() > REASON_CHARACTERS {
+        return Err(Error::invalid(
+            "/reason",
+            format!("reason has at most {REASON_CHARACTERS} characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// Names what is asked for: task or submission, call, fingerprint.
+pub(crate) fn dedupe_key(args: &PutApproval) -> String {
+    let fingerprint = &args.preview.fingerprint;
+    match &args.task_id {
+        Some(task) => format!("{}:{task}:{}:{fingerprint}", args.submission_id, args.call_id),
+        None => format!("{}:{}:{fingerprint}", args.submission_id, args.call_id),
+    }
+}
+
+/// The earlier request that decides about this one, of those about the same call and those denied for the same
+/// fingerprint, newest first. A call whose grant was used is never asked about again: what it did is not known. What was
+/// denied stays denied for the submission.
+pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
+    let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
+    let used = known
+        .iter()
+        .find(|row| is_of_call(row) && row.record.used_at.is_some());
+    let denied = || known.iter().find(|row| row.record.status == Status::Denied);
+    let same = || {
+        known
+            .iter()
+            .find(|row| is_of_call(row) && row.record.request.fingerprint == args.preview.fingerprint)
+    };
+    used.or_else(denied).or_else(same)
+}
+
+/// The status of a new request, and its decision when no person has to be asked.
+pub(crate) fn at_once(
+    id: &str,
+    args: &PutApproval,
+    granted: Option<String>,
+    now: Timestamp,
+) -> (Status, Option<Decision>) {
+    let decision = |approved, decided_by: String, reason: Option<String>| Decision {
+        request_id: id.to_owned(),
+        approved,
+        decided_by,
+        decided_at: now,
+        reason,
+        scope: GrantScope::Once,
+    };
+    match (&args.refusal, granted) {
+        (Some(reason), _) => {
+            let denied = decision(false, "policy".to_owned(), Some(reason.clone()));
+            (Status::Denied, Some(denied))
+        }
+        (None, Some(grant)) => (
+            Status::Approved,
+            Some(decision(true, format!("session grant {grant}"), None)),
+        ),
+        (None, None) => (Status::Pending, None),
+    }
+}
+
+/// `conflict` names the status of a request that cannot be decided any more.
+pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> Result<(), Error> {
+    let status = match record.status {
+        Status::Pending if is_ending => Status::Cancelled,
+        Status::Pending if record.request.expires_at <= now => Status::Expired,
+        Status::Pending => return Ok(()),
+        status => status,
+    };
+    Err(Error::conflict(format!("the request is {}", status.name())))
+}
+
+/// `conflict` says why a grant does not allow this call.
+pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended: bool) -> Result<(), Error> {
+    let record = &found.record;
+    let why = if record.status != Status::Approved {
+        format!("the approval is {}", record.status.name())
+    } else if record.request.fingerprint != args.fingerprint || found.session != args.session {
+        "the approval is for another call: arguments, session, program or files have changed".to_owned()
+    } else if record.used_at.is_some() && !args.again {
+        "the approval was used".to_owned()
+    } else if has_ended {
+        "the turn of the approval has ended".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::conflict(why))
+}

@@ -1,0 +1,183 @@
+//! Requests for approvals.
+
+use ken_types::ops::approvals::*;
+use ken_types::{Error, Timestamp};
+use rusqlite::types::Type;
+use rusqlite::{Row, params};
+
+use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique};
+use crate::tables::{AboutCall, ApprovalRow, Approvals, NewApproval};
+
+/// A row with its scope.
+const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
+     FROM approvals AS a LEFT JOIN scopes AS s USING (scope)";
+
+fn status(row: &Row<'_>) -> rusqlite::Result<Status> {
+    let name = row.get_ref("status")?.as_str()?;
+    let known = Status::ALL.into_iter().find(|status| status.name() == name);
+    let unknown = format!("the status {name:?} of an approval");
+    known.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown.into()))
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<Approval> {
+    let scoped: Option<i64> = row.get("scope")?;
+    let used: Option<i64> = row.get("used_at")?;
+    let request = stored(row, "request")?.ok_or(rusqlite::Error::InvalidQuery)?;
+    let mut record = Approval::new(
+        request,
+        status(row)?,
+        time(row, "updated_at")?,
+        scoped.map(|_| scope(row)).transpose()?,
+    );
+    record.decision = stored(row, "decision")?;
+    record.used_at = used.map(Timestamp::from_millis);
+    Ok(record)
+}
+
+fn approval(row: &Row<'_>) -> rusqlite::Result<ApprovalRow> {
+    Ok(ApprovalRow {
+        key: row.get("approval")?,
+        submission: row.get("submission")?,
+        session: row.get("session")?,
+        call_id: row.get("call")?,
+        task_id: row.get("task")?,
+        record: record(row)?,
+        decide_key: row.get("decide_key")?,
+        use_key: row.get("use_key")?,
+    })
+}
+
+fn for_session(decision: Option<&Decision>) -> bool {
+    decision.is_some_and(|decision| decision.approved && decision.scope == GrantScope::Session)
+}
+
+impl Approvals for Database {
+    fn insert_approval(&self, new: &NewApproval<'_>) -> Result<(), Error> {
+        let sql = "INSERT INTO approvals (id, submission, session, task, call, scope, fingerprint, status, expires_at,
+                     updated_at, request, decision) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let values = params![
+            new.request.id,
+            new.submission,
+            new.session,
+            new.task_id,
+            new.call_id,
+            new.scope,
+            new.request.fingerprint,
+            new.status.name(),
+            new.request.expires_at.millis(),
+            new.now.millis(),
+            to_json(new.request)?,
+            json(new.decision)?,
+        ];
+        insert(self, sql, values).map(drop)
+    }
+
+    fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error> {
+        first(self, &format!("{SELECT} WHERE a.id = ?1"), [id], approval)
+    }
+
+    fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error> {
+        let sql = format!(
+            "{SELECT} WHERE a.submission = ?1
+               AND ((a.call = ?2 AND a.task IS ?3) OR (a.fingerprint = ?4 AND a.status = 'denied'))
+             ORDER BY a.approval DESC"
+        );
+        let values = params![call.submission, call.call_id, call.task_id, call.fingerprint];
+        all(self, &sql, values, approval)
+    }
+
+    fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error> {
+        let sql = "SELECT DISTINCT call, task FROM approvals WHERE submission = ?1";
+        all(self, sql, [submission], |row| {
+            Ok(AskedCall {
+                call_id: row.get("call")?,
+                task_id: row.get("task")?,
+            })
+        })
+    }
+
+    fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error> {
+        let sql = "SELECT id FROM approvals WHERE for_session = 1 AND session = ?1 AND fingerprint = ?2
+                   ORDER BY approval LIMIT 1";
+        first(self, sql, [session, fingerprint], |row| row.get(0))
+    }
+
+    fn pending_approvals(
+        &self,
+        list: &ListApprovals,
+        most: usize,
+        bytes: usize,
+    ) -> Result<Vec<Approval>, Error> {
+        // Requests of no scope show `api` and `default`, and are found by these.
+        let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
+                     s.connector, s.actor, s.conversation, s.thread,
+                     iif(sum(length(a.request)) OVER (ORDER BY a.approval) <= ?6, a.request,
+                       json_set(json_remove(a.request, '$.metadata.action', '$.metadata.diff'),
+                         '$.metadata.cut', json('true'))) AS request
+                   FROM approvals AS a LEFT JOIN scopes AS s USING (scope)
+                   WHERE a.status = 'pending'
+                     AND (?1 IS NULL OR a.request ->> 'taskId' = ?1)
+                     AND (?2 IS NULL OR coalesce(s.actor, 'api') = ?2)
+                     AND (?3 IS NULL OR coalesce(s.conversation, 'default') = ?3)
+                     AND (?4 IS NULL OR coalesce(s.connector, 'api') = ?4)
+                   ORDER BY a.approval LIMIT ?5";
+        let values = params![
+            list.task_id,
+            list.actor_id,
+            list.conversation_id,
+            list.connector,
+            rows(most),
+            rows(bytes),
+        ];
+        all(self, sql, values, record)
+    }
+
+    fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error> {
+        let sql = format!("{SELECT} WHERE a.submission = ?1 AND a.status = 'pending'");
+        all(self, &sql, [submission], approval)
+    }
+
+    fn count_pending_approvals(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) AS number FROM approvals WHERE status = 'pending'";
+        unique(self, sql, [], |row| count(row, "number"))
+    }
+
+    fn end_approval(
+        &self,
+        key: i64,
+        status: Status,
+        decision: Option<(&Decision, Option<&str>)>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let sql = "UPDATE approvals SET status = ?2, updated_at = ?3, decision = ?4, decide_key = ?5, for_session = ?6
+                   WHERE approval = ?1";
+        let (decision, decide_key) = decision.unzip();
+        let values = params![
+            key,
+            status.name(),
+            now.millis(),
+            json(decision)?,
+            decide_key.flatten(),
+            for_session(decision),
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error> {
+        let sql = "UPDATE approvals SET used_at = ?2, use_key = ?3 WHERE approval = ?1";
+        run(self, sql, params![key, now.millis(), use_key]).map(drop)
+    }
+
+    fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error> {
+        let sql = format!(
+            "{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2"
+        );
+        all(self, &sql, [now.millis(), rows(most)], approval)
+    }
+
+    fn next_due_approval(&self) -> Result<Option<Timestamp>, Error> {
+        let sql = "SELECT min(expires_at) FROM approvals WHERE status = 'pending'";
+        let next: Option<i64> = unique(self, sql, [], |row| row.get(0))?;
+        Ok(next.map(Timestamp::from_millis))
+    }
+}
