@@ -41,6 +41,8 @@ fn exchange(system: &System) {
     let answer = system.say(&session, "use tools").expect(200);
     let page = page(system, &session, "");
     assert_eq!(page["session"], json!({"id": session, "title": "Nightly"}));
+    assert_eq!(page["contextUsage"], answer.at("/contextUsage"));
+    assert_eq!(page["contextUsage"]["available"], true);
     let one = &exchanges(&page)[0];
     let id = answer.text("/submissionId");
     assert_eq!((&one["id"], &one["submissionId"]), (&json!(id), &json!(id)));
@@ -108,6 +110,7 @@ fn pages(system: &System) {
         exchanges(page).iter().map(prompt).collect()
     };
     let newest = page(system, &session, "&limit=3");
+    assert!(newest["contextUsage"].is_object());
     assert_eq!(texts(&newest), said[4..]);
     assert_eq!(
         (&newest["page"]["limit"], &newest["page"]["hasOlder"]),

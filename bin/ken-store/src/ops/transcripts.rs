@@ -43,6 +43,11 @@ impl Read for SessionsTranscript {
         let bodies: Vec<String> = found.into_iter().rev().map(|(_, body)| body).collect();
         // A turn in flight is read from the stream from its first event on.
         let in_flight = tables.first_in_flight(log.key)?;
+        // Of the session as it stands now, so only beside its newest exchanges.
+        let usage = match args.before {
+            None => tables.context_usage(log.key)?,
+            Some(_) => None,
+        };
         let page = transcript::Page {
             id: &session.id,
             name: session.name.as_deref(),
@@ -51,6 +56,7 @@ impl Read for SessionsTranscript {
             exchanges: &bodies,
             limit: args.limit,
             cursor: cursor.as_deref(),
+            context_usage: usage.as_deref(),
         };
         let text = page.render()?;
         RawValue::from_string(text).map_err(record::defect)

@@ -17,6 +17,8 @@ pub(crate) struct Page<'a> {
     pub(crate) limit: u32,
     /// Of older ones, if there are any.
     pub(crate) cursor: Option<&'a str>,
+    /// JSON.
+    pub(crate) context_usage: Option<&'a str>,
 }
 
 impl Page<'_> {
@@ -41,7 +43,12 @@ impl Page<'_> {
             text.push_str(",\"before\":");
             text.push_str(&record::write(&cursor)?);
         }
-        text.push_str("}}");
+        text.push('}');
+        if let Some(usage) = self.context_usage {
+            text.push_str(",\"contextUsage\":");
+            text.push_str(usage);
+        }
+        text.push('}');
         Ok(text)
     }
 }

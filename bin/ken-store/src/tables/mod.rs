@@ -318,6 +318,8 @@ pub trait Exchanges {
     fn exchange_turn(&self, id: &SubmissionId) -> Result<Option<i64>, Error>;
     /// Prompts of a stream before a key, newest first, each with its body once it is settled.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
+    /// How much of the model's context the newest turn used that says so, as JSON.
+    fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
     /// Turns between two numbers, both exclusive, newest first.
     fn past_exchanges(

@@ -66,6 +66,12 @@ impl Exchanges for Database {
         })
     }
 
+    fn context_usage(&self, stream: i64) -> Result<Option<String>, Error> {
+        let sql = "SELECT context_usage FROM exchanges
+                   WHERE stream = ?1 AND turn IS NOT NULL AND context_usage IS NOT NULL ORDER BY turn DESC LIMIT 1";
+        first(self, sql, [stream], |row| row.get(0))
+    }
+
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error> {
         let sql = [PAST, " WHERE x.submission = ?1"].concat();
         first(self, &sql, [submission], past)
