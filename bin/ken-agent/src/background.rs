@@ -3,16 +3,18 @@
 use ken_text::head;
 use ken_types::Error;
 use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
-use ken_types::ops::model::{Generate, Source, SourceKind};
+use ken_types::ops::model::{Generate, Source, SourceKind, ToolSpec};
 use ken_types::ops::store::{
     Claim, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
 };
 use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
+use crate::names::ORCHESTRATOR;
 use crate::passage::passage;
-use crate::seams::{ORCHESTRATOR, Seams, TASK};
+use crate::seams::{Caller, Seams};
 use crate::store::Store;
+use crate::tools::offered;
 use crate::turn_state::{Planned, TurnState};
 
 /// The newest exchanges that a compaction can sum up.
@@ -29,6 +31,8 @@ pub(crate) struct Background {
     pub(crate) history: History,
     sources: Vec<Source>,
     system: String,
+    /// What is asked, where the stream does not tell it.
+    asked: Option<Message>,
 }
 
 impl Background {
@@ -56,7 +60,7 @@ impl Background {
         };
         let mut history = store.history(asked).await?;
         let sources = sources(&mut history, claim);
-        let mut system = seams.share.rules.text.clone();
+        let mut system = seams.share.system(ORCHESTRATOR);
         if greets {
             system.push('\n');
             system.push_str(&seams.share.greeting.text);
@@ -65,7 +69,18 @@ impl Background {
             history,
             sources,
             system,
+            asked: Some(user(claim)),
         })
+    }
+
+    /// Of a worker: nothing but its instructions and its task.
+    pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Background {
+        Background {
+            history: History::default(),
+            sources: Vec::new(),
+            system: seams.share.system(&worker.agent),
+            asked: None,
+        }
     }
 
     /// The compaction that is due, and the one that is made if the model finds the context too long.
@@ -104,7 +119,7 @@ impl Background {
     /// history: the model counts tokens, this side only estimates them.
     pub(crate) fn request(
         &self,
-        claim: &Claim,
+        caller: &Caller,
         state: &TurnState,
         seams: &Seams,
         budget: &Budget,
@@ -113,27 +128,29 @@ impl Background {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
                 self.compaction_request(usable(budget, state))
             }
-            _ => self.prompt_request(claim, state, seams, budget),
+            _ => self.prompt_request(caller, state, seams, budget),
         }
     }
 
-    fn prompt_request(&self, claim: &Claim, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
+    fn prompt_request(&self, caller: &Caller, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
         let mut system = self.system.clone();
         let summary = state.summary.as_ref().or(self.history.summary.as_ref());
         if let Some(summary) = summary {
             system.push_str("\n# Earlier in this conversation\n\n");
             system.push_str(summary);
         }
-        let asked = user(claim);
-        let taken = self.fixed_tokens() + estimated_tokens(&claim.text);
+        let tools = offered(seams, caller);
+        let asked = self
+            .asked
+            .as_ref()
+            .map_or(0, |asked| estimated_tokens(&asked.text()));
+        let taken = self.fixed_tokens() + asked + tool_tokens(&tools);
         let mut messages = match state.summary {
             Some(_) => Vec::new(),
             None => self.exchanges(usable(budget, state).saturating_sub(taken)),
         };
-        messages.push(asked);
+        messages.extend(self.asked.clone());
         messages.extend(state.messages.iter().cloned());
-        let mut tools = seams.tools.list(ORCHESTRATOR);
-        tools.extend(task_tool(&seams.workers.names()));
         Generate {
             model: None,
             system,
@@ -259,17 +276,11 @@ fn messages(exchange: &PastExchange) -> [Message; 2] {
     [asked, answered]
 }
 
-fn task_tool(workers: &[String]) -> Option<ken_types::ops::model::ToolSpec> {
-    (!workers.is_empty()).then(|| ken_types::ops::model::ToolSpec {
-        name: TASK.to_owned(),
-        description: "Gives a task to a worker and returns its result.".to_owned(),
-        parameters: serde_json::json!({
-            "type": "object",
-            "required": ["agent", "prompt"],
-            "properties": {
-                "agent": { "type": "string", "enum": workers },
-                "prompt": { "type": "string" },
-            },
-        }),
-    })
+/// Tokens of the descriptions that a request holds.
+fn tool_tokens(tools: &[ToolSpec]) -> u64 {
+    let tokens = tools.iter().map(|tool| {
+        let texts = [&tool.name, &tool.description, &tool.parameters.to_string()];
+        texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
+    });
+    tokens.sum()
 }

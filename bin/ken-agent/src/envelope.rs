@@ -9,13 +9,18 @@ use ken_types::{Error, Timestamp};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::turn_state::{TaskRef, TurnState};
+use crate::seams::Caller;
+use crate::turn_state::{SessionName, TaskRef, TurnState};
 
 #[derive(Debug)]
 pub(crate) struct Envelope {
     instance_id: String,
     submission_id: SubmissionId,
     dispatch_id: Option<SubmissionId>,
+    /// The session of the agent whose events these are.
+    session: SessionName,
+    /// Of a worker: the session of the agent that gave it its task, and the task.
+    parent: Option<(SessionName, String)>,
     mint: Mint,
 }
 
@@ -28,11 +33,22 @@ impl Envelope {
             instance_id: claim.instance.clone(),
             dispatch_id: is_dispatched.then(|| submission_id.clone()),
             submission_id,
+            session: SessionName::default(),
+            parent: None,
             mint,
         }
     }
 
-    /// The next event. An operation and a turn get their ids with their start; those of a worker come with its events.
+    /// For the worker that has a task of the parent.
+    pub(crate) fn of_worker(worker: &Caller, parent: &Caller, task: &str, mint: Mint) -> Envelope {
+        Envelope {
+            session: worker.session.clone(),
+            parent: Some((parent.session.clone(), task.to_owned())),
+            ..Envelope::of(&worker.claim, mint)
+        }
+    }
+
+    /// The next event. An operation and a turn get their ids with their start; those of agents below come with their events.
     pub(crate) fn wrap(
         &mut self,
         state: &TurnState,
@@ -49,12 +65,12 @@ impl Envelope {
             body,
             place,
         };
-        if let (Some(worker), Some(task)) = (worker, &task_id) {
+        if let Some(worker) = worker {
             let place = Place {
-                session: format!("task:{ROOT}:{task}"),
+                session: worker.session.as_str().to_owned(),
                 operation_id: worker.operation_id,
                 turn_id: worker.turn_id,
-                parent_session: Some(ROOT.to_owned()),
+                parent_session: Some(worker.parent.as_str().to_owned()),
                 ..self.place(state, task_id, now)
             };
             return event(place, body);
@@ -86,18 +102,18 @@ impl Envelope {
             instance_id: self.instance_id.clone(),
             submission_id: self.submission_id.clone(),
             dispatch_id: self.dispatch_id.clone(),
-            session: ROOT.to_owned(),
+            session: self.session.as_str().to_owned(),
             harness: "default".to_owned(),
             operation_id: None,
             turn_id: None,
-            task_id,
-            parent_session: None,
+            task_id: task_id.or_else(|| self.parent.as_ref().map(|(_, task)| task.clone())),
+            parent_session: self
+                .parent
+                .as_ref()
+                .map(|(session, _)| session.as_str().to_owned()),
         }
     }
 }
-
-/// The session of the agent itself.
-const ROOT: &str = "default";
 
 /// The event as it is written. In an event over the limit the longest texts are cut, and say so.
 pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {

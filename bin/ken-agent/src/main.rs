@@ -6,7 +6,9 @@ mod background;
 mod budget;
 mod builtin;
 mod envelope;
+mod journal;
 mod model;
+mod names;
 mod passage;
 mod recorder;
 mod retry;
@@ -18,7 +20,9 @@ mod submission;
 mod testing;
 mod toolbox;
 mod tools;
+mod turn_loop;
 mod turn_state;
+mod worker;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -36,11 +40,12 @@ use tokio::sync::watch;
 use crate::all_tools::AllTools;
 use crate::builtin::{Builtins, Parts};
 use crate::model::{Model, WireModel};
-use crate::seams::{ListedMayRun, NoWorkers, Seams};
+use crate::seams::{ListedMayRun, Seams};
 use crate::share::Share;
 use crate::store::{Store, WireStore};
 use crate::submission::Agent;
 use crate::toolbox::WireTools;
+use crate::worker::ModelWorkers;
 
 fn main() -> ExitCode {
     let program = Program {
@@ -93,10 +98,11 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
     tracing::info!(file, "governing rules");
     let store = start.places.socket("store");
     let held = Arc::new(Held::default());
+    let model = WireModel::new(Pool::new(start.places.socket("model")));
     let claiming = Claiming {
         worker: Agent {
             store: WireStore::new(Pool::new(store.clone())),
-            model: WireModel::new(Pool::new(start.places.socket("model"))),
+            model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
                 tools: Arc::new(AllTools {
@@ -106,7 +112,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
                     wire: WireTools::new(Pool::new(start.places.socket("tools"))),
                 }),
                 policy: Arc::new(ListedMayRun),
-                workers: Arc::new(NoWorkers),
+                workers: Arc::new(ModelWorkers { model }),
             },
         },
         held: held.clone(),

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 
 use crate::envelope::{Envelope, written};
+use crate::journal::Journal;
 use crate::seams::Pending;
 use crate::store::Store;
 use crate::turn_state::{Settlement, TaskRef, TurnState};
@@ -51,37 +52,14 @@ impl<S: Store> Recorder<S> {
     }
 
     /// Records one event. It is sent when the submission next waits for something.
-    pub(crate) fn record(&mut self, body: Body, task: Option<TaskRef>) -> Result<(), Error> {
+    fn note(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
         let due = Instant::now() + patience(&body);
-        let event = self.envelope.wrap(&self.state, body, task, Timestamp::now());
+        let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
         let raw = written(&event)?;
         self.state.apply(&event);
         self.waiting_bytes += raw.get().len();
         self.waiting.push(raw);
         self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
-        Ok(())
-    }
-
-    /// Waits for `work` and sends recorded events meanwhile. An error comes from the store: the lease is lost, and nothing
-    /// more may be written.
-    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Error> {
-        let mut work = pin!(work);
-        loop {
-            let has_room = self.waiting_bytes < WAITING_BYTES;
-            tokio::select! {
-                biased;
-                done = &mut work, if has_room => return Ok(done),
-                sent = self.send() => sent?,
-            }
-        }
-    }
-
-    /// Sends all that waits.
-    pub(crate) async fn flush(&mut self) -> Result<(), Error> {
-        while self.under_way.is_some() || !self.waiting.is_empty() {
-            self.due = self.due.map(|due| due.min(Instant::now()));
-            self.send().await?;
-        }
         Ok(())
     }
 
@@ -94,7 +72,7 @@ impl<S: Store> Recorder<S> {
         if let Some(append) = self.under_way.take() {
             append.await?;
         }
-        self.record(settlement.event(), None)?;
+        self.note(settlement.event(), None)?;
         while self.waiting_bytes > WAITING_BYTES {
             self.send_some();
             if let Some(append) = self.under_way.take() {
@@ -156,6 +134,41 @@ impl<S: Store> Recorder<S> {
 
     fn first_waiting(&self) -> u64 {
         self.state.next_index - self.waiting.len() as u64
+    }
+}
+
+impl<S: Store> Journal for Recorder<S> {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+
+    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+        self.note(body, of)
+    }
+
+    /// An error comes from the store: the lease is lost, and nothing more may be written.
+    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
+        let mut work = pin!(work);
+        loop {
+            let has_room = self.waiting_bytes < WAITING_BYTES;
+            tokio::select! {
+                biased;
+                done = &mut work, if has_room => return Ok(done),
+                sent = self.send() => sent?,
+            }
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        while self.under_way.is_some() || !self.waiting.is_empty() {
+            self.due = self.due.map(|due| due.min(Instant::now()));
+            self.send().await?;
+        }
+        Ok(())
     }
 }
 

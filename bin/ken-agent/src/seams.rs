@@ -8,10 +8,11 @@ use ken_types::event::{Body, ToolResult};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::names::ORCHESTRATOR;
 use crate::share::Share;
-use crate::turn_state::{Call, WorkerRef};
+use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 
 /// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -54,11 +55,38 @@ pub(crate) struct Caller {
     pub(crate) claim: Arc<Claim>,
     /// The orchestrator or a worker, by name.
     pub(crate) agent: String,
+    pub(crate) session: SessionName,
+    /// 0 for the orchestrator, 1 for its workers.
+    pub(crate) depth: u32,
 }
 
-pub(crate) const ORCHESTRATOR: &str = "orchestrator";
-pub(crate) const RESEARCH_WORKER: &str = "research-worker";
-pub(crate) const CODING_WORKER: &str = "coding-worker";
+/// Workers below workers, at most.
+const MOST_DEPTH: u32 = 4;
+
+impl Caller {
+    pub(crate) fn orchestrator(claim: Arc<Claim>) -> Caller {
+        Caller {
+            claim,
+            agent: ORCHESTRATOR.to_owned(),
+            session: SessionName::default(),
+            depth: 0,
+        }
+    }
+
+    /// The worker that has a task of this agent.
+    pub(crate) fn worker(&self, agent: &str, task: &str) -> Caller {
+        Caller {
+            claim: self.claim.clone(),
+            agent: agent.to_owned(),
+            session: self.session.of_task(task),
+            depth: self.depth + 1,
+        }
+    }
+
+    pub(crate) fn may_delegate(&self) -> bool {
+        self.depth < MOST_DEPTH
+    }
+}
 
 /// The id of the approval that ken-tools consumes before it starts the process.
 pub(crate) type Grant = String;
@@ -83,69 +111,76 @@ pub(crate) struct Asked {
 pub(crate) trait Workers: Send + Sync {
     fn names(&self) -> Vec<String>;
 
-    /// Does a task to its end; dropping the future ends it. What the worker does is recorded through `events` as it
-    /// happens, in the order of ken-stream(5), and appears on the stream of the agent that gave the task.
-    fn work(&self, task: Task, events: Events) -> Pending<'static, Result<Value, String>>;
+    /// Does a task to its end, or goes on with one that a crash has cut; dropping the future ends it. What the worker does
+    /// is recorded through `events` as it happens, in the order of ken-stream(5), and appears on the stream of the agent
+    /// that gave the task.
+    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>>;
 }
 
 /// A task for a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
+    /// The call that gave it.
+    pub(crate) id: String,
     pub(crate) agent: String,
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the first worker"))]
     pub(crate) prompt: String,
+    /// The agent that gave it.
+    pub(crate) parent: Caller,
+    /// How far an earlier holder of the submission has brought it.
+    pub(crate) recorded: Option<TurnState>,
 }
 
 /// Where something that runs for a turn sends its events.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
-    sender: mpsc::Sender<ToolEvent>,
-    task: Option<String>,
+    sender: mpsc::Sender<Told>,
+    task: Option<TaskRef>,
 }
 
-/// An event of a running tool call, and the task and worker that it belongs to.
+/// What something that runs for a turn tells it.
 #[derive(Debug)]
-pub(crate) struct ToolEvent {
-    pub(crate) body: Body,
-    pub(crate) task: Option<String>,
-    /// Set for events of a worker itself.
-    pub(crate) worker: Option<WorkerRef>,
+pub(crate) enum Told {
+    /// An event of a running call, or of its task or worker.
+    Event(Box<Body>, Option<TaskRef>),
+    /// All that was told before is to be on disk when this is answered.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Events {
-    pub(crate) fn new(sender: mpsc::Sender<ToolEvent>) -> Events {
+    pub(crate) fn new(sender: mpsc::Sender<Told>) -> Events {
         Events { sender, task: None }
     }
 
-    /// For the worker that has this task.
+    /// For a call that gives this task.
     pub(crate) fn of_task(&self, task: &str) -> Events {
         Events {
             sender: self.sender.clone(),
-            task: Some(task.to_owned()),
+            task: Some(TaskRef::of(task)),
         }
     }
 
     /// An event of the call itself, or of its task. It waits while the submission has no room for it; nobody hears it when
     /// the submission has ended meanwhile.
     pub(crate) async fn send(&self, body: Body) {
-        let task = self.task.clone();
-        let event = ToolEvent {
-            body,
-            task,
-            worker: None,
-        };
-        _ = self.sender.send(event).await;
+        _ = self
+            .sender
+            .send(Told::Event(Box::new(body), self.task.clone()))
+            .await;
     }
 
-    /// An event of the worker that has the task.
-    #[cfg_attr(not(test), expect(dead_code, reason = "called by the first worker"))]
-    pub(crate) async fn send_of_worker(&self, body: Body, worker: WorkerRef) {
-        let event = ToolEvent {
-            body,
-            task: self.task.clone(),
-            worker: Some(worker),
-        };
-        _ = self.sender.send(event).await;
+    /// An event of the worker, or of something below it.
+    pub(crate) async fn send_of(&self, body: Body, of: TaskRef) {
+        _ = self.sender.send(Told::Event(Box::new(body), Some(of))).await;
+    }
+
+    /// Waits until all events so far are on disk. When nobody hears it any more it waits for ever: what asked for it is
+    /// being dropped.
+    pub(crate) async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        _ = self.sender.send(Told::Flush(done)).await;
+        if flushed.await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -162,14 +197,16 @@ impl Policy for ListedMayRun {
 }
 
 /// No worker is configured.
+#[cfg(test)]
 pub(crate) struct NoWorkers;
 
+#[cfg(test)]
 impl Workers for NoWorkers {
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
 
-    fn work(&self, task: Task, _events: Events) -> Pending<'static, Result<Value, String>> {
+    fn work(&self, task: Task, _seams: Seams, _events: Events) -> Pending<'static, Result<Value, String>> {
         let missing = format!("There is no worker `{}`.", task.agent);
         Box::pin(std::future::ready(Err(missing)))
     }

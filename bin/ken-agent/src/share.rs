@@ -1,4 +1,5 @@
-//! The texts that ken ships and an administrator may change: the governing rules and the greeting. They are read from
+//! The texts that ken ships and an administrator may change: the governing rules, the greeting and what each agent is told
+//! about itself. They are read from
 //! `share/ken` of the installation, or `share` of a checkout, when the agent starts; a text that is not there is replaced
 //! by the copy in the program.
 
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ken_types::Error;
+
+use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 
 /// A longer text would fill the model's window by itself.
 const LIMIT_BYTES: u64 = 64 * 1024;
@@ -23,7 +26,24 @@ pub(crate) struct Text {
 pub(crate) struct Share {
     pub(crate) rules: Text,
     pub(crate) greeting: Text,
+    /// What each agent is told about itself, by name.
+    agents: Vec<(&'static str, Text)>,
 }
+
+/// The files below `share`, and the copies in the program.
+macro_rules! shipped {
+    ($file:literal) => {
+        ($file, include_str!(concat!("../../../share/", $file)))
+    };
+}
+
+const RULES: (&str, &str) = shipped!("protocols/governing-rules.md");
+const GREETING: (&str, &str) = shipped!("skills/greeting.md");
+const AGENTS: [(&str, (&str, &str)); 3] = [
+    (ORCHESTRATOR, shipped!("agents/orchestrator.md")),
+    (RESEARCH_WORKER, shipped!("agents/research-worker.md")),
+    (CODING_WORKER, shipped!("agents/coding-worker.md")),
+];
 
 impl Share {
     /// The texts of the installation that this program belongs to. A file that is there but cannot be used is an error:
@@ -36,20 +56,36 @@ impl Share {
             .flat_map(|folder| ["../share/ken", "../../share"].map(|share| folder.join(share)))
             .filter_map(|share| share.canonicalize().ok())
             .collect();
+        let agents = AGENTS.map(|(agent, shipped)| Ok((agent, read(&folders, shipped)?)));
         Ok(Share {
-            rules: read(&folders, "protocols/governing-rules.md")?
-                .unwrap_or_else(|| built_in(include_str!("../../../share/protocols/governing-rules.md"))),
-            greeting: read(&folders, "skills/greeting.md")?
-                .unwrap_or_else(|| built_in(include_str!("../../../share/skills/greeting.md"))),
+            rules: read(&folders, RULES)?,
+            greeting: read(&folders, GREETING)?,
+            agents: agents.into_iter().collect::<Result<_, Error>>()?,
         })
+    }
+
+    /// What the requests of an agent begin with: the governing rules, and its own instructions.
+    pub(crate) fn system(&self, agent: &str) -> String {
+        let own = self.agents.iter().find(|(name, _)| *name == agent);
+        let own = own.map_or("", |(_, text)| text.text.as_str());
+        format!("{}\n{own}", self.rules.text)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &Text> {
+        [&self.rules, &self.greeting]
+            .into_iter()
+            .chain(self.agents.iter().map(|(_, text)| text))
     }
 
     /// The copies in the program.
     #[cfg(test)]
     pub(crate) fn built_in() -> Share {
         Share {
-            rules: built_in(include_str!("../../../share/protocols/governing-rules.md")),
-            greeting: built_in(include_str!("../../../share/skills/greeting.md")),
+            rules: built_in(RULES.1),
+            greeting: built_in(GREETING.1),
+            agents: AGENTS
+                .map(|(agent, shipped)| (agent, built_in(shipped.1)))
+                .to_vec(),
         }
     }
 }
@@ -61,8 +97,8 @@ fn built_in(text: &str) -> Text {
     }
 }
 
-/// The text of the first folder that has this file.
-fn read(folders: &[PathBuf], name: &str) -> Result<Option<Text>, Error> {
+/// The text of the first folder that has this file; else the copy in the program.
+fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> {
     for file in folders.iter().map(|folder| folder.join(name)) {
         let wrong = |why: String| {
             Error::invalid(file.display().to_string(), why)
@@ -84,20 +120,20 @@ fn read(folders: &[PathBuf], name: &str) -> Result<Option<Text>, Error> {
         if text.trim().is_empty() {
             return Err(wrong("it is empty".into()));
         }
-        return Ok(Some(Text {
+        return Ok(Text {
             text,
             file: Some(file),
-        }));
+        });
     }
-    Ok(None)
+    Ok(built_in(copy))
 }
 
 /// `--print-rules`: the texts in force on standard output, each after a line that says where it comes from.
 pub(crate) fn print() -> ExitCode {
     let shown = Share::installed().and_then(|share| {
         let mut out = std::io::stdout().lock();
-        [share.rules, share.greeting]
-            .iter()
+        share
+            .texts()
             .try_for_each(|text| {
                 let from = text
                     .file

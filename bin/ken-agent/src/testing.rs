@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ken_types::event::{
-    Block, Body, Event, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult, Usage,
-};
+use ken_types::event::{Block, Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use ken_types::ops::store::{
@@ -16,10 +14,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::{Model, ModelError, Reply};
-use crate::seams::{Asked, Events, Grant, ListedMayRun, NoWorkers, Pending, Seams, Task, Tools, Workers};
+use crate::seams::{Asked, Grant, ListedMayRun, NoWorkers, Pending, Seams, Tools};
 use crate::share::Share;
 use crate::store::Store;
-use crate::turn_state::WorkerRef;
+use crate::worker::ModelWorkers;
 
 pub(crate) fn claim(text: &str) -> Claim {
     Claim {
@@ -195,7 +193,14 @@ impl Model for MemoryModel {
         let place = answers
             .filter(|message| matches!(message, Message::Assistant { .. }))
             .count();
-        let mut acts = self.answers.get(place).cloned().unwrap_or_default();
+        let prompt = request
+            .messages
+            .iter()
+            .rfind(|message| matches!(message, Message::User { .. }))
+            .map(Message::text);
+        let of_worker = of_worker(prompt.as_deref().unwrap_or_default());
+        let answers = of_worker.as_ref().unwrap_or(&self.answers);
+        let mut acts = answers.get(place).cloned().unwrap_or_default();
         let is_prompt = request.purpose == Purpose::Agent;
         if self.refuses_history && is_prompt && request.messages.len() > 1 {
             acts = vec![Act::Fail(Error::too_large(
@@ -212,6 +217,34 @@ impl Model for MemoryModel {
             died: false,
         })
     }
+}
+
+/// What a worker answers, by what it was asked: `do` calls a tool, `hang` never ends, `deep` gives a task of its own.
+fn of_worker(prompt: &str) -> Option<Vec<Vec<Act>>> {
+    let call = |id: &str, name: &str| Act::Call {
+        id: id.into(),
+        name: name.into(),
+    };
+    let text = |text: &str| Act::Text(text.into());
+    match prompt {
+        "do" => Some(vec![
+            vec![call("w1", "fine")],
+            vec![text("It is "), text("done.")],
+        ]),
+        "hang" => Some(vec![vec![Act::Hang]]),
+        "deep" => Some(vec![
+            vec![text("Well."), call("c1", "task")],
+            vec![text("Both are done.")],
+        ]),
+        _ => None,
+    }
+}
+
+/// The arguments of a call: no two calls are the same, but those whose id begins with `same`.
+fn arguments(id: &str) -> Value {
+    let prompt = ["hang", "deep"].into_iter().find(|prompt| *prompt == id);
+    let number = if id.starts_with("same") { "" } else { id };
+    serde_json::json!({"agent": "research-worker", "prompt": prompt.unwrap_or("do"), "number": number})
 }
 
 pub(crate) struct MemoryReply {
@@ -257,7 +290,7 @@ impl Reply for MemoryReply {
                     return Some(Ok(Delta::ToolCall {
                         id: id.clone(),
                         name,
-                        arguments: serde_json::json!({"agent": "worker", "prompt": if id == "hang" { "hang" } else { "do" }}),
+                        arguments: arguments(&id),
                     }));
                 }
                 Act::Fail(error) => return Some(Err(error)),
@@ -322,7 +355,8 @@ impl Tools for TestTools {
 
     fn call(&self, asked: Asked, _grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = asked.call;
-        self.ran.lock().unwrap().push(call.id.clone());
+        let id = in_session(asked.caller.session.as_str(), &call.id);
+        self.ran.lock().unwrap().push(id);
         Box::pin(async move {
             match call.name.as_str() {
                 "broken" => Err("it broke".to_owned()),
@@ -336,77 +370,29 @@ impl Tools for TestTools {
     }
 }
 
-/// One worker, `worker`. It tells a turn of its own; with the prompt `hang` it never ends that turn.
-struct TestWorkers;
-
-impl Workers for TestWorkers {
-    fn names(&self) -> Vec<String> {
-        vec!["worker".into()]
-    }
-
-    fn work(&self, task: Task, events: Events) -> Pending<'static, Result<Value, String>> {
-        Box::pin(async move {
-            let place = |turn: bool| WorkerRef {
-                operation_id: Some("op_w".into()),
-                turn_id: turn.then(|| "turn_w".into()),
-            };
-            let operation_kind = OperationKind::Task;
-            let purpose = Purpose::Agent;
-            events
-                .send_of_worker(Body::OperationStart { operation_kind }, place(false))
-                .await;
-            events.send_of_worker(Body::AgentStart, place(false)).await;
-            events
-                .send_of_worker(Body::TurnStart { purpose }, place(true))
-                .await;
-            if task.prompt == "hang" {
-                std::future::pending::<()>().await;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-            for body in worker_end() {
-                let in_turn = matches!(body, Body::Turn { .. });
-                events.send_of_worker(body, place(in_turn)).await;
-            }
-            Ok(Value::String(format!("did {}", task.prompt)))
-        })
+/// The id of a call, with the session of the worker that made it.
+pub(crate) fn in_session(session: &str, call: &str) -> String {
+    match session {
+        "default" => call.to_owned(),
+        session => format!("{session}/{call}"),
     }
 }
 
-fn worker_end() -> Vec<Body> {
-    vec![
-        Body::Turn {
-            purpose: Purpose::Agent,
-            duration_ms: 200,
-            model: "one".into(),
-            provider: "test".into(),
-            api: "test".into(),
-            output: Vec::new(),
-            usage: Usage::default(),
-            stop_reason: StopReason::Stop,
-            is_error: false,
-            error: None,
-        },
-        Body::AgentEnd { messages: Vec::new() },
-        Body::Operation {
-            operation_kind: OperationKind::Task,
-            duration_ms: 200,
-            is_error: false,
-            result: None,
-            usage: None,
-            error: None,
-        },
-    ]
-}
-
-pub(crate) fn seams(tools: &TestTools, with_workers: bool) -> Seams {
+/// Without workers.
+pub(crate) fn seams(tools: &TestTools) -> Seams {
     Seams {
         share: Arc::new(Share::built_in()),
         tools: Arc::new(tools.clone()),
         policy: Arc::new(ListedMayRun),
-        workers: if with_workers {
-            Arc::new(TestWorkers)
-        } else {
-            Arc::new(NoWorkers)
-        },
+        workers: Arc::new(NoWorkers),
+    }
+}
+
+/// With workers that ask this model.
+pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Seams {
+    let model = model.clone();
+    Seams {
+        workers: Arc::new(ModelWorkers { model }),
+        ..seams(tools)
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, ToolResult};
+use ken_types::ops::model::ToolSpec;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, ToolEvent};
-use crate::turn_state::{Call, since};
+use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, Told};
+use crate::turn_state::{Call, MOST_REPEATS, REPEATS_TOLD, since};
 
 /// Calls that run at a time; the others wait.
 const AT_ONCE: usize = 16;
@@ -18,17 +19,19 @@ const WAITING: usize = 64;
 
 /// Calls that run; dropped, they are killed.
 pub(crate) struct Running {
-    events: mpsc::Receiver<ToolEvent>,
+    events: mpsc::Receiver<Told>,
     _tasks: JoinSet<()>,
 }
 
 impl Running {
-    pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>) -> Running {
+    /// `repeats`: how often in a row the model has asked for just these calls.
+    pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
         let (sender, events) = mpsc::channel(WAITING);
         let room = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         let mut tasks = JoinSet::new();
         for call in calls {
-            let run = run(seams.clone(), caller.clone(), call, Events::new(sender.clone()));
+            let events = Events::new(sender.clone());
+            let run = run(seams.clone(), caller.clone(), call, events, repeats);
             let room = room.clone();
             tasks.spawn(async move {
                 let _permit = room.acquire_owned().await;
@@ -42,18 +45,29 @@ impl Running {
     }
 
     /// The next event; `None` when all calls have ended. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Option<ToolEvent> {
+    pub(crate) async fn next(&mut self) -> Option<Told> {
         self.events.recv().await
     }
 }
 
-async fn run(seams: Seams, caller: Caller, call: Call, events: Events) {
+async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
-    let result = match call.arguments {
+    let mut result = match call.arguments {
+        _ if repeats >= MOST_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
         // What a model wrote as arguments was no JSON, and is kept as a text.
         _ => Err("The call was not allowed: its arguments are not a JSON object".to_owned()),
     };
+    if repeats >= REPEATS_TOLD {
+        let note = format!(
+            "This is the same call {repeats} times in a row; after {MOST_REPEATS} the turn is ended. Change the arguments, use \
+             another tool, or answer."
+        );
+        result = result.map(|mut result| {
+            result.content.push(Block::text(format!("\n[{note}]")));
+            result
+        });
+    }
     let ended = Body::Tool {
         tool_name: call.name,
         tool_call_id: call.id,
@@ -65,10 +79,36 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events) {
     events.send(ended).await;
 }
 
+/// The tools that an agent may call.
+pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
+    let mut tools = seams.tools.list(&caller.agent);
+    if caller.may_delegate() {
+        tools.extend(task_tool(&seams.workers.names()));
+    }
+    tools
+}
+
+fn task_tool(workers: &[String]) -> Option<ToolSpec> {
+    (!workers.is_empty()).then(|| ToolSpec {
+        name: TASK.to_owned(),
+        description: "Give a task to a worker and get its result. The worker knows nothing of this conversation: the prompt \
+                      has to say everything. Several tasks in one answer are done at the same time."
+            .to_owned(),
+        parameters: serde_json::json!({
+            "type": "object",
+            "required": ["agent", "prompt"],
+            "properties": {
+                "agent": { "type": "string", "enum": workers },
+                "prompt": { "type": "string" },
+            },
+        }),
+    })
+}
+
 /// What comes of a call, or why it was not made.
 async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if call.name == TASK {
-        return delegate(seams, call, events).await;
+        return delegate(seams, caller, call, events).await;
     }
     let tools = seams.tools.list(&caller.agent);
     if !tools.iter().any(|tool| tool.name == call.name) {
@@ -94,8 +134,8 @@ fn text(text: String) -> ToolResult {
     }
 }
 
-/// `task_start`, the worker's events, `task`. The task has the id of the call.
-async fn delegate(seams: &Seams, call: &Call, events: &Events) -> Result<ToolResult, String> {
+/// `task_start`, the worker's events, `task`. The task has the id of the call. One that a crash has cut goes on.
+async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     let argument = |name: &str| {
         call.arguments
             .get(name)
@@ -103,25 +143,35 @@ async fn delegate(seams: &Seams, call: &Call, events: &Events) -> Result<ToolRes
             .map(str::to_owned)
     };
     let agent = argument("agent").unwrap_or_default();
+    if !caller.may_delegate() {
+        return Err("No further task can be given: this task is four deep.".to_owned());
+    }
     if !seams.workers.names().contains(&agent) {
         return Err(format!("There is no worker `{agent}`."));
     }
     let prompt = argument("prompt").ok_or("The task has no prompt.")?;
+    if let Some(result) = call.task.as_ref().and_then(|task| task.result.clone()) {
+        return result.map(task_result);
+    }
     let events = events.of_task(&call.id);
     let started = Timestamp::now();
-    events
-        .send(Body::TaskStart {
+    if call.task.is_none() {
+        let start = Body::TaskStart {
             agent: agent.clone(),
             task_name: agent.clone(),
             prompt: prompt.clone(),
             cwd: None,
-        })
-        .await;
+        };
+        events.send(start).await;
+    }
     let task = Task {
+        id: call.id.clone(),
         agent: agent.clone(),
         prompt,
+        parent: caller,
+        recorded: call.task.as_ref().map(|task| (*task.worker).clone()),
     };
-    let result = seams.workers.work(task, events.clone()).await;
+    let result = seams.workers.work(task, seams.clone(), events.clone()).await;
     events
         .send(Body::Task {
             task_name: agent.clone(),
@@ -131,11 +181,15 @@ async fn delegate(seams: &Seams, call: &Call, events: &Events) -> Result<ToolRes
             duration_ms: since(started, Timestamp::now()),
         })
         .await;
-    result.map(|value| match value {
+    result.map(task_result)
+}
+
+fn task_result(value: Value) -> ToolResult {
+    match value {
         Value::String(said) => text(said),
         value => ToolResult {
             content: vec![Block::text(value.to_string())],
             details: value,
         },
-    })
+    }
 }

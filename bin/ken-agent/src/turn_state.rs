@@ -4,6 +4,7 @@
 mod events;
 mod next;
 mod plan;
+mod session;
 mod turn;
 
 use ken_types::Timestamp;
@@ -11,15 +12,23 @@ use ken_types::event::{Body, Event, Failure, Message, ModelName, OperationKind, 
 
 pub(crate) use events::{Settlement, Stop, since};
 pub(crate) use plan::{Ending, Plan, Planned, Step, TaskRef, WorkerRef};
+pub(crate) use session::SessionName;
 pub(crate) use turn::{Call, Draft, MessageState, Turn};
+
+use serde_json::Value;
 
 use crate::retry::{Retry, is_overflow};
 
 /// Turns of one prompt. A model that still asks for tools then is in a loop.
 pub(crate) const MOST_TURNS: u32 = 64;
+/// The same calls in a row with which a model is told that it repeats itself, and those with which it is stopped.
+pub(crate) const REPEATS_TOLD: u32 = 3;
+pub(crate) const MOST_REPEATS: u32 = 5;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TurnState {
+    /// The agent whose state this is.
+    pub(crate) session: SessionName,
     /// Index of the next event.
     pub(crate) next_index: u64,
     /// Time of the newest event; later events are not earlier.
@@ -38,7 +47,11 @@ pub(crate) struct TurnState {
     pub(crate) overflows: u32,
     /// Model calls of the conversation that gave a whole message.
     pub(crate) turns: u32,
-    /// Approvals that are waited for, by request.
+    /// How often in a row the model has asked for the same calls with the same arguments, and for which.
+    pub(crate) repeats: u32,
+    last_calls: Vec<(String, Value)>,
+    prompt: Prompt,
+    /// Approvals that are waited for, by request, of this agent and of those below it.
     pub(crate) approvals: Vec<String>,
     /// Not recorded: the pause before the next try is over. After a crash the pause is made again.
     pub(crate) backoff_done: bool,
@@ -62,6 +75,15 @@ pub(crate) struct TurnState {
     pub(crate) resumed_for: u32,
     pub(crate) idle: bool,
     pub(crate) settled: bool,
+}
+
+/// What a worker is asked, on its stream.
+#[derive(Debug, Clone, Default)]
+enum Prompt {
+    #[default]
+    NotSaid,
+    Open(Box<Message>),
+    Said,
 }
 
 /// Something with a start and an end.
@@ -93,24 +115,46 @@ pub(crate) enum Compacting {
 }
 
 impl TurnState {
-    /// Marks what a crash has cut: tools that were running and may not be run again.
-    pub(crate) fn resume(&mut self, may_run_again: impl Fn(&str) -> bool) {
+    /// Of a worker that begins.
+    pub(crate) fn of_worker(session: SessionName) -> TurnState {
+        TurnState {
+            session,
+            ..TurnState::default()
+        }
+    }
+
+    /// Marks what a crash has cut: tools that were running and may not be run again, here and in workers.
+    pub(crate) fn resume(&mut self, may_run_again: &dyn Fn(&str) -> bool) {
         if let Some(turn) = &mut self.turn {
             turn.resume(may_run_again);
         }
     }
 
-    /// Applies one more event. Transitions that do not fit are ignored, as readers ignore what they do not know.
+    /// Applies one more event, of this agent or of one below it. Transitions that do not fit are ignored, as readers
+    /// ignore what they do not know.
     pub(crate) fn apply(&mut self, event: &Event) {
         self.next_index = self.next_index.max(event.place.event_index + 1);
         self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
-        if event.place.parent_session.is_some() {
-            if let Some(turn) = &mut self.turn {
-                turn.apply_of_worker(event);
-            }
-            return;
+        let is_own = event.place.session == self.session.as_str();
+        match &event.body {
+            Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
+            Body::ApprovalDecided { request_id, .. } => self.approvals.retain(|open| open != request_id),
+            Body::Turn { usage, .. } if !is_own => self.usage += *usage,
+            _ => {}
         }
-        self.apply_own(event);
+        if let Some(agent) = self.agent_of(&event.place.session) {
+            agent.apply_own(event);
+        }
+    }
+
+    /// The state of the agent that has a session: this one, or a worker below it.
+    fn agent_of(&mut self, session: &str) -> Option<&mut TurnState> {
+        if session == self.session.as_str() {
+            return Some(self);
+        }
+        let tasks = self.turn.as_mut()?.calls.iter_mut();
+        let mut workers = tasks.filter_map(|call| Some(&mut *call.task.as_mut()?.worker));
+        workers.find_map(|worker| worker.agent_of(session))
     }
 
     /// Applies an event of this agent itself, be it the root or a worker.
@@ -145,8 +189,9 @@ impl TurnState {
                     operation.error.clone_from(error);
                 }
             }
-            Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
-            Body::ApprovalDecided { request_id, .. } => self.approvals.retain(|open| open != request_id),
+            Body::MessageStart {
+                message: message @ Message::User { .. },
+            } => self.prompt = Prompt::Open(Box::new(message.clone())),
             Body::Idle => self.idle = true,
             Body::SubmissionSettled { .. } => self.settled = true,
             within => self.apply_within_turn(within, event),
@@ -155,14 +200,36 @@ impl TurnState {
 
     fn apply_within_turn(&mut self, body: &Body, event: &Event) {
         let Some(turn) = &mut self.turn else { return };
-        let ended = turn.apply(body, event.place.timestamp, event.place.task_id.as_deref());
+        let place = &event.place;
+        let ended = turn.apply(body, place.timestamp, place.task_id.as_deref(), &self.session);
         if let Some(message) = ended {
+            self.count_repeats();
             self.keep(message);
         }
     }
 
+    /// Counts how often the calls of an answer were asked for in a row.
+    fn count_repeats(&mut self) {
+        let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_answered()) else {
+            return;
+        };
+        let calls = turn.calls.iter();
+        let calls: Vec<_> = calls
+            .map(|call| (call.name.clone(), call.arguments.clone()))
+            .collect();
+        self.repeats = match calls.is_empty() {
+            true => 0,
+            false if calls == self.last_calls => self.repeats + 1,
+            false => 1,
+        };
+        self.last_calls = calls;
+    }
+
     /// Keeps a message that has ended, to be shown to the model from now on unless it was cut.
     fn keep(&mut self, message: Message) {
+        if matches!(message, Message::User { .. }) {
+            self.prompt = Prompt::Said;
+        }
         if let Message::Assistant { stop_reason, .. } = &message {
             let text = message.text();
             let is_cut = stop_reason.is_some_and(StopReason::is_cut);
@@ -226,11 +293,13 @@ impl TurnState {
     }
 
     /// What an event of this agent's belongs to, when the agent is a worker with a task.
-    pub(crate) fn task_ref(&self, task: &str) -> TaskRef {
+    pub(crate) fn task_ref(&self, task: &str, parent: &SessionName) -> TaskRef {
         let open = self.operation.as_ref().filter(|operation| !operation.ended);
         TaskRef {
             id: task.to_owned(),
             worker: Some(WorkerRef {
+                session: self.session.clone(),
+                parent: parent.clone(),
                 operation_id: open.map(|operation| operation.id.clone()),
                 turn_id: self.turn.as_ref().map(|turn| turn.id.clone()),
             }),

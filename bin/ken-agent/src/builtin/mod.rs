@@ -12,7 +12,8 @@ use ken_wire::Pool;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::seams::{CODING_WORKER, Caller, ORCHESTRATOR, Pending, RESEARCH_WORKER};
+use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
+use crate::seams::{Caller, Pending};
 
 /// The parts whose operations these tools call.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::plan::{Plan, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
-use super::{Compacting, MOST_TURNS, Operation, TurnState};
+use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState};
 use crate::retry::is_not_configured;
 
 /// The name of the failure when no model can be called before somebody changes the configuration.
@@ -71,6 +71,10 @@ impl TurnState {
     /// configured: only a person can mend that.
     fn provider_failure(&self) -> Failure {
         let (name, message) = match &self.failure {
+            _ if self.is_looping() && self.repeats >= MOST_REPEATS => (
+                "loop",
+                format!("The model asked {MOST_REPEATS} times in a row for the same calls."),
+            ),
             _ if self.is_looping() => (
                 "loop",
                 format!("The model called tools in {MOST_TURNS} turns and gave no answer."),

@@ -1,12 +1,12 @@
 //! What comes next: the order of events that ken-stream(5) promises, read off the state from top to bottom.
 
-use ken_types::event::{Body, Purpose};
+use ken_types::event::{Block, Body, Message, OperationKind, Purpose};
 use ken_types::ops::store::SubmissionKind;
 
 use super::events;
-use super::plan::{Plan, Step};
+use super::plan::{Plan, Step, TaskRef};
 use super::turn::{Call, Draft, MessageState, Stage, Turn};
-use super::{Compacting, MOST_TURNS, Span, TurnState};
+use super::{Compacting, MOST_REPEATS, MOST_TURNS, Prompt, Span, TurnState};
 
 fn record(body: Body) -> Option<Step> {
     Some(Step::Record(Box::new(body), None))
@@ -103,6 +103,9 @@ impl TurnState {
     /// `message_start` … `message_end`, the tools, `turn_messages`, `turn`
     fn within(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let must_close = self.failing.is_some() || plan.ending.is_some();
+        if let Some(step) = self.say_prompt(plan) {
+            return Some(step);
+        }
         match &turn.message {
             MessageState::NotStarted if !must_close => Some(Step::CallModel {
                 model: self.retry.provider,
@@ -112,10 +115,26 @@ impl TurnState {
             }
             MessageState::NotStarted => record(self.empty_message_start(plan)),
             MessageState::Open(draft) => record(self.close_message(draft, plan)),
-            MessageState::Ended(message) => tools(turn, plan).or_else(|| match turn.summed_up {
+            MessageState::Ended(message) => self.tools(turn, plan).or_else(|| match turn.summed_up {
                 false => record(events::turn_messages(turn, message)),
                 true => self.turn_ended(turn, message).and_then(record),
             }),
+        }
+    }
+
+    /// `message_start` and `message_end` of what a worker is asked, before its first model call
+    fn say_prompt(&self, plan: &Plan) -> Option<Step> {
+        match (&self.prompt, &plan.prompt) {
+            (Prompt::NotSaid, Some(prompt)) => record(Body::MessageStart {
+                message: Message::User {
+                    content: vec![Block::text(prompt)],
+                    timestamp: self.last_timestamp.millis(),
+                },
+            }),
+            (Prompt::Open(message), _) => record(Body::MessageEnd {
+                message: Message::clone(message),
+            }),
+            _ => None,
         }
     }
 
@@ -137,73 +156,79 @@ impl TurnState {
         }
         match &self.operation {
             Some(operation) if !operation.ended => record(self.operation_ended(operation, plan)),
-            _ if !self.idle => record(Body::Idle),
+            _ if !self.idle && plan.operation != OperationKind::Task => record(Body::Idle),
             _ => None,
         }
     }
 
     /// Whether the model has called tools so often that it will not come to an end by itself.
     pub(super) fn is_looping(&self) -> bool {
-        self.turns >= MOST_TURNS && !self.has_answer()
+        (self.turns >= MOST_TURNS || self.repeats >= MOST_REPEATS) && !self.has_answer()
     }
 
     /// Nothing more may be asked, or no model is left to ask.
     fn must_end(&self, plan: &Plan) -> bool {
         plan.ending.is_some() || self.is_looping() || self.retry.provider >= plan.models.len()
     }
-}
 
-/// Every `tool_start`, the running, each `tool`; then for each call `message_start` and `message_end`.
-fn tools(turn: &Turn, plan: &Plan) -> Option<Step> {
-    let is_ending = plan.ending.is_some();
-    let start = turn
-        .calls
-        .iter()
-        .find(|call| call.stage == Stage::Asked && !is_ending);
-    if let Some(call) = start {
-        return record(events::tool_start(call));
-    }
-    let running = turn
-        .calls
-        .iter()
-        .filter(|call| matches!(call.stage, Stage::Running { .. }));
-    let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(|call| is_ending || call.is_cut());
-    if let Some(call) = cut.first() {
-        return Some(close_call(call, plan));
-    }
-    if !live.is_empty() {
-        return Some(Step::CallTools(live.into_iter().cloned().collect()));
-    }
-    turn.calls.iter().find_map(|call| match &call.stage {
-        Stage::Done(message) => record(Body::MessageStart {
-            message: message.clone(),
-        }),
-        Stage::Announced(message) => record(Body::MessageEnd {
-            message: message.clone(),
-        }),
-        _ => None,
-    })
-}
-
-/// The end of a call that nobody can finish: of its worker's open events first, then of its task, then of the call itself.
-fn close_call(call: &Call, plan: &Plan) -> Step {
-    let Some(task) = &call.task else {
-        return Step::Record(Box::new(events::interrupted(call)), None);
-    };
-    let closing = plan.closing_worker();
-    match task.worker.next(&closing) {
-        Step::Record(body, _) if !matches!(*body, Body::Idle) => {
-            Step::Record(body, Some(task.worker.task_ref(&call.id)))
+    /// Every `tool_start`, the running, each `tool`; then for each call `message_start` and `message_end`.
+    fn tools(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
+        let is_ending = plan.ending.is_some();
+        let start = turn
+            .calls
+            .iter()
+            .find(|call| call.stage == Stage::Asked && !is_ending);
+        if let Some(call) = start {
+            return record(events::tool_start(call));
         }
-        _ => {
-            let (body, task) = events::interrupted_task(call, task);
-            Step::Record(Box::new(body), Some(task))
+        let running = turn
+            .calls
+            .iter()
+            .filter(|call| matches!(call.stage, Stage::Running { .. }));
+        let is_cut = |call: &&Call| is_ending || matches!(call.stage, Stage::Running { cut: true, .. });
+        let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(is_cut);
+        if let Some(call) = cut.first() {
+            return Some(self.close_call(call, plan));
         }
+        if !live.is_empty() {
+            return Some(Step::CallTools(live.into_iter().cloned().collect()));
+        }
+        turn.calls.iter().find_map(|call| match &call.stage {
+            Stage::Done(message) => record(Body::MessageStart {
+                message: message.clone(),
+            }),
+            Stage::Announced(message) => record(Body::MessageEnd {
+                message: message.clone(),
+            }),
+            _ => None,
+        })
     }
-}
 
-impl Call {
-    fn is_cut(&self) -> bool {
-        matches!(self.stage, Stage::Running { cut: true, .. })
+    /// The end of a call that nobody can finish: of its worker's open events first, then of its task, then of the call
+    /// itself.
+    fn close_call(&self, call: &Call, plan: &Plan) -> Step {
+        let open = call.task.as_ref().filter(|task| task.result.is_none());
+        let Some(task) = open else {
+            return Step::Record(Box::new(events::interrupted(call)), None);
+        };
+        let of_worker = || task.worker.task_ref(&call.id, &self.session);
+        match task.worker.next(&plan.closing_worker()) {
+            Step::Record(body, below) => {
+                let of = match below {
+                    // Of a worker of the worker: it stays there.
+                    Some(below) if below.worker.is_some() => below,
+                    Some(given) => TaskRef {
+                        id: given.id,
+                        ..of_worker()
+                    },
+                    None => of_worker(),
+                };
+                Step::Record(body, Some(of))
+            }
+            _ => {
+                let (body, task) = events::interrupted_task(call, task);
+                Step::Record(Box::new(body), Some(task))
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{SubmissionKind, Verdict};
 
+use super::session::SessionName;
 use super::turn::Call;
 
 /// What this holder has to do. It does not change while the submission is held, except for `ending`.
@@ -19,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) compaction: Option<Planned>,
     /// The compaction that is made when a model refuses the context as too long; none when there is no history.
     pub(crate) on_overflow: Option<Planned>,
+    /// What a worker is asked. It appears on the stream, because no event of the store holds it.
+    pub(crate) prompt: Option<String>,
     /// Set when the submission has to be closed instead of continued.
     pub(crate) ending: Option<Ending>,
 }
@@ -67,9 +70,12 @@ pub(crate) struct TaskRef {
     pub(crate) worker: Option<WorkerRef>,
 }
 
-/// Operation and turn within the worker that an event belongs to.
+/// The worker that an event belongs to, and operation and turn within it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorkerRef {
+    pub(crate) session: SessionName,
+    /// The session of the agent that gave the task.
+    pub(crate) parent: SessionName,
     pub(crate) operation_id: Option<String>,
     pub(crate) turn_id: Option<String>,
 }
@@ -85,6 +91,20 @@ impl TaskRef {
 }
 
 impl Plan {
+    /// What a worker has to do: one prompt, without a history that could be compacted.
+    pub(crate) fn of_worker(prompt: String, models: Vec<String>) -> Plan {
+        Plan {
+            kind: SubmissionKind::Prompt,
+            operation: OperationKind::Task,
+            attempt: 1,
+            models,
+            compaction: None,
+            on_overflow: None,
+            prompt: Some(prompt),
+            ending: None,
+        }
+    }
+
     /// Provider and model of this place in the list; past its end, the last of it.
     pub(crate) fn model(&self, index: usize) -> ModelName {
         let name = self.models.get(index).or(self.models.last()).map(String::as_str);
@@ -103,13 +123,9 @@ impl Plan {
     /// What closes the open events of a worker whose task nobody can finish.
     pub(super) fn closing_worker(&self) -> Plan {
         Plan {
-            kind: SubmissionKind::Prompt,
-            operation: OperationKind::Task,
-            attempt: 1,
-            models: Vec::new(),
-            compaction: None,
-            on_overflow: None,
+            prompt: None,
             ending: Some(self.ending.clone().unwrap_or(Ending::Interrupted)),
+            ..Plan::of_worker(String::new(), Vec::new())
         }
     }
 

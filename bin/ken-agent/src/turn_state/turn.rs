@@ -1,10 +1,11 @@
 //! One model call, and the tools that its answer asks for.
 
 use ken_types::Timestamp;
-use ken_types::event::{Block, Body, Event, Message, Purpose};
+use ken_types::event::{Block, Body, Message, Purpose};
 use serde_json::Value;
 
 use super::TurnState;
+use super::session::SessionName;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
@@ -45,7 +46,7 @@ pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) arguments: Value,
     pub(crate) stage: Stage,
-    /// The task that it gave to a worker, while that is open.
+    /// The task that it gave to a worker.
     pub(crate) task: Option<Task>,
 }
 
@@ -55,6 +56,8 @@ pub(crate) struct Task {
     pub(crate) agent: String,
     /// How far the worker has come.
     pub(crate) worker: Box<TurnState>,
+    /// What came of it, once it has ended.
+    pub(crate) result: Option<Result<Value, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,16 +86,31 @@ impl Turn {
         }
     }
 
-    pub(super) fn resume(&mut self, may_run_again: impl Fn(&str) -> bool) {
+    pub(super) fn resume(&mut self, may_run_again: &dyn Fn(&str) -> bool) {
         for call in &mut self.calls {
             if let Stage::Running { cut, .. } = &mut call.stage {
                 *cut = !may_run_again(&call.name);
             }
+            if let Some(task) = &mut call.task {
+                task.worker.resume(may_run_again);
+            }
         }
     }
 
+    /// Whether the model's message is whole and none of its calls has begun.
+    pub(super) fn is_answered(&self) -> bool {
+        let fresh = |call: &Call| call.stage == Stage::Asked;
+        matches!(self.message, MessageState::Ended(_)) && self.calls.iter().all(fresh)
+    }
+
     /// Applies an event between `turn_start` and `turn`; returns the message that it ends, if it ends one.
-    pub(super) fn apply(&mut self, body: &Body, at: Timestamp, task_id: Option<&str>) -> Option<Message> {
+    pub(super) fn apply(
+        &mut self,
+        body: &Body,
+        at: Timestamp,
+        task_id: Option<&str>,
+        session: &SessionName,
+    ) -> Option<Message> {
         match body {
             Body::MessageStart { message } => self.start_message(message),
             Body::MessageEnd { message } => return Some(self.end_message(message)),
@@ -105,8 +123,17 @@ impl Turn {
                 },
             ),
             Body::Tool { .. } => self.end_tool(body, at),
-            Body::TaskStart { agent, .. } => self.set_task(task_id, Some(agent)),
-            Body::Task { .. } => self.set_task(task_id, None),
+            Body::TaskStart { agent, .. } => self.start_task(task_id, agent, session),
+            Body::Task { is_error, result, .. } => {
+                let task = self.call_of_task(task_id).and_then(|call| call.task.as_mut());
+                if let Some(task) = task {
+                    task.result = Some(match (is_error, result) {
+                        (false, result) => Ok(result.clone()),
+                        (true, Value::String(why)) => Err(why.clone()),
+                        (true, other) => Err(other.to_string()),
+                    });
+                }
+            }
             said => {
                 if let MessageState::Open(draft) = &mut self.message {
                     draft.apply(said);
@@ -180,20 +207,13 @@ impl Turn {
     }
 
     /// A task has the id of the call that gave it.
-    fn set_task(&mut self, id: Option<&str>, agent: Option<&String>) {
+    fn start_task(&mut self, id: Option<&str>, agent: &str, session: &SessionName) {
         if let Some(call) = self.call_of_task(id) {
-            call.task = agent.map(|agent| Task {
-                agent: agent.clone(),
-                worker: Box::default(),
+            call.task = Some(Task {
+                agent: agent.to_owned(),
+                worker: Box::new(TurnState::of_worker(session.of_task(&call.id))),
+                result: None,
             });
-        }
-    }
-
-    /// An event of the worker that has a task of this turn.
-    pub(super) fn apply_of_worker(&mut self, event: &Event) {
-        let call = self.call_of_task(event.place.task_id.as_deref());
-        if let Some(task) = call.and_then(|call| call.task.as_mut()) {
-            task.worker.apply_own(event);
         }
     }
 

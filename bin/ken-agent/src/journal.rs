@@ -1,0 +1,85 @@
+//! Where an agent records its steps: the orchestrator in the store, a worker on the stream of the agent above it.
+
+use std::future::Future;
+
+use ken_types::event::Body;
+use ken_types::id::Mint;
+use ken_types::{Error, Timestamp};
+
+use crate::envelope::Envelope;
+use crate::seams::{Caller, Events, Task};
+use crate::turn_state::{TaskRef, TurnState, WorkerRef};
+
+pub(crate) trait Journal: Send {
+    fn state(&self) -> &TurnState;
+
+    fn state_mut(&mut self) -> &mut TurnState;
+
+    /// Records one event: of the agent itself, or of a task or worker of it.
+    fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Waits for `work`; what is recorded goes on its way meanwhile. An error means that nothing more may be recorded.
+    fn during<T: Send>(
+        &mut self,
+        work: impl Future<Output = T> + Send,
+    ) -> impl Future<Output = Result<T, Error>> + Send;
+
+    /// Waits until everything is on disk.
+    fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// The journal of a worker: its events go to the agent that gave the task.
+pub(crate) struct Relay {
+    state: TurnState,
+    envelope: Envelope,
+    parent: Caller,
+    events: Events,
+}
+
+impl Relay {
+    pub(crate) fn new(worker: &Caller, task: &Task, events: Events, mint: Mint) -> Relay {
+        let fresh = || TurnState::of_worker(worker.session.clone());
+        Relay {
+            state: task.recorded.clone().unwrap_or_else(fresh),
+            envelope: Envelope::of_worker(worker, &task.parent, &task.id, mint),
+            parent: task.parent.clone(),
+            events,
+        }
+    }
+}
+
+impl Journal for Relay {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+
+    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+        let below = of.clone().filter(|of| of.worker.is_some());
+        let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
+        self.state.apply(&event);
+        let of = below.unwrap_or_else(|| TaskRef {
+            id: event.place.task_id.clone().unwrap_or_default(),
+            worker: Some(WorkerRef {
+                session: self.state.session.clone(),
+                parent: self.parent.session.clone(),
+                operation_id: event.place.operation_id.clone(),
+                turn_id: event.place.turn_id.clone(),
+            }),
+        });
+        self.events.send_of(event.body, of).await;
+        Ok(())
+    }
+
+    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
+        Ok(work.await)
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        self.events.flush().await;
+        Ok(())
+    }
+}

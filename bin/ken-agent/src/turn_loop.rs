@@ -1,0 +1,265 @@
+//! The steps of an agent, one after the other: the model is called, its tools are run, and each step is recorded. The
+//! orchestrator and its workers go through the same loop.
+
+use std::future::Future;
+use std::time::Duration;
+
+use ken_types::event::Body;
+use ken_types::id::random;
+use ken_types::ops::model::{Delta, ModelState};
+use ken_types::{Error, Timestamp};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::background::Background;
+use crate::budget::Budget;
+use crate::journal::Journal;
+use crate::model::{Model, ModelError, Reply};
+use crate::retry::{failure, jittered};
+use crate::seams::{Caller, Seams, Told};
+use crate::tools::Running;
+use crate::turn_state::{Ending, MessageState, Plan, Step};
+
+/// How often ken-model may die within one call; then the call has failed.
+const DEATHS: u32 = 3;
+/// How long to wait before a call to a ken-model that was away is made again, and how often at the start of a submission.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSES: u32 = 100;
+
+pub(crate) struct TurnLoop<'a, J, M> {
+    pub(crate) journal: J,
+    pub(crate) model: &'a M,
+    pub(crate) seams: &'a Seams,
+    /// The agent whose steps these are.
+    pub(crate) caller: Caller,
+    pub(crate) plan: Plan,
+    /// What the requests begin with, once it is loaded.
+    pub(crate) background: Option<Background>,
+    pub(crate) budget: Option<Budget>,
+    pub(crate) abort: watch::Receiver<bool>,
+    /// When it has passed its time limit, if it has one.
+    pub(crate) until: Option<Instant>,
+    /// Since when an approval is waited for. That time does not count.
+    pub(crate) waiting_since: Option<Instant>,
+}
+
+impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
+    /// Takes the next step until none is left. An error means that nothing more may be recorded.
+    pub(crate) async fn go(&mut self) -> Result<(), Error> {
+        loop {
+            match self.journal.state().next(&self.plan) {
+                Step::Record(body, task) => self.journal.record(*body, task).await?,
+                Step::Backoff { base_ms } => self.back_off(base_ms).await?,
+                Step::CallModel { model } => self.call_model(model).await?,
+                Step::CallTools(calls) => {
+                    // A tool that runs before its start is on disk would be run again after a crash.
+                    self.journal.flush().await?;
+                    let repeats = self.journal.state().repeats;
+                    let running = Running::start(self.seams, &self.caller, calls, repeats);
+                    self.run_tools(running).await?;
+                }
+                Step::Settle => return Ok(()),
+            }
+        }
+    }
+
+    async fn back_off(&mut self, base_ms: u64) -> Result<(), Error> {
+        let [byte] = random::<1>()?;
+        let pause = Duration::from_millis(jittered(base_ms, byte));
+        self.outside(tokio::time::sleep(pause)).await?;
+        self.journal.state_mut().backoff_done = true;
+        Ok(())
+    }
+
+    /// Makes one model call and records its answer as it comes. When ken-model dies the call is made again for the rest of
+    /// the answer, unless the answer so far is more than text: thoughts and tool calls cannot be continued.
+    async fn call_model(&mut self, model: usize) -> Result<(), Error> {
+        for _ in 0..DEATHS {
+            let mut answer = Answer::default();
+            let before = self.journal.state().next_index;
+            match self.receive(model, &mut answer).await? {
+                None | Some(Ok(())) => return Ok(()),
+                Some(Err(ModelError::Failed(error))) => return self.fail(&error),
+                Some(Err(ModelError::Died)) if answer.is_text_only(self.journal.state()) => {}
+                Some(Err(ModelError::Died)) => break,
+            }
+            if self.journal.state().next_index == before {
+                self.outside(tokio::time::sleep(PAUSE)).await?;
+            }
+        }
+        self.fail(&Error::unavailable("ken-model ended in the middle of its answer"))
+    }
+
+    fn fail(&mut self, error: &Error) -> Result<(), Error> {
+        if self.plan.ending.is_none() {
+            self.journal.state_mut().failing = Some(failure(error));
+            self.journal.state_mut().retry_after_ms = error.retry_after_ms.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// `None` when the submission is to end.
+    async fn receive(
+        &mut self,
+        model: usize,
+        answer: &mut Answer,
+    ) -> Result<Option<Result<(), ModelError>>, Error> {
+        let Some(request) = self.request(model) else {
+            let error = Error::internal("a model was to be asked before anything was loaded");
+            return Ok(Some(Err(ModelError::Failed(error))));
+        };
+        let provider = self.model.clone();
+        let mut reply = match self.outside(provider.generate(&request)).await? {
+            Some(Ok(reply)) => reply,
+            Some(Err(trouble)) => return Ok(Some(Err(trouble))),
+            None => return Ok(None),
+        };
+        loop {
+            match self.outside(reply.next()).await? {
+                Some(Some(Ok(delta))) => {
+                    if self.lacks_start(&delta) {
+                        // A part that replaces ken-model may not say who answers.
+                        let start = self.start_of(model);
+                        let events = answer.add(self.journal.state(), start);
+                        self.record_all(events).await?;
+                    }
+                    let events = answer.add(self.journal.state(), delta);
+                    self.record_all(events).await?;
+                }
+                Some(Some(Err(error))) => return Ok(Some(Err(ModelError::Failed(error)))),
+                Some(None) => break,
+                None => return Ok(None),
+            }
+        }
+        match self.outside(reply.end()).await? {
+            Some(Ok(generated)) => {
+                let end = std::mem::take(answer).end(self.journal.state(), &generated, Timestamp::now());
+                self.record_all(end).await?;
+                Ok(Some(Ok(())))
+            }
+            Some(Err(trouble)) => Ok(Some(Err(trouble))),
+            None => Ok(None),
+        }
+    }
+
+    fn lacks_start(&self, delta: &Delta) -> bool {
+        let turn = self.journal.state().turn.as_ref();
+        let is_open = turn.is_none_or(|turn| !matches!(turn.message, MessageState::NotStarted));
+        !is_open && !matches!(delta, Delta::Start { .. })
+    }
+
+    fn start_of(&self, model: usize) -> Delta {
+        let name = self.plan.model(model);
+        Delta::Start {
+            api: name.provider.clone(),
+            provider: name.provider,
+            model: name.id,
+        }
+    }
+
+    /// The request, with the text of the open message when the same call is made again.
+    fn request(&self, model: usize) -> Option<ken_types::ops::model::Generate> {
+        let (background, budget) = (self.background.as_ref()?, self.budget.as_ref()?);
+        let state = self.journal.state();
+        let mut request = background.request(&self.caller, state, self.seams, budget);
+        request.model = self.plan.models.get(model).cloned();
+        if let Some(MessageState::Open(draft)) = state.turn.as_ref().map(|turn| &turn.message) {
+            request.prefix.clone_from(&draft.text);
+        }
+        Some(request)
+    }
+
+    async fn record_all(&mut self, bodies: Vec<Body>) -> Result<(), Error> {
+        for body in bodies {
+            self.journal.record(body, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs all calls of a turn and records their events as they come. Dropping the calls kills what still runs.
+    async fn run_tools(&mut self, mut running: Running) -> Result<(), Error> {
+        loop {
+            match self.outside(running.next()).await? {
+                Some(Some(Told::Event(body, of))) => {
+                    self.journal.record(*body, of).await?;
+                    self.note_approvals();
+                }
+                Some(Some(Told::Flush(done))) => {
+                    self.journal.flush().await?;
+                    _ = done.send(());
+                }
+                Some(None) | None => return Ok(()),
+            }
+        }
+    }
+
+    /// Stops the clock while an approval is waited for: people may take longer than a submission may run.
+    pub(crate) fn note_approvals(&mut self) {
+        let waits = !self.journal.state().approvals.is_empty();
+        match self.waiting_since {
+            None if waits => self.waiting_since = Some(Instant::now()),
+            Some(since) if !waits => {
+                self.until = self.until.map(|until| until + since.elapsed());
+                self.waiting_since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits for something outside; `None` when the submission has to end instead. Recorded events are sent meanwhile.
+    pub(crate) async fn outside<T: Send>(
+        &mut self,
+        work: impl Future<Output = T> + Send,
+    ) -> Result<Option<T>, Error> {
+        let until = self.until.filter(|_| self.waiting_since.is_none());
+        let abort = &mut self.abort;
+        let is_ending = self.plan.ending.is_some();
+        let work = async {
+            tokio::select! {
+                biased;
+                done = work => Ok(done),
+                ending = ended(abort, until), if !is_ending => Err(ending),
+            }
+        };
+        match self.journal.during(work).await? {
+            Ok(done) => Ok(Some(done)),
+            Err(ending) => {
+                self.plan.ending = Some(ending);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Resolves when the submission is aborted or has passed its time limit, if it has one.
+async fn ended(abort: &mut watch::Receiver<bool>, until: Option<Instant>) -> Ending {
+    let aborted = async {
+        if abort.wait_for(|aborted| *aborted).await.is_err() {
+            std::future::pending::<()>().await; // nobody can abort it any more
+        }
+    };
+    tokio::select! {
+        () = aborted => Ending::Aborted,
+        () = passed(until) => Ending::Timeout,
+    }
+}
+
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The configured models; waits a moment for a ken-model that is being started.
+pub(crate) async fn info(model: &impl Model) -> Result<ModelState, Error> {
+    let mut tries = 0;
+    loop {
+        match model.info().await {
+            Err(_) if tries < PAUSES => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
+        tries += 1;
+    }
+}

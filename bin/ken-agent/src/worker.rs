@@ -1,0 +1,63 @@
+//! The workers: agents with a turn loop, instructions and tools of their own, which do a task for another agent. Their events
+//! appear on its stream, and after a crash they go on where those end.
+
+use ken_types::Error;
+use ken_types::event::Outcome;
+use ken_types::id::Mint;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::background::Background;
+use crate::budget::Budget;
+use crate::journal::{Journal, Relay};
+use crate::model::Model;
+use crate::names::{CODING_WORKER, RESEARCH_WORKER};
+use crate::seams::{Events, Pending, Seams, Task, Workers};
+use crate::turn_loop::{TurnLoop, info};
+use crate::turn_state::Plan;
+
+/// Workers that think with a model.
+pub(crate) struct ModelWorkers<M> {
+    pub(crate) model: M,
+}
+
+impl<M: Model> Workers for ModelWorkers<M> {
+    fn names(&self) -> Vec<String> {
+        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
+    }
+
+    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>> {
+        let model = self.model.clone();
+        Box::pin(async move {
+            let done = work(&model, task, &seams, events).await;
+            done.map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Does a task; its result is the worker's last message.
+async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
+    let caller = task.parent.worker(&task.agent, &task.id);
+    let info = info(model).await?;
+    // Nobody aborts a worker by itself: what it runs for is dropped, and it with that.
+    let (_, abort) = watch::channel(false);
+    let mut turns = TurnLoop {
+        journal: Relay::new(&caller, &task, events, Mint::fresh()?),
+        model,
+        seams,
+        background: Some(Background::of_worker(seams, &caller)),
+        budget: Some(Budget::of(&info)),
+        plan: Plan::of_worker(task.prompt, info.models),
+        caller,
+        abort,
+        until: None,
+        waiting_since: None,
+    };
+    turns.go().await?;
+    let settlement = turns.journal.state().settlement(&turns.plan);
+    match (settlement.outcome, settlement.result, settlement.error) {
+        (Outcome::Completed, Some(result), _) => Ok(Value::String(result.text)),
+        (_, _, Some(failure)) => Err(Error::internal(failure.message)),
+        _ => Err(Error::internal("the worker ended without an answer")),
+    }
+}
