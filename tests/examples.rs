@@ -93,6 +93,14 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs the training data, which the repository does not hold",
     ),
     ("cargo test -p ken-laws", "builds the workspace"),
+    (
+        "https://example.org/",
+        "reaches the internet; research.rs has pages of its own",
+    ),
+    (
+        "ken-web research --format summary -v",
+        "needs a search server; research.rs has one of its own",
+    ),
 ];
 
 /// Commands that go on until they are interrupted: it is enough that they print something.

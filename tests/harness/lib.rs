@@ -11,6 +11,8 @@ mod events;
 mod filter;
 mod http;
 mod page;
+#[path = "../doubles/pages.rs"]
+pub mod pages;
 #[path = "../doubles/provider.rs"]
 pub mod provider;
 mod sse;

@@ -42,6 +42,9 @@ pub(crate) struct Job {
     /// Set a variable of its environment, or pass it on; can be given more than once
     #[arg(short, long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
+    /// Leave the inherited descriptor N open for it; can be given more than once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) fd: Vec<i32>,
     /// End it after so many seconds: TERM, two seconds later KILL
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,

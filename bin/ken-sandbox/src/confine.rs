@@ -24,6 +24,8 @@ pub(crate) struct Command {
     pub(crate) environment: Vec<CString>,
     pub(crate) cwd: PathBuf,
     pub(crate) limits: Vec<(Resource, u64)>,
+    /// Inherited descriptors that it keeps.
+    pub(crate) descriptors: Vec<i32>,
     pub(crate) ruleset: RulesetCreated,
     pub(crate) filters: [BpfProgram; 2],
 }
@@ -60,7 +62,7 @@ impl Command {
         for (resource, most) in &self.limits {
             limit(*resource, *most).map_err(step("resource limits"))?;
         }
-        close_others().map_err(step("descriptors"))?;
+        close_others(&self.descriptors).map_err(step("descriptors"))?;
         drop_capabilities().map_err(step("capabilities"))?;
         prctl::set_no_new_privs().map_err(step("privileges"))?;
         let status = self
@@ -95,9 +97,9 @@ fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
     setrlimit(resource, most, most)
 }
 
-/// Everything but standard input, output and error is closed by exec, whoever opened it.
+/// Everything but standard input, output and error, and what is kept, is closed by exec, whoever opened it.
 #[allow(unsafe_code)]
-fn close_others() -> Result<(), Errno> {
+fn close_others(kept: &[i32]) -> Result<(), Errno> {
     // SAFETY: only sets a flag on descriptors of this process.
     let done = unsafe {
         libc::syscall(
@@ -107,7 +109,12 @@ fn close_others() -> Result<(), Errno> {
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
-    Errno::result(done).map(drop)
+    Errno::result(done)?;
+    for descriptor in kept {
+        // SAFETY: only takes a flag from a descriptor; one that is not open is an error.
+        Errno::result(unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) })?;
+    }
+    Ok(())
 }
 
 /// Root without capabilities is an ordinary user that owns the system's files; Landlock keeps it from those.

@@ -105,6 +105,7 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         environment: environment(&job.env, temporary)?,
         cwd,
         limits,
+        descriptors: job.fd.clone(),
         ruleset: files::ruleset(&readable, write, job.network)?,
         filters: syscalls::filters(job.network)?,
     })

@@ -246,3 +246,20 @@ fn a_killed_supervisor_leaves_nothing() {
         assert_gone(&world);
     }
 }
+
+#[test]
+fn only_the_descriptors_that_are_named_stay_open() {
+    let world = World::new(None);
+    let outside = world.outside();
+    let secret = outside.join("secret");
+    let script = format!(
+        "exec 7<'{0}' 8<'{0}'; exec \"$0\" --fd 7 -- sh -c 'cat <&7; cat <&8'",
+        secret.display()
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "the secret", "{output:?}");
+    assert!(!output.status.success());
+}

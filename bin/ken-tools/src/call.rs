@@ -102,8 +102,12 @@ fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
         })?;
     }
     let compact = value.to_string();
+    let shown = entry
+        .shows
+        .as_ref()
+        .and_then(|place| value.pointer(place)?.as_str());
     Ok(ToolResult {
-        content: vec![Block::text(shortened(&compact))],
+        content: vec![Block::text(shortened(shown.unwrap_or(&compact)))],
         details: if compact.len() <= DETAILS_BYTES {
             value
         } else {

@@ -1,6 +1,6 @@
 //! The description of one tool: a JSON file in `tools.d`. ken-tools(5).
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use ken_types::Error;
@@ -40,6 +40,9 @@ struct File {
     #[serde(default)]
     env: Vec<String>,
     #[serde(default)]
+    secrets: Vec<String>,
+    shows: Option<String>,
+    #[serde(default)]
     ok_status: Option<Vec<u8>>,
     #[serde(default)]
     timeout_ms: Option<u64>,
@@ -69,6 +72,8 @@ pub(crate) struct Touch {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
     pub(crate) network: bool,
+    /// Folders below the state directory of ken, which it may write; they are made when they are missing.
+    pub(crate) state: Vec<PathBuf>,
 }
 
 /// A description that was read and checked.
@@ -85,6 +90,10 @@ pub(crate) struct Entry {
     pub(crate) touch: Touch,
     /// Variables that are passed on to it.
     pub(crate) env: Vec<String>,
+    /// Secrets that it is given through a descriptor, as kend gives them to parts.
+    pub(crate) secrets: Vec<String>,
+    /// Where in its answer the text for the model is, as a JSON pointer.
+    pub(crate) shows: Option<String>,
     /// Exit statuses with which it has answered; any other one is a failure.
     pub(crate) ok_status: Vec<u8>,
     pub(crate) timeout: Duration,
@@ -108,6 +117,8 @@ impl Entry {
             writes: file.writes,
             touch: file.touch,
             env: file.env,
+            secrets: file.secrets,
+            shows: file.shows,
             ok_status: file.ok_status.unwrap_or(vec![0]),
             timeout: Duration::from_millis(file.timeout_ms.unwrap_or(TIMEOUT_MS)),
             tool: Tool {
@@ -176,6 +187,16 @@ impl File {
             if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
                 return invalid(at, format!("{} is not an absolute path", path.display()));
             }
+        }
+        let is_below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+        if let Some(path) = self.touch.state.iter().find(|path| !is_below(path)) {
+            return invalid(
+                "/touch/state",
+                format!("{} is not a path below the state directory", path.display()),
+            );
+        }
+        if self.shows.as_ref().is_some_and(|place| !place.starts_with('/')) {
+            return invalid("/shows", "a JSON pointer begins with /".to_owned());
         }
         let agents = self.agents.iter().flatten();
         if self.touch.network && agents.clone().any(|agent| agent == ORCHESTRATOR) {

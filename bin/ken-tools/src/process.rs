@@ -1,10 +1,15 @@
 //! The process of a call or of its preview: `ken-sandbox` with what the description allows, and in it the program.
 
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use command_fds::CommandFdExt;
 use ken_tool::find_program;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -52,7 +57,9 @@ pub(crate) struct Work<'a> {
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let sandbox = find_program("ken-sandbox")
         .ok_or("The program ken-sandbox is not installed, so no tool can be run.")?;
-    let mut child = command(sandbox, work)
+    let unready = |error: std::io::Error| format!("The tool could not be prepared: {error}");
+    let mut command = command(sandbox, work).map_err(unready)?;
+    let mut child = command
         .spawn()
         .map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
@@ -65,7 +72,7 @@ pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     }
 }
 
-fn command(sandbox: PathBuf, work: &Work<'_>) -> Command {
+fn command(sandbox: PathBuf, work: &Work<'_>) -> std::io::Result<Command> {
     let (entry, touch) = (work.entry, &work.entry.touch);
     let mut command = Command::new(sandbox);
     command
@@ -78,6 +85,23 @@ fn command(sandbox: PathBuf, work: &Work<'_>) -> Command {
         command
             .arg(if work.may_change { "--write" } else { "--read" })
             .arg(path);
+    }
+    if work.may_change && !touch.state.is_empty() {
+        // By hand there may be none; then the tool runs without its folders.
+        if let Some(state) = std::env::var_os("KEN_STATE_DIR").map(PathBuf::from) {
+            for folder in &touch.state {
+                let folder = state.join(folder);
+                std::fs::create_dir_all(&folder)?;
+                command.arg("--write").arg(folder);
+            }
+            command.args(["--env", "KEN_STATE_DIR"]);
+        }
+    }
+    if let Some(secrets) = secrets(work)? {
+        let number = secrets.as_raw_fd().to_string();
+        command.args(["--fd", &number, "--env", "KEN_SECRETS_FD"]);
+        command.env("KEN_SECRETS_FD", number);
+        command.preserved_fds(vec![secrets]);
     }
     for name in &entry.env {
         command.arg("--env").arg(name);
@@ -95,7 +119,22 @@ fn command(sandbox: PathBuf, work: &Work<'_>) -> Command {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    command
+    Ok(command)
+}
+
+/// The secrets that the description names and that there are, in a memory file: the environment shows them to whoever may
+/// look at a process. A preview gets none.
+fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
+    let names = work.entry.secrets.iter().filter(|_| work.may_change);
+    let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
+    let text: String = entries.collect();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(Some(file.into()))
 }
 
 async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {

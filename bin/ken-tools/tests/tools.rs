@@ -459,3 +459,86 @@ fn the_shipped_tools_answer() {
         assert!(status == Some(0) && answer.contains(shown), "{tool}: {answer}");
     }
 }
+
+#[test]
+fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
+    if !sandbox_is_built() {
+        return;
+    }
+    let folder = Folder::new();
+    // A shell can only name descriptors of one digit, so the memory file is read through /proc.
+    let script = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'; env";
+    let fields = json!({"approval": "none", "writes": "text", "secrets": ["CANARY", "MISSING"]});
+    folder.tool("keyed", script, fields);
+    let fields = json!({"approval": "none", "writes": "text"});
+    folder.tool("other", "env; ls /proc/self/fd", fields);
+    let call = |name: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+        program
+            .args(["call", name, "--json", "{}", "--dir"])
+            .arg(folder.path())
+            .env("CANARY", "canary-value");
+        let output = program.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let keyed = call("keyed");
+    assert_eq!(keyed.matches("CANARY=canary-value").count(), 1, "{keyed}");
+    assert!(!keyed.contains("MISSING"), "{keyed}");
+    let other = call("other");
+    assert!(
+        !other.contains("canary-value") && !other.contains("KEN_SECRETS_FD"),
+        "{other}"
+    );
+}
+
+#[test]
+fn what_a_description_shows_is_what_the_model_is_told() {
+    if !sandbox_is_built() {
+        return;
+    }
+    let folder = Folder::new();
+    let script = r#"echo '{"context": "for the model", "more": 7}'"#;
+    folder.tool("told", script, json!({"approval": "none", "shows": "/context"}));
+    folder.tool("absent", script, json!({"approval": "none", "shows": "/nothing"}));
+    assert_eq!(folder.call("told", "{}"), (Some(0), "for the model".to_owned()));
+    assert_eq!(
+        folder.call("absent", "{}").1,
+        r#"{"context":"for the model","more":7}"#
+    );
+}
+
+#[test]
+fn a_tool_may_have_folders_below_the_state_directory() {
+    if !sandbox_is_built() {
+        return;
+    }
+    let folder = Folder::new();
+    let state = tempfile::tempdir().unwrap();
+    let script =
+        "echo kept > \"$KEN_STATE_DIR/web/cache/x\" && echo done; echo no > \"$KEN_STATE_DIR/y\"; true";
+    let fields = json!({"approval": "none", "writes": "text", "touch": {"state": ["web/cache"]}});
+    folder.tool("caching", script, fields);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+    program
+        .args(["call", "caching", "--json", "{}", "--dir"])
+        .arg(folder.path())
+        .env("KEN_STATE_DIR", state.path());
+    let output = program.output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("done"),
+        "{output:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(state.path().join("web/cache/x")).unwrap(),
+        "kept\n"
+    );
+    assert!(!state.path().join("y").exists());
+    for wrong in ["/etc", "../x", "a/../b"] {
+        folder.tool("wrong", "true", json!({"touch": {"state": [wrong]}}));
+        let output = folder.run("list", &[]);
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains("/touch/state"),
+            "{wrong}: {output:?}"
+        );
+    }
+}

@@ -24,8 +24,8 @@ pub fn secret(name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
-/// Reads and closes the inherited descriptor, if there is one. Call once, at the start.
-pub(crate) fn inherit() -> Result<(), Error> {
+/// Reads and closes the inherited descriptor, if there is one. Call once, at the start; a daemon's skeleton does.
+pub fn inherit() -> Result<(), Error> {
     let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
         return Ok(());
     };

@@ -1,0 +1,246 @@
+//! One page: robots.txt, redirects, size and type are checked, and its text is taken out.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ken_types::{Error, hex};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use crate::cache::Cache;
+use crate::charset;
+use crate::http::{Http, Received};
+use crate::page_text;
+use crate::robots::Robots;
+
+/// The bytes of a page that are read.
+const PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// The bytes of a robots.txt that are read (RFC 9309, 2.5).
+const ROBOTS_BYTES: usize = 500 * 1024;
+const REDIRECTS: usize = 5;
+const URL_BYTES: usize = 2_048;
+
+/// A page that was fetched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page {
+    /// Where it was found, after redirects.
+    pub(crate) url: String,
+    /// Empty when it has none.
+    pub(crate) title: String,
+    pub(crate) text: String,
+    /// SHA-256 of the text.
+    pub(crate) digest: String,
+    /// Whether the page is longer than what was read.
+    pub(crate) truncated: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    http: Http,
+    /// By origin.
+    robots: Mutex<HashMap<String, bool>>,
+}
+
+/// A URL that may be asked for: http or https, with a host, without a user.
+pub(crate) fn web_url(text: &str) -> Result<Url, Error> {
+    let wrong = |why: &str| Error::invalid("/url", why.to_owned());
+    if text.len() > URL_BYTES {
+        return Err(wrong("a URL has at most 2048 bytes"));
+    }
+    let mut url = Url::parse(text).map_err(|error| wrong(&format!("not a URL: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("only http and https are fetched"));
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("the URL has no host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("the URL holds a user name, which is not sent"));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+impl Fetcher {
+    pub(crate) fn new(http: Http) -> Fetcher {
+        Fetcher {
+            http,
+            robots: Mutex::default(),
+        }
+    }
+
+    /// The page, and whether it was in the cache.
+    pub(crate) fn page(&self, cache: &Cache, url: &str, until: Instant) -> Result<(Page, bool), Error> {
+        let url = web_url(url)?;
+        if let Some(page) = cache.get("page", url.as_str()) {
+            return Ok((page, true));
+        }
+        let page = self.fetch(url.clone(), until)?;
+        cache.put("page", url.as_str(), &page);
+        Ok((page, false))
+    }
+
+    fn fetch(&self, mut url: Url, until: Instant) -> Result<Page, Error> {
+        for _ in 0..=REDIRECTS {
+            if !self.is_allowed(&url, until)? {
+                return Err(Error::forbidden(format!(
+                    "robots.txt of {} forbids this page",
+                    host(&url)
+                )));
+            }
+            let headers = [("accept", "text/html, text/plain;q=0.9, */*;q=0.1")];
+            let received = self.http.get(url.as_str(), &headers, PAGE_BYTES, until)?;
+            match redirection(&url, &received)? {
+                Some(next) => url = next,
+                None => return page(&url, received, until),
+            }
+        }
+        Err(Error::unavailable(format!(
+            "{} redirects more than {REDIRECTS} times",
+            host(&url)
+        )))
+    }
+
+    fn is_allowed(&self, url: &Url, until: Instant) -> Result<bool, Error> {
+        let path = url[url::Position::BeforePath..].to_owned();
+        let key = format!("{}{path}", url.origin().ascii_serialization());
+        if let Some(known) = self
+            .robots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+        {
+            return Ok(*known);
+        }
+        let allowed = self.robots(url, until)?.allows(&path);
+        let mut robots = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
+        robots.insert(key, allowed);
+        Ok(allowed)
+    }
+
+    /// A robots.txt that is not there allows everything, one that cannot be had forbids everything (RFC 9309, 2.3.1).
+    fn robots(&self, url: &Url, until: Instant) -> Result<Robots, Error> {
+        let mut at = url.clone();
+        at.set_path("/robots.txt");
+        at.set_query(None);
+        for _ in 0..=REDIRECTS {
+            let received = self
+                .http
+                .get(at.as_str(), &[("accept", "text/plain")], ROBOTS_BYTES, until)?;
+            if let Some(next) = redirection(&at, &received)? {
+                at = next;
+                continue;
+            }
+            return Ok(match received.status.as_u16() {
+                200..=299 => Robots::parse(&String::from_utf8_lossy(&received.body)),
+                400..=499 => Robots::default(),
+                _ => Robots::closed(),
+            });
+        }
+        Ok(Robots::closed())
+    }
+}
+
+fn host(url: &Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+/// Where a redirect leads; the next request checks its address.
+fn redirection(from: &Url, received: &Received) -> Result<Option<Url>, Error> {
+    if !matches!(received.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let wrong = || Error::unavailable(format!("{} redirects to nowhere", host(from)));
+    let location = received.header("location").ok_or_else(wrong)?;
+    let next = from.join(location).map_err(|_| wrong())?;
+    web_url(next.as_str()).map(Some)
+}
+
+fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
+    let status = received.status;
+    if !status.is_success() {
+        return Err(Error::unavailable(format!(
+            "{} answered {}",
+            host(url),
+            status.as_u16()
+        )));
+    }
+    let content_type = received.header("content-type").unwrap_or("text/html");
+    let kind = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    let text = charset::decode(&received.body, Some(content_type));
+    let (title, text) = match kind.as_str() {
+        "text/html" | "application/xhtml+xml" => {
+            let read = page_text::of_html(text, until)?;
+            (read.title.unwrap_or_default(), read.text)
+        }
+        "application/json" | "application/xml" => (String::new(), page_text::of_plain(&text)),
+        kind if kind.starts_with("text/") => (String::new(), page_text::of_plain(&text)),
+        kind => {
+            let kind = page_text::line(kind, 80);
+            return Err(Error::unavailable(format!(
+                "{} sent {kind}, which is no text",
+                host(url)
+            )));
+        }
+    };
+    if text.is_empty() {
+        return Err(Error::unavailable(format!(
+            "{} sent a page without text",
+            host(url)
+        )));
+    }
+    Ok(Page {
+        url: url.to_string(),
+        title,
+        digest: digest(&text),
+        text,
+        truncated: received.cut,
+    })
+}
+
+pub(crate) fn digest(text: &str) -> String {
+    hex::encode(&Sha256::digest(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_web_addresses_are_asked_for() {
+        for wrong in [
+            "file:///etc/passwd",
+            "ftp://a.test/",
+            "http://user@a.test/",
+            "http://:pw@a.test/",
+            "gopher://a.test",
+            "a.test",
+            "http://",
+            "javascript:alert(1)",
+            "data:text/html,x",
+        ] {
+            assert_eq!(web_url(wrong).unwrap_err().at.as_deref(), Some("/url"), "{wrong}");
+        }
+        assert_eq!(
+            web_url("HTTP://A.test/x#part").unwrap().as_str(),
+            "http://a.test/x"
+        );
+        // Every way to write 127.0.0.1 is that address before it is looked up.
+        for same in [
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://127.1/",
+            "http://①②⑦.0.0.1/",
+        ] {
+            assert_eq!(web_url(same).unwrap().host_str(), Some("127.0.0.1"), "{same}");
+        }
+    }
+}

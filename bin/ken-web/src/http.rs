@@ -1,0 +1,175 @@
+//! One request, bounded in size and time. Redirects are not followed here, and no compression is asked for, so what comes
+//! over the line is what is read.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::header::HeaderMap;
+use ureq::http::{Response, StatusCode};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::DefaultConnector;
+
+use crate::address::{Allowed, Guard, Refused};
+
+/// How ken names itself to servers; robots.txt knows it as `ken`.
+const USER_AGENT: &str = concat!("ken/", env!("CARGO_PKG_VERSION"));
+const CONNECT: Duration = Duration::from_secs(5);
+/// One request, whatever the time that is left.
+const REQUEST: Duration = Duration::from_secs(8);
+const HEADER_BYTES: usize = 32 * 1024;
+
+/// Sends requests to addresses that may be reached.
+#[derive(Debug)]
+pub(crate) struct Http {
+    agent: Agent,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    /// Whether there was more than the limit.
+    pub(crate) cut: bool,
+}
+
+impl Received {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+impl Http {
+    /// The trusted roots are those of `SSL_CERT_FILE`, or those that Mozilla ships.
+    pub(crate) fn new(allowed: Allowed) -> Result<Http, Error> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // A proxy would look the name up by itself, behind the check.
+            .proxy(None)
+            .user_agent(USER_AGENT)
+            .max_response_header_size(HEADER_BYTES)
+            .max_idle_connections(0)
+            .timeout_connect(Some(CONNECT))
+            .tls_config(TlsConfig::builder().root_certs(roots()?).build())
+            .build();
+        let guard = Guard {
+            inner: DefaultResolver::default(),
+            allowed,
+        };
+        Ok(Http {
+            agent: Agent::with_parts(config, DefaultConnector::new(), guard),
+        })
+    }
+
+    /// At most `most` bytes of the body are read.
+    pub(crate) fn get(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        most: usize,
+        until: Instant,
+    ) -> Result<Received, Error> {
+        let request = self.agent.get(url).header("accept-encoding", "identity");
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.config().timeout_global(Some(left(until)?)).build();
+        read(url, request.call(), most)
+    }
+
+    pub(crate) fn post(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+        most: usize,
+        until: Instant,
+    ) -> Result<Received, Error> {
+        let request = self
+            .agent
+            .post(url)
+            .header("accept-encoding", "identity")
+            .header("content-type", "application/json");
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.config().timeout_global(Some(left(until)?)).build();
+        read(url, request.send(body.to_string()), most)
+    }
+}
+
+fn left(until: Instant) -> Result<Duration, Error> {
+    match until.saturating_duration_since(Instant::now()).min(REQUEST) {
+        Duration::ZERO => Err(Error::deadline("the time is used up")),
+        left => Ok(left),
+    }
+}
+
+fn read(
+    url: &str,
+    answered: Result<Response<ureq::Body>, ureq::Error>,
+    most: usize,
+) -> Result<Received, Error> {
+    let (head, body) = answered.map_err(|error| failed(url, error))?.into_parts();
+    let encoding = head.headers.get("content-encoding").map(|value| value.as_bytes());
+    if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
+        let message = format!("{} sent a compressed page, which was not asked for", host(url));
+        return Err(Error::unavailable(message));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    // `with_config` lifts the library's own limit, which would be an error and not a cut.
+    let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit);
+    reader
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(url, ureq::Error::from(error)))?;
+    let cut = bytes.len() > most;
+    bytes.truncate(most);
+    Ok(Received {
+        status: head.status,
+        headers: head.headers,
+        body: bytes,
+        cut,
+    })
+}
+
+/// The host of a URL, without what may be private in it.
+fn host(url: &str) -> &str {
+    let host = url.split('/').nth(2).unwrap_or(url);
+    host.rsplit('@').next().unwrap_or(host)
+}
+
+fn failed(url: &str, error: ureq::Error) -> Error {
+    let host = host(url);
+    match error {
+        ureq::Error::Timeout(_) => Error::deadline(format!("{host} did not answer in time")),
+        ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
+        ureq::Error::BadUri(_) => Error::invalid("/url", format!("{host} is not an http or https address")),
+        ureq::Error::Other(error) if error.is::<Refused>() => Error::forbidden(error.to_string()),
+        error => Error::unavailable(format!("cannot reach {host}: {error}")),
+    }
+}
+
+fn roots() -> Result<RootCerts, Error> {
+    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+        return Ok(RootCerts::WebPki);
+    };
+    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
+    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+    let items = parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<Certificate<'static>> = items.collect();
+    match certificates.is_empty() {
+        true => Err(wrong("it holds no certificate".into())),
+        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    }
+}

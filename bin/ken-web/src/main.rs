@@ -1,0 +1,43 @@
+//! ken-web: web search and page fetch as filters. Only public addresses are reached, everything is bounded, and what comes
+//! from the web is printed as data. See ken-web(1).
+
+mod address;
+mod cache;
+mod charset;
+mod commands;
+mod fetch;
+mod http;
+mod page_text;
+mod plan;
+mod rank;
+mod research;
+mod robots;
+mod search;
+mod source;
+mod web;
+
+use std::process::ExitCode;
+
+use ken_tool::Filter;
+
+use crate::commands::{Fetch, Research, Search};
+
+const ABOUT: &str = "Search the web and fetch pages; only public addresses are reached";
+
+fn main() -> ExitCode {
+    let command = std::env::args_os().nth(1);
+    match command.as_deref().and_then(|word| word.to_str()) {
+        Some("search") => ken_tool::subcommand::<Search>(),
+        Some("fetch") => ken_tool::subcommand::<Fetch>(),
+        Some("research") => ken_tool::subcommand::<Research>(),
+        _ => ken_tool::front(
+            "ken-web",
+            ABOUT,
+            &[
+                ("search", Search::ABOUT),
+                ("fetch", Fetch::ABOUT),
+                ("research", Research::ABOUT),
+            ],
+        ),
+    }
+}

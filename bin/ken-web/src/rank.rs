@@ -1,0 +1,243 @@
+//! Which passages of the pages answer the question, and which of them fit: passages are scored by BM25 over the words of the
+//! question, and the best ones are taken until the budget is used up.
+
+use std::collections::HashMap;
+
+use ken_text::{is_filler, push_stem, sentences, words};
+use ken_types::event::estimated_tokens;
+
+/// Characters that a passage has at least, where its page has them, and at most.
+const MIN_CHARACTERS: usize = 300;
+const MAX_CHARACTERS: usize = 1_200;
+/// The usual parameters of BM25 (Robertson and Zaragoza, 2009).
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+/// What one source may have of the budget while others want some.
+const SHARE: f64 = 0.5;
+/// What stands between two passages of a page.
+const GAP: &str = "\n\n[…]\n\n";
+
+/// The stems of the telling words of a text.
+pub(crate) fn terms(text: &str) -> Vec<String> {
+    let lower = words(text).map(|word| word.text.to_lowercase());
+    let telling = lower.filter(|word| !is_filler(word));
+    telling
+        .map(|word| {
+            let mut stem = String::new();
+            push_stem(&word, &mut stem);
+            stem
+        })
+        .collect()
+}
+
+/// What was taken of one page.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Packed {
+    /// The place of the page in what was given.
+    pub(crate) page: usize,
+    pub(crate) text: String,
+    /// Of its best passage, from 0; above 0 only if it holds a word of the question.
+    pub(crate) score: f64,
+}
+
+struct Passage<'a> {
+    page: usize,
+    /// Its place in the page.
+    order: usize,
+    text: &'a str,
+    score: f64,
+}
+
+/// The best passages of `pages`, which come best first, within so many tokens; pages of which nothing is taken are left out.
+pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
+    let mut passages: Vec<Passage<'_>> = Vec::new();
+    for (page, text) in pages.iter().enumerate() {
+        let parts = parts(text).into_iter().enumerate();
+        passages.extend(parts.map(|(order, text)| Passage {
+            page,
+            order,
+            text,
+            score: 0.0,
+        }));
+    }
+    score(question, &mut passages);
+    let mut best: Vec<&Passage<'_>> = passages.iter().filter(|passage| passage.score > 0.0).collect();
+    best.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then(a.page.cmp(&b.page))
+            .then(a.order.cmp(&b.order))
+    });
+    let several = best
+        .iter()
+        .any(|passage| Some(passage.page) != best.first().map(|first| first.page));
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    let share = if several {
+        (tokens as f64 * SHARE) as u64
+    } else {
+        tokens
+    };
+    let mut taken: HashMap<usize, (u64, Vec<&Passage<'_>>)> = HashMap::new();
+    let mut used = 0;
+    for passage in best {
+        let needed = estimated_tokens(passage.text) + 4;
+        let of_page = taken.entry(passage.page).or_default();
+        if used + needed <= tokens && of_page.0 + needed <= share.max(needed) {
+            used += needed;
+            of_page.0 += needed;
+            of_page.1.push(passage);
+        }
+    }
+    let mut packed: Vec<Packed> = taken
+        .into_iter()
+        .filter(|(_, (_, passages))| !passages.is_empty())
+        .map(|(page, (_, passages))| joined(page, passages))
+        .collect();
+    packed.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.page.cmp(&b.page)));
+    packed
+}
+
+fn joined(page: usize, mut passages: Vec<&Passage<'_>>) -> Packed {
+    passages.sort_by_key(|passage| passage.order);
+    let mut text = String::new();
+    let mut last = None;
+    for passage in &passages {
+        if let Some(last) = last {
+            text.push_str(if last + 1 == passage.order { "\n\n" } else { GAP });
+        }
+        text.push_str(passage.text);
+        last = Some(passage.order);
+    }
+    let score = passages.iter().map(|passage| passage.score).fold(0.0, f64::max);
+    Packed { page, text, score }
+}
+
+/// BM25, and up to a fifth more for pages that the search found earlier.
+fn score(question: &str, passages: &mut [Passage<'_>]) {
+    let asked = terms(question);
+    let counted: Vec<(HashMap<String, f64>, f64)> = passages
+        .iter()
+        .map(|passage| {
+            let terms = terms(passage.text);
+            let length = f64::from(u32::try_from(terms.len()).unwrap_or(u32::MAX));
+            let mut counts = HashMap::new();
+            for term in terms {
+                *counts.entry(term).or_insert(0.0) += 1.0;
+            }
+            (counts, length)
+        })
+        .collect();
+    let number = f64::from(u32::try_from(passages.len().max(1)).unwrap_or(u32::MAX));
+    let mean = counted.iter().map(|(_, length)| length).sum::<f64>() / number;
+    for term in &asked {
+        let holding = counted
+            .iter()
+            .filter(|(counts, _)| counts.contains_key(term))
+            .count();
+        let holding = f64::from(u32::try_from(holding).unwrap_or(u32::MAX));
+        let rarity = (1.0 + (number - holding + 0.5) / (holding + 0.5)).ln();
+        for (passage, (counts, length)) in passages.iter_mut().zip(&counted) {
+            if let Some(count) = counts.get(term) {
+                let weight = count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / mean.max(1.0)));
+                passage.score += rarity * weight;
+            }
+        }
+    }
+    for passage in passages {
+        let place = f64::from(u32::try_from(passage.page).unwrap_or(u32::MAX));
+        passage.score *= 1.0 + 0.2 / (1.0 + place);
+    }
+}
+
+/// Paragraphs, short ones together with those after them, long ones cut between sentences.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut end = 0;
+    for (at, length) in paragraphs(text).flat_map(|(at, paragraph)| pieces(at, paragraph)) {
+        if end > start && at + length - start > MAX_CHARACTERS {
+            parts.extend(text.get(start..end));
+            start = at;
+        }
+        end = at + length;
+        if end - start >= MIN_CHARACTERS {
+            parts.extend(text.get(start..end));
+            start = end;
+        }
+    }
+    parts.extend(text.get(start..end));
+    parts
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+fn paragraphs(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    text.split("\n\n").map(move |paragraph| {
+        let start = at;
+        at += paragraph.len() + 2;
+        (start, paragraph)
+    })
+}
+
+/// Where the pieces of a paragraph begin, and their lengths.
+fn pieces(at: usize, paragraph: &str) -> Vec<(usize, usize)> {
+    if paragraph.len() <= MAX_CHARACTERS {
+        return vec![(at, paragraph.len())];
+    }
+    let mut pieces = Vec::new();
+    for sentence in sentences(paragraph) {
+        let mut rest = sentence.text;
+        let mut from = at + sentence.span.start;
+        while !rest.is_empty() {
+            let head = ken_text::head(rest, MAX_CHARACTERS);
+            pieces.push((from, head.len()));
+            from += head.len();
+            rest = rest.get(head.len()..).unwrap_or_default();
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filler(topic: &str, paragraphs: usize) -> String {
+        let paragraph = format!("{topic} goes on without a word of what is asked. ").repeat(8);
+        vec![paragraph; paragraphs].join("\n\n")
+    }
+
+    #[test]
+    fn the_passage_that_answers_is_taken_and_the_budget_is_kept() {
+        let long = format!(
+            "{}\n\nThe ferry leaves at nine.\n\n{}",
+            filler("Gardening", 20),
+            filler("Cooking", 20)
+        );
+        let pages = [filler("Sports", 30), long, "A ferry is a ship.".to_owned()];
+        let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
+        let packed = pack("When does the ferry leave?", &pages, 400);
+        let text: String = packed.iter().map(|packed| packed.text.as_str()).collect();
+        assert!(text.contains("The ferry leaves at nine."), "{packed:?}");
+        assert!(packed.iter().all(|packed| packed.page != 0 && packed.score > 0.0));
+        assert!(estimated_tokens(&text) <= 400, "{}", text.len());
+        assert_eq!(pack("ferry", &[], 400), []);
+        assert_eq!(pack("volcano", &pages, 400), []);
+    }
+
+    #[test]
+    fn parts_cover_a_text_and_are_never_too_long() {
+        let text = format!("{}\n\nshort\n\n{}", "x".repeat(5_000), "é. ".repeat(2_000));
+        let parts = parts(&text);
+        assert!(parts.iter().all(|part| part.len() <= MAX_CHARACTERS));
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        assert_eq!(squeezed(&parts.join(" ")), squeezed(&text));
+    }
+}

@@ -1,0 +1,484 @@
+//! Research: plan queries, search, fetch, rank and pack, within a budget that the depth sets.
+
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use ken_types::Error;
+use ken_types::event::estimated_tokens;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::fetch::{Page, digest, web_url};
+use crate::plan::queries;
+use crate::rank::{Packed, pack, terms};
+use crate::search::{Failed, Hit};
+use crate::source::{Source, fenced};
+use crate::web::Web;
+
+/// Pages that are fetched at a time.
+const AT_ONCE: usize = 4;
+/// A provider that sends so much of a page has sent the page.
+const WHOLE_SNIPPET: usize = 1_500;
+/// What the address and title of a source and the marks around all take.
+const FRAME_TOKENS: u64 = 60;
+/// Failures that are told.
+const MAX_FAILURES: usize = 20;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Question {
+    pub(crate) question: String,
+    /// Queries of the caller, which come before those that are planned here.
+    #[serde(default)]
+    pub(crate) queries: Vec<String>,
+    #[serde(default)]
+    pub(crate) depth: Depth,
+    pub(crate) max_context_tokens: Option<u64>,
+    #[serde(default)]
+    pub(crate) web_fetch: WebFetch,
+    pub(crate) fetch_top_k: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Depth {
+    Basic,
+    #[default]
+    Standard,
+    Deep,
+}
+
+/// Whether pages are fetched, or what the search says of them is enough.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WebFetch {
+    /// Fetched, unless the search sent their content.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What a depth may cost.
+struct Budget {
+    searches: usize,
+    /// Results of each search.
+    results: usize,
+    fetches: usize,
+    tokens: u64,
+    time: Duration,
+}
+
+const MAX_TOKENS: u64 = 7_500;
+const MIN_TOKENS: u64 = 200;
+const MAX_FETCHES: usize = 20;
+
+impl Depth {
+    fn budget(self) -> Budget {
+        let (searches, results, fetches, tokens, seconds) = match self {
+            Depth::Basic => (1, 5, 2, 2_000, 15),
+            Depth::Standard => (2, 8, 5, 4_000, 30),
+            Depth::Deep => (4, 10, 10, MAX_TOKENS, 60),
+        };
+        Budget {
+            searches,
+            results,
+            fetches,
+            tokens,
+            time: Duration::from_secs(seconds),
+        }
+    }
+}
+
+impl Question {
+    fn budget(&self) -> Result<Budget, Error> {
+        let invalid = |at: &str, why: String| Err(Error::invalid(at, why));
+        if self.question.trim().is_empty() {
+            return invalid("/question", "the question is blank".to_owned());
+        }
+        let mut budget = self.depth.budget();
+        if let Some(tokens) = self.max_context_tokens {
+            if !(MIN_TOKENS..=MAX_TOKENS).contains(&tokens) {
+                return invalid(
+                    "/maxContextTokens",
+                    format!("{tokens} is not {MIN_TOKENS} to {MAX_TOKENS}"),
+                );
+            }
+            budget.tokens = tokens;
+        }
+        if let Some(fetches) = self.fetch_top_k {
+            if !(1..=MAX_FETCHES).contains(&fetches) {
+                return invalid("/fetchTopK", format!("{fetches} is not 1 to {MAX_FETCHES}"));
+            }
+            budget.fetches = fetches;
+        }
+        Ok(budget)
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Researched {
+    pub(crate) question: String,
+    pub(crate) depth: Depth,
+    pub(crate) queries: Vec<String>,
+    pub(crate) confidence: Confidence,
+    /// The sources as one text, for a model.
+    pub(crate) context: String,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) failures: Vec<Failed>,
+    pub(crate) used: Used,
+}
+
+/// How far the sources can carry an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Confidence {
+    /// 0 to 1.
+    pub(crate) score: f64,
+    pub(crate) level: &'static str,
+}
+
+/// What was used of the budget.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Used {
+    pub(crate) searches: usize,
+    pub(crate) fetches: usize,
+    /// Searches and pages that were in the cache.
+    pub(crate) cached: usize,
+    pub(crate) context_tokens: u64,
+    pub(crate) max_context_tokens: u64,
+    pub(crate) duration_ms: u64,
+}
+
+pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error> {
+    let begun = Instant::now();
+    let budget = asked.budget()?;
+    let until = begun + budget.time;
+    let mut used = Used {
+        max_context_tokens: budget.tokens,
+        ..Used::default()
+    };
+    let queries = queries(&asked.question, &asked.queries, budget.searches);
+    let mut failures = Vec::new();
+    let mut hits = named(&asked.question);
+    match search(web, &queries, &budget, until, &mut used, &mut failures) {
+        Ok(found) => hits.extend(found),
+        // Without a search there are still the addresses that the question names.
+        Err(error) if hits.is_empty() => return Err(error),
+        Err(error) => failures.push(Failed {
+            at: "search".to_owned(),
+            error: error.message,
+        }),
+    }
+    let pages = fetch(web, asked, &hits, &budget, until, &mut used, &mut failures);
+    let texts: Vec<&str> = pages.iter().map(|page| page.text.as_str()).collect();
+    let packed = packed(&asked.question, &texts, budget.tokens);
+    let sources: Vec<Source> = (1..)
+        .zip(packed)
+        .filter_map(|(number, packed)| source(number, packed, &pages))
+        .collect();
+    let confidence = confidence(&asked.question, &sources);
+    let context = fenced(&sources)?;
+    used.context_tokens = estimated_tokens(&context);
+    used.duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    failures.truncate(MAX_FAILURES);
+    web.cache.prune();
+    Ok(Researched {
+        question: asked.question.clone(),
+        depth: asked.depth,
+        queries,
+        confidence,
+        context,
+        sources,
+        failures,
+        used,
+    })
+}
+
+/// The addresses that the question itself names: they are read whatever a search finds.
+fn named(question: &str) -> Vec<Hit> {
+    let words = question.split_whitespace();
+    let words = words.map(|word| word.trim_matches(|c: char| "()<>[]\"'.,;!?".contains(c)));
+    let urls = words.filter(|word| word.starts_with("http://") || word.starts_with("https://"));
+    urls.filter_map(|word| web_url(word).ok())
+        .map(|url| Hit {
+            title: String::new(),
+            url: url.to_string(),
+            snippet: String::new(),
+        })
+        .collect()
+}
+
+/// The passages that fit with what stands around them.
+fn packed(question: &str, texts: &[&str], tokens: u64) -> Vec<Packed> {
+    let mut room = tokens.saturating_sub(2 * FRAME_TOKENS);
+    loop {
+        let packed = pack(question, texts, room);
+        let frames = FRAME_TOKENS * packed.len() as u64;
+        let taken: u64 = packed.iter().map(|packed| estimated_tokens(&packed.text)).sum();
+        if taken + frames + 2 * FRAME_TOKENS <= tokens || room <= FRAME_TOKENS {
+            return packed;
+        }
+        room = room.saturating_sub(frames.max(FRAME_TOKENS));
+    }
+}
+
+/// The hits of all queries, those first that several of them found or found early (reciprocal rank fusion).
+fn search(
+    web: &Web,
+    queries: &[String],
+    budget: &Budget,
+    until: Instant,
+    used: &mut Used,
+    failures: &mut Vec<Failed>,
+) -> Result<Vec<Hit>, Error> {
+    let mut fused: Vec<(f64, Hit)> = Vec::new();
+    for query in queries {
+        let found = web.searcher.search(&web.cache, query, budget.results, until)?;
+        used.searches += 1;
+        used.cached += usize::from(found.cached);
+        for failure in found.failures {
+            if !failures.contains(&failure) {
+                failures.push(failure);
+            }
+        }
+        for (place, hit) in found.hits.into_iter().enumerate() {
+            let score = 1.0 / (60.0 + f64::from(u32::try_from(place).unwrap_or(u32::MAX)));
+            let key = same_page(&hit.url);
+            match fused.iter_mut().find(|(_, known)| same_page(&known.url) == key) {
+                Some((known, _)) => *known += score,
+                None => fused.push((score, hit)),
+            }
+        }
+    }
+    fused.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    Ok(fused.into_iter().map(|(_, hit)| hit).collect())
+}
+
+/// A URL without what does not name the page.
+fn same_page(url: &str) -> String {
+    let Ok(mut url) = Url::parse(url) else {
+        return url.to_owned();
+    };
+    let is_campaign = |name: &str| name.starts_with("utm_") || matches!(name, "fbclid" | "gclid");
+    let kept: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(name, _)| !is_campaign(name))
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect();
+    url.set_query(None);
+    if !kept.is_empty() {
+        url.query_pairs_mut().extend_pairs(kept);
+    }
+    let text = url.to_string();
+    let text = text.trim_end_matches('/');
+    text.split_once("://")
+        .map_or(text, |(_, rest)| rest.trim_start_matches("www."))
+        .to_owned()
+}
+
+/// Something to read: a page, or a hit.
+struct Material {
+    url: String,
+    title: String,
+    text: String,
+    fetched: bool,
+}
+
+impl Material {
+    fn of_hit(hit: &Hit) -> Material {
+        Material {
+            url: hit.url.clone(),
+            title: hit.title.clone(),
+            text: hit.snippet.clone(),
+            fetched: false,
+        }
+    }
+
+    fn of_page(hit: &Hit, page: Page) -> Material {
+        Material {
+            url: page.url,
+            title: if page.title.is_empty() {
+                hit.title.clone()
+            } else {
+                page.title
+            },
+            text: page.text,
+            fetched: true,
+        }
+    }
+}
+
+/// The best hits, as pages where those are fetched and can be had.
+fn fetch(
+    web: &Web,
+    asked: &Question,
+    hits: &[Hit],
+    budget: &Budget,
+    until: Instant,
+    used: &mut Used,
+    failures: &mut Vec<Failed>,
+) -> Vec<Material> {
+    let wants = |hit: &Hit| match asked.web_fetch {
+        WebFetch::Never => false,
+        WebFetch::Always => true,
+        WebFetch::Auto => hit.snippet.len() < WHOLE_SNIPPET,
+    };
+    let wanted: Vec<usize> = (0..hits.len())
+        .filter(|place| hits.get(*place).is_some_and(wants))
+        .take(budget.fetches)
+        .collect();
+    used.fetches = wanted.len();
+    let mut pages = fetch_all(web, hits, &wanted, until);
+    let mut materials = Vec::new();
+    for (place, hit) in hits.iter().enumerate() {
+        match pages
+            .iter()
+            .position(|(known, _)| *known == place)
+            .map(|at| pages.swap_remove(at).1)
+        {
+            Some(Ok((page, cached))) => {
+                used.cached += usize::from(cached);
+                materials.push(Material::of_page(hit, page));
+            }
+            Some(Err(error)) => {
+                let at = web_url(&hit.url).map_or_else(|_| hit.url.clone(), |url| url.to_string());
+                failures.push(Failed {
+                    at,
+                    error: error.message,
+                });
+                materials.push(Material::of_hit(hit));
+            }
+            None => materials.push(Material::of_hit(hit)),
+        }
+    }
+    // Two addresses of one page are one source.
+    let mut seen = HashSet::new();
+    materials.retain(|material| seen.insert(same_page(&material.url)));
+    materials
+}
+
+type Fetched = (usize, Result<(Page, bool), Error>);
+
+/// Fetches the hits at these places, a few at a time.
+fn fetch_all(web: &Web, hits: &[Hit], wanted: &[usize], until: Instant) -> Vec<Fetched> {
+    let (sender, receiver) = mpsc::channel();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(wanted.len()) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some(place) = wanted.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                    && let Some(hit) = hits.get(*place)
+                {
+                    let page = web.fetcher.page(&web.cache, &hit.url, until);
+                    // The receiver outlives every sender.
+                    _ = sender.send((*place, page));
+                }
+            });
+        }
+    });
+    drop(sender);
+    receiver.into_iter().collect()
+}
+
+fn source(number: usize, packed: Packed, pages: &[Material]) -> Option<Source> {
+    let page = pages.get(packed.page)?;
+    Some(Source {
+        id: format!("web-{number}"),
+        title: page.title.clone(),
+        url: page.url.clone(),
+        digest: digest(&packed.text),
+        text: packed.text,
+        score: rounded(packed.score),
+        fetched: page.fetched,
+    })
+}
+
+fn rounded(score: f64) -> f64 {
+    (score * 1_000.0).round() / 1_000.0
+}
+
+/// Six tenths for the words of the question that the sources hold, three for up to three hosts that agree to speak of it,
+/// one for pages that were read and not only found.
+fn confidence(question: &str, sources: &[Source]) -> Confidence {
+    let share = |part: usize, whole: usize| {
+        f64::from(u32::try_from(part).unwrap_or(u32::MAX))
+            / f64::from(u32::try_from(whole.max(1)).unwrap_or(u32::MAX))
+    };
+    let asked: HashSet<String> = terms(question).into_iter().collect();
+    let told: HashSet<String> = sources.iter().flat_map(|source| terms(&source.text)).collect();
+    let hosts: HashSet<Option<String>> = sources
+        .iter()
+        .map(|source| {
+            Url::parse(&source.url)
+                .ok()
+                .and_then(|url| url.host_str().map(str::to_owned))
+        })
+        .collect();
+    let covered = share(asked.intersection(&told).count(), asked.len());
+    let read = share(
+        sources.iter().filter(|source| source.fetched).count(),
+        sources.len(),
+    );
+    let score = match sources.is_empty() {
+        true => 0.0,
+        false => rounded(0.6 * covered + 0.3 * share(hosts.len().min(3), 3) + 0.1 * read),
+    };
+    let level = match score {
+        score if score >= 0.75 => "high",
+        score if score >= 0.45 => "medium",
+        _ => "low",
+    };
+    Confidence { score, level }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_the_same_under_other_spellings() {
+        assert_eq!(
+            same_page("https://www.a.test/x/?utm_source=y#z".trim_end_matches("#z")),
+            same_page("http://a.test/x")
+        );
+        assert_ne!(
+            same_page("https://a.test/x?id=1"),
+            same_page("https://a.test/x?id=2")
+        );
+    }
+
+    #[test]
+    fn addresses_in_the_question_are_read() {
+        let hits =
+            named("What does <https://a.test/x?y=1> say, and (http://b.test/)? Not ftp://c.test or http://.");
+        let urls: Vec<&str> = hits.iter().map(|hit| hit.url.as_str()).collect();
+        assert_eq!(urls, ["https://a.test/x?y=1", "http://b.test/"]);
+    }
+
+    #[test]
+    fn no_sources_give_no_confidence() {
+        assert_eq!(
+            confidence("tides", &[]),
+            Confidence {
+                score: 0.0,
+                level: "low"
+            }
+        );
+        let source = |host: &str, text: &str| Source {
+            id: "web-1".into(),
+            title: String::new(),
+            url: format!("http://{host}/"),
+            text: text.into(),
+            digest: String::new(),
+            score: 1.0,
+            fetched: true,
+        };
+        let one = confidence("high tide", &[source("a", "The tide is high.")]);
+        let three = ["a", "b", "c"].map(|host| source(host, "The tide is high."));
+        assert_eq!((one.score, confidence("high tide", &three).score), (0.8, 1.0));
+    }
+}

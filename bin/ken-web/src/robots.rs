@@ -1,0 +1,118 @@
+//! robots.txt, as RFC 9309 has it: the rules for an agent, of which the longest that matches a path decides.
+
+/// What `ken` is called in robots.txt.
+const AGENT: &str = "ken";
+/// Rules that are kept; a file has 500 KiB at most before they are read.
+const MAX_RULES: usize = 2_000;
+/// `*` in one pattern; each costs another pass over the path.
+const MAX_STARS: usize = 16;
+
+/// The rules for ken.
+#[derive(Debug, Default)]
+pub(crate) struct Robots {
+    /// Pattern, and whether it allows.
+    rules: Vec<(String, bool)>,
+}
+
+impl Robots {
+    /// The groups that name ken, or else those for `*`. Lines that are not rules are skipped.
+    pub(crate) fn parse(text: &str) -> Robots {
+        let (mut own, mut others) = (None, Vec::new());
+        let (mut for_own, mut for_others, mut in_rules) = (false, false, false);
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default();
+            let Some((field, value)) = line.split_once(':') else {
+                continue;
+            };
+            let (field, value) = (field.trim().to_ascii_lowercase(), value.trim());
+            match field.as_str() {
+                "user-agent" => {
+                    if in_rules {
+                        (for_own, for_others, in_rules) = (false, false, false);
+                    }
+                    for_own |= value.eq_ignore_ascii_case(AGENT);
+                    for_others |= value == "*";
+                    if for_own {
+                        own.get_or_insert_with(Vec::new);
+                    }
+                }
+                "allow" | "disallow" => {
+                    in_rules = true;
+                    let rule = (value.to_owned(), field == "allow");
+                    // An empty pattern matches nothing.
+                    if value.is_empty() {
+                    } else if let Some(own) = own.as_mut().filter(|own| for_own && own.len() < MAX_RULES) {
+                        own.push(rule);
+                    } else if for_others && others.len() < MAX_RULES {
+                        others.push(rule);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Robots {
+            rules: own.unwrap_or(others),
+        }
+    }
+
+    /// Everything is forbidden: the server could not say what is allowed.
+    pub(crate) fn closed() -> Robots {
+        Robots {
+            rules: vec![("/".to_owned(), false)],
+        }
+    }
+
+    /// Whether a path with its query may be fetched. Of two rules that are equally long the allowing one counts.
+    pub(crate) fn allows(&self, path: &str) -> bool {
+        let matching = self.rules.iter().filter(|(pattern, _)| matches(pattern, path));
+        let decides = matching.max_by_key(|(pattern, allows)| (pattern.len(), *allows));
+        decides.is_none_or(|(_, allows)| *allows)
+    }
+}
+
+/// `*` stands for any characters, `$` at the end for the end of the path.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (pattern, to_the_end) = match pattern.strip_suffix('$') {
+        Some(pattern) => (pattern, true),
+        None => (pattern, false),
+    };
+    let mut pieces = pattern.splitn(MAX_STARS, '*');
+    let Some(mut rest) = pieces.next().and_then(|first| path.strip_prefix(first)) else {
+        return false;
+    };
+    let pieces: Vec<&str> = pieces.collect();
+    let Some((last, middle)) = pieces.split_last() else {
+        return !to_the_end || rest.is_empty();
+    };
+    for piece in middle {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = rest.get(at + piece.len()..).unwrap_or_default();
+    }
+    match to_the_end {
+        true => rest.ends_with(last),
+        false => rest.contains(last),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_rule_decides_and_an_own_group_replaces_the_one_for_all() {
+        let text = "User-agent: *\nDisallow: /private # all of it\nAllow: /private/open\nDisallow: /*.pdf$\nDisallow:\n\n\
+                    User-agent: other\nUser-agent: Ken\nDisallow: /for-ken\n";
+        let ours = Robots::parse(text);
+        assert!(!ours.allows("/for-ken/x") && ours.allows("/private"));
+        let all = Robots::parse(&text.replace("Ken", "else"));
+        assert!(all.allows("/") && !all.allows("/private") && all.allows("/private/open/door"));
+        assert!(!all.allows("/a/b.pdf") && all.allows("/a/b.pdf?x") && all.allows("/for-ken"));
+        assert!(!Robots::closed().allows("/") && Robots::parse("<html>nothing</html>").allows("/"));
+    }
+
+    #[test]
+    fn a_pattern_of_stars_takes_no_time() {
+        let robots = Robots::parse(&format!("user-agent: *\ndisallow: /{}x$", "*a".repeat(100_000)));
+        assert!(robots.allows(&format!("/{}", "a".repeat(100_000))));
+    }
+}

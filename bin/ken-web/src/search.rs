@@ -1,0 +1,266 @@
+//! Web search: providers are asked in the order SearXNG, Brave, Ollama, until one answers.
+
+use std::time::Instant;
+
+use ken_types::{Error, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+use crate::cache::Cache;
+use crate::fetch::web_url;
+use crate::http::{Http, Received};
+use crate::page_text::{line, snippet};
+
+/// The bytes of an answer that are read.
+const ANSWER_BYTES: usize = 2 * 1024 * 1024;
+const MAX_DEPTH: usize = 64;
+const TITLE_CHARACTERS: usize = 300;
+/// Some providers send a page's content, most a line of it.
+const SNIPPET_CHARACTERS: usize = 4_000;
+const QUERY_CHARACTERS: usize = 400;
+
+/// A page that was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hit {
+    pub(crate) title: String,
+    pub(crate) url: String,
+    pub(crate) snippet: String,
+}
+
+/// A search provider or a page that did not give what was asked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Failed {
+    /// The name of a provider, or a URL.
+    pub(crate) at: String,
+    pub(crate) error: String,
+}
+
+/// What one query found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Who answered; none when nobody did.
+    pub(crate) provider: Option<&'static str>,
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) failures: Vec<Failed>,
+    pub(crate) cached: bool,
+}
+
+/// A search provider, with its key.
+pub(crate) enum Provider {
+    SearXng { url: Url },
+    Brave { url: Url, key: String },
+    Ollama { url: Url, key: String },
+}
+
+impl Provider {
+    /// Those that are configured, first choice first.
+    pub(crate) fn configured(
+        variable: impl Fn(&str) -> Option<String>,
+        secret: impl Fn(&str) -> Option<String>,
+    ) -> Result<Vec<Provider>, Error> {
+        let base = |name: &str, default: &str| {
+            let text = variable(name).unwrap_or_else(|| default.to_owned());
+            web_url(&text).map_err(|error| Error::invalid(name, error.message))
+        };
+        let mut providers = Vec::new();
+        if variable("KEN_SEARCH_URL").is_some() {
+            let url = base("KEN_SEARCH_URL", "")?;
+            providers.push(Provider::SearXng { url });
+        }
+        if let Some(key) = secret("BRAVE_SEARCH_API_KEY") {
+            let url = base("BRAVE_SEARCH_BASE_URL", "https://api.search.brave.com")?;
+            providers.push(Provider::Brave { url, key });
+        }
+        if let Some(key) = secret("OLLAMA_API_KEY") {
+            let url = base("OLLAMA_SEARCH_BASE_URL", "https://ollama.com")?;
+            providers.push(Provider::Ollama { url, key });
+        }
+        Ok(providers)
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Provider::SearXng { .. } => "searxng",
+            Provider::Brave { .. } => "brave",
+            Provider::Ollama { .. } => "ollama",
+        }
+    }
+
+    fn url(&self) -> &Url {
+        match self {
+            Provider::SearXng { url } | Provider::Brave { url, .. } | Provider::Ollama { url, .. } => url,
+        }
+    }
+
+    pub(crate) fn host(&self) -> (String, u16) {
+        let url = self.url();
+        (
+            url.host_str().unwrap_or_default().to_owned(),
+            url.port_or_known_default().unwrap_or_default(),
+        )
+    }
+
+    fn ask(&self, http: &Http, query: &str, count: usize, until: Instant) -> Result<Vec<Hit>, Error> {
+        let count_text = count.to_string();
+        let at = |path: &str| {
+            let mut url = self.url().clone();
+            let base = url.path().trim_end_matches('/').to_owned();
+            if !base.ends_with(path) {
+                url.set_path(&format!("{base}{path}"));
+            }
+            url
+        };
+        let (received, place, text) = match self {
+            Provider::SearXng { .. } => {
+                let mut url = at("/search");
+                url.query_pairs_mut()
+                    .append_pair("q", query)
+                    .append_pair("format", "json");
+                let headers = [("accept", "application/json")];
+                (
+                    http.get(url.as_str(), &headers, ANSWER_BYTES, until)?,
+                    "/results",
+                    "content",
+                )
+            }
+            Provider::Brave { key, .. } => {
+                let mut url = at("/res/v1/web/search");
+                url.query_pairs_mut()
+                    .append_pair("q", query)
+                    .append_pair("count", &count_text);
+                let headers = [
+                    ("accept", "application/json"),
+                    ("x-subscription-token", key.as_str()),
+                ];
+                (
+                    http.get(url.as_str(), &headers, ANSWER_BYTES, until)?,
+                    "/web/results",
+                    "description",
+                )
+            }
+            Provider::Ollama { key, .. } => {
+                let bearer = format!("Bearer {key}");
+                let body = serde_json::json!({"query": query, "max_results": count.min(10)});
+                let url = at("/api/web_search");
+                let headers = [("authorization", bearer.as_str())];
+                (
+                    http.post(url.as_str(), &headers, &body, ANSWER_BYTES, until)?,
+                    "/results",
+                    "content",
+                )
+            }
+        };
+        let answer = self.answer(received)?;
+        // No results at all are told by an empty list, or by none.
+        let results = answer.pointer(place).and_then(Value::as_array);
+        let hits = results
+            .into_iter()
+            .flatten()
+            .filter_map(|result| hit(result, text));
+        Ok(hits.take(count).collect())
+    }
+
+    fn answer(&self, received: Received) -> Result<Value, Error> {
+        let name = self.name();
+        match received.status.as_u16() {
+            200 => {}
+            status @ (401 | 403) => {
+                let hint = match self {
+                    Provider::SearXng { .. } => "its settings.yml has to allow `json` in search.formats",
+                    _ => "is its key right?",
+                };
+                return Err(Error::new(
+                    ken_types::Code::Unauthenticated,
+                    format!("{name} answered {status}"),
+                )
+                .hint(hint));
+            }
+            429 => {
+                return Err(Error::busy(
+                    format!("{name} has no room for more searches now"),
+                    60_000,
+                ));
+            }
+            status => return Err(Error::unavailable(format!("{name} answered {status}"))),
+        }
+        if received.cut {
+            return Err(Error::too_large(format!(
+                "{name} sent more than {ANSWER_BYTES} bytes"
+            )));
+        }
+        json::parse(&received.body, MAX_DEPTH)
+            .ok()
+            .filter(Value::is_object)
+            .ok_or_else(|| Error::unavailable(format!("{name} did not send the JSON of a search")))
+    }
+}
+
+/// Results without a usable address are skipped.
+fn hit(result: &Value, text: &str) -> Option<Hit> {
+    let field = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
+    Some(Hit {
+        url: web_url(field("url")).ok()?.to_string(),
+        title: snippet(field("title"), TITLE_CHARACTERS),
+        snippet: snippet(field(text), SNIPPET_CHARACTERS),
+    })
+}
+
+pub(crate) struct Searcher {
+    http: Http,
+    providers: Vec<Provider>,
+}
+
+impl Searcher {
+    pub(crate) fn new(http: Http, providers: Vec<Provider>) -> Searcher {
+        Searcher { http, providers }
+    }
+
+    /// `unavailable` when there is no provider. One that fails is named, and the next is asked; so it is when one finds
+    /// nothing.
+    pub(crate) fn search(
+        &self,
+        cache: &Cache,
+        query: &str,
+        count: usize,
+        until: Instant,
+    ) -> Result<Found, Error> {
+        if self.providers.is_empty() {
+            return Err(Error::unavailable("no search provider is configured").hint(
+                "KEN_SEARCH_URL is the address of a SearXNG server, BRAVE_SEARCH_API_KEY or OLLAMA_API_KEY the key of a service",
+            ));
+        }
+        let query = line(query, QUERY_CHARACTERS);
+        let mut found = Found {
+            provider: None,
+            hits: Vec::new(),
+            failures: Vec::new(),
+            cached: false,
+        };
+        for provider in &self.providers {
+            let key = format!("{} {count} {query}", provider.url());
+            if let Some(hits) = cache.get(provider.name(), &key) {
+                return Ok(Found {
+                    provider: Some(provider.name()),
+                    hits,
+                    cached: true,
+                    ..found
+                });
+            }
+            match provider.ask(&self.http, &query, count, until) {
+                Ok(hits) => {
+                    found.provider = Some(provider.name());
+                    if !hits.is_empty() {
+                        cache.put(provider.name(), &key, &hits);
+                        return Ok(Found { hits, ..found });
+                    }
+                }
+                Err(error) => found.failures.push(Failed {
+                    at: provider.name().to_owned(),
+                    error: error.message,
+                }),
+            }
+        }
+        Ok(found)
+    }
+}
