@@ -124,9 +124,17 @@ impl<S: Store, M: Model> Agent<S, M> {
             Some(Err(error)) => submission.plan.ending = Some(Ending::Defect(error.to_string())),
             None => {}
         }
-        submission.plan.models = info.models;
+        submission.plan.models = match asked_model(&claim) {
+            Some(model) => vec![model.to_owned()],
+            None => info.models,
+        };
         Ok(())
     }
+}
+
+/// The model that the prompt asks for; then no other one answers.
+fn asked_model(claim: &Claim) -> Option<&str> {
+    claim.context.as_ref()?.get("model")?.as_str()
 }
 
 /// The turns of the orchestrator.

@@ -18,7 +18,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CHANGE, failed_change};
 use crate::stream::read;
 use crate::stream::subject::Subject;
-use crate::turn::{Waited, check_model, failure, stream_url, wait};
+use crate::turn::{Waited, check_model, check_named_model, failure, stream_url, wait};
 
 /// The request body. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -29,6 +29,9 @@ struct Prompt {
     images: Vec<Value>,
     #[serde(default)]
     policy: Policy,
+    /// The only model that may answer, as `provider/model`.
+    #[serde(default, deserialize_with = "given")]
+    model: Option<String>,
 }
 
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -59,6 +62,7 @@ impl Prompt {
             images: images.collect::<Result<_, _>>()?,
             blobs: Vec::new(),
             policy: self.policy,
+            model: self.model,
         })
     }
 }
@@ -110,6 +114,7 @@ pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Resul
     check_model(&gateway)
         .await
         .map_err(|error| Failure::from(error).kind("model_not_configured"))?;
+    check_named_model(&gateway, checked.model.as_deref()).await?;
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
         let admit = Admit {

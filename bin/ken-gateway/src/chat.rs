@@ -19,7 +19,7 @@ use crate::body::{self, check_length, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, change_failed, failed_change};
-use crate::turn::{Waited, check_model, stream_url, wait};
+use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
 /// The request body. Unknown fields are ignored, because clients send whatever their platform knows.
 #[derive(Debug, Deserialize)]
@@ -49,6 +49,9 @@ struct Message {
     workflow: Option<String>,
     #[serde(default, deserialize_with = "given")]
     task: Option<String>,
+    /// The only model that may answer, as `provider/model`.
+    #[serde(default, deserialize_with = "given")]
+    model: Option<String>,
     raw: Option<Value>,
 }
 
@@ -118,6 +121,7 @@ impl Message {
             ("projectId", &self.project_id),
             ("workflow", &self.workflow),
             ("task", &self.task),
+            ("model", &self.model),
         ] {
             if let Some(value) = value {
                 check_length(&pointer(name), value, 0, IDENTITY_CHARACTERS)?;
@@ -176,9 +180,12 @@ impl Preference {
 
 pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let inbound = body::read::<Message>(&bytes)?.into_inbound()?;
+    let message = body::read::<Message>(&bytes)?;
+    let model = message.model.clone();
+    let inbound = message.into_inbound()?;
     let preference = Preference::of(&request, gateway.wait);
     check_model(&gateway).await?;
+    check_named_model(&gateway, model.as_deref()).await?;
     // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
     let _held = if preference.time.is_zero() {
         None

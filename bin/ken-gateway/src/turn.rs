@@ -113,6 +113,22 @@ pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     }
 }
 
+/// Refuses a model that a prompt names and nobody has configured; `at` is the field.
+pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) -> Result<(), Error> {
+    let (Some(model), Ok(state)) = (model, gateway.models.get(Duration::from_secs(1)).await) else {
+        return Ok(());
+    };
+    match state.models.iter().any(|known| known == model) {
+        true => Ok(()),
+        false => {
+            let message = format!("no model `{model}` is configured");
+            let known = state.models.join(", ");
+            Err(Error::invalid("/model", message)
+                .hint(format!("configured: {known}; KEN_MODEL or [model] use")))
+        }
+    }
+}
+
 /// Why no model can be called, if none can.
 pub(crate) fn no_model(state: &ModelState) -> Option<String> {
     let models = state.unusable.iter();

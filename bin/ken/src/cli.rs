@@ -198,9 +198,38 @@ pub(crate) struct Chat {
     /// End when nothing has come for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
+    /// Answer with this model only: provider/model, one of those that are configured
+    #[arg(short = 'm', long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Put the text of a file before the message; may be repeated
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) fragment: Vec<PathBuf>,
+    /// Send a file along: a text, or a PNG, JPEG, GIF or WebP image; may be repeated
+    #[arg(short = 'a', long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Use a template of prompts; the message is its {{input}}
+    #[arg(short = 't', long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// Value of a placeholder of the template; may be repeated
+    #[arg(short = 'p', long, value_name = "NAME=VALUE", requires = "template", value_parser = pair)]
+    pub(crate) param: Vec<(String, String)>,
+    /// Print an answer that is JSON and fits this JSON Schema; else nothing, and exit with status 1
+    #[arg(long, value_name = "FILE", conflicts_with = "events")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Print the answer when it is complete
+    #[arg(long)]
+    pub(crate) no_stream: bool,
+    /// Print one JSON object: the answer, model, usage and ids
+    #[arg(long, conflicts_with = "events")]
+    pub(crate) json: bool,
     /// Print the events of the turn instead of its text, one JSON object a line
     #[arg(long)]
     pub(crate) events: bool,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 #[derive(Debug, Args)]

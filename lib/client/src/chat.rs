@@ -72,6 +72,19 @@ pub struct Prompt {
     pub text: String,
     /// Id or explicit name; a fresh session without it.
     pub session: Option<String>,
+    /// The only model that may answer, as `provider/model`.
+    pub model: Option<String>,
+    /// At most 8.
+    pub images: Vec<Image>,
+}
+
+/// A picture that goes with a prompt.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+    pub media_type: String,
+    /// Base64, at most 14 680 064 characters.
+    pub data: String,
 }
 
 impl Prompt {
@@ -80,6 +93,8 @@ impl Prompt {
             identity,
             text: text.to_owned(),
             session: None,
+            model: None,
+            images: Vec::new(),
         }
     }
 }
@@ -135,13 +150,53 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`]; a repeat is never a second prompt.
     pub fn chat(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
+        if !prompt.images.is_empty() {
+            return self.chat_with_images(prompt);
+        }
         let mut body = prompt.identity.fields();
         body.insert("text".to_owned(), prompt.text.as_str().into());
         if let Some(session) = &prompt.session {
             body.insert("session".to_owned(), session.as_str().into());
         }
+        if let Some(model) = &prompt.model {
+            body.insert("model".to_owned(), model.as_str().into());
+        }
         let key = Mint::fresh()?.ulid();
         let body = self.post("/api/chat/events", &key, &Value::Object(body))?;
+        Ok(Accepted { body })
+    }
+
+    /// Images go to the session's agent itself, so the session has to be known before.
+    fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
+        let session = match &prompt.session {
+            Some(selector) => {
+                let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
+                self.post(
+                    &target,
+                    &Mint::fresh()?.ulid(),
+                    &Value::Object(prompt.identity.fields()),
+                )?
+            }
+            None => {
+                let fields = Value::Object(prompt.identity.fields());
+                self.post("/api/chat/sessions", &Mint::fresh()?.ulid(), &fields)?
+            }
+        };
+        let id = session.pointer("/session/id").and_then(Value::as_str);
+        let id = id.ok_or_else(|| Error::internal("the gateway's answer has no session"))?;
+        let images = prompt
+            .images
+            .iter()
+            .map(|image| json!({"type": "image", "data": image.data, "mimeType": image.media_type}));
+        let mut body = json!({"message": prompt.text, "images": images.collect::<Vec<_>>()});
+        if let (Some(model), Value::Object(fields)) = (&prompt.model, &mut body) {
+            fields.insert("model".to_owned(), model.as_str().into());
+        }
+        let target = format!("/agents/orchestrator/{}", encode_segment(id));
+        let mut body = self.post(&target, &Mint::fresh()?.ulid(), &body)?;
+        if let Value::Object(fields) = &mut body {
+            fields.insert("session".to_owned(), json!({"id": id}));
+        }
         Ok(Accepted { body })
     }
 

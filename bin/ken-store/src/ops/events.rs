@@ -214,13 +214,17 @@ impl Write for SubmissionsAdmit {
             submission_id: entry.id.clone(),
             offset: log.end(),
         };
+        let context = args
+            .model
+            .as_ref()
+            .map(|model| serde_json::json!({"model": model}));
         let event = tables.insert_event(&NewEvent {
             id: args.submission_id.as_str(),
             scope: session.as_ref().map(|found| found.scope),
             kind: "agent.prompt",
             text: &args.message,
             received_at: change.now,
-            context: None,
+            context: context.as_ref(),
             raw: None,
             images: &args.images,
             answer: &record::write(&admission)?,

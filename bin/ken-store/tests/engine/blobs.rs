@@ -138,6 +138,7 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
         images: Vec::new(),
         blobs,
         policy: Policy::Queue,
+        model: None,
     };
     let missing = kit
         .write::<SubmissionsAdmit>(admit(vec![digest(b"missing")]))

@@ -416,6 +416,7 @@ async fn targets_choose_the_session_that_they_say() {
         images: Vec::new(),
         blobs: Vec::new(),
         policy: Policy::Queue,
+        model: None,
     };
     kit.write::<SubmissionsAdmit>(admit).await.unwrap();
     let claim = kit.claim_one(1).await;

@@ -266,6 +266,7 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
         }],
         blobs: Vec::new(),
         policy,
+        model: None,
     };
     let first = kit
         .write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))

@@ -252,7 +252,7 @@ pub struct InboundEvent {
     pub kind: String,
     pub text: String,
     pub received_at: Timestamp,
-    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, as far as given. A `workflow` of
+    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, `model`, as far as given. A `workflow` of
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
@@ -348,6 +348,9 @@ pub struct Admit {
     pub blobs: Vec<String>,
     #[serde(default)]
     pub policy: Policy,
+    /// The only model that may answer, as `provider/model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,152 @@
+//! What is said: the message with its template, fragments and attachments.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ken_client::chat::Image;
+use ken_types::Error;
+use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, PROMPT_BYTES};
+use ken_types::places::Places;
+
+use super::template;
+use crate::cli::Chat;
+
+/// A message and its pictures.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) text: String,
+    pub(super) images: Vec<Image>,
+}
+
+/// Reads everything that was given, before anything is sent. `invalid` names the flag and the file.
+pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
+    let mut text = input(chat)?;
+    if let Some(name) = &chat.template {
+        text = template::filled(places, name, &chat.param, &text)?;
+    }
+    let mut parts = Vec::new();
+    for path in &chat.fragment {
+        parts.push(read_text("--fragment", path, PROMPT_BYTES as u64)?);
+    }
+    parts.push(text);
+    let mut images = Vec::new();
+    for path in &chat.attach {
+        match attachment(path)? {
+            Attachment::Image(image) => images.push(image),
+            Attachment::Text(text) => parts.push(fenced(path, &text)),
+        }
+    }
+    if images.len() > IMAGES {
+        let message = format!("{} images, at most {IMAGES} can be sent", images.len());
+        return Err(Error::invalid("--attach", message));
+    }
+    Ok(Message {
+        text: parts.join("\n\n"),
+        images,
+    })
+}
+
+/// The words of the command line, or standard input when there are none.
+fn input(chat: &Chat) -> Result<String, Error> {
+    if chat.text.iter().any(|word| word != "-") {
+        return Ok(chat.text.join(" "));
+    }
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        return Err(
+            Error::invalid("TEXT", "a message is missing").hint("ken chat TEXT, or a text on standard input")
+        );
+    }
+    let mut text = String::new();
+    let read = input.take(PROMPT_BYTES as u64 + 1).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+    Ok(text)
+}
+
+enum Attachment {
+    Image(Image),
+    Text(String),
+}
+
+fn attachment(path: &Path) -> Result<Attachment, Error> {
+    let wrong = |what: String| Error::invalid("--attach", format!("{}: {what}", path.display()));
+    let most = (IMAGE_CHARACTERS / 4 * 3) as u64;
+    let bytes = read_bytes("--attach", path, most)?;
+    if let Some(media_type) = image_type(&bytes) {
+        return Ok(Attachment::Image(Image {
+            media_type: media_type.to_owned(),
+            data: STANDARD.encode(&bytes),
+        }));
+    }
+    if bytes.len() > PROMPT_BYTES {
+        return Err(wrong(format!(
+            "has more than {PROMPT_BYTES} bytes, the most of a text"
+        )));
+    }
+    let text = String::from_utf8(bytes);
+    let text =
+        text.map_err(|_| wrong("is neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned()))?;
+    Ok(Attachment::Text(text))
+}
+
+/// The media type of the images that models take, by the first bytes.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+/// A text in a code block that nothing in it can close.
+fn fenced(path: &Path, text: &str) -> String {
+    let longest = text
+        .split(|letter| letter != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or_default();
+    let fence = "`".repeat((longest + 1).max(3));
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    format!(
+        "Attached file {name:?}:\n\n{fence}\n{}\n{fence}",
+        text.trim_end_matches('\n')
+    )
+}
+
+/// The text of a file that a flag names.
+pub(super) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
+    let bytes = read_bytes(flag, path, most)?;
+    String::from_utf8(bytes)
+        .map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
+}
+
+fn read_bytes(flag: &str, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    match bytes.len() as u64 > most {
+        true => Err(wrong(format!("has more than {most} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_closes_its_fence() {
+        for (text, fence) in [("plain", "```"), ("```\ncode\n```", "````"), ("`````", "``````")] {
+            let fenced = fenced(Path::new("/x/a.md"), text);
+            assert_eq!(
+                fenced,
+                format!("Attached file \"a.md\":\n\n{fence}\n{text}\n{fence}")
+            );
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One turn as it comes: its text is printed, or kept for the end.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use ken_client::Gateway;
+use ken_client::chat::Turn;
+use ken_types::{Code, Error};
+use serde_json::Value;
+
+use crate::needed::Needed;
+use crate::output::{put, remark, say_json};
+use crate::progress::Progress;
+
+/// How often is looked at what is waited for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What is printed while a turn runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    /// The text as it comes.
+    Text,
+    /// Every event, one JSON object a line.
+    Events,
+    Nothing,
+}
+
+/// What a turn came to.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The last message.
+    pub(super) text: String,
+    /// `{provider, id}`.
+    pub(super) model: Option<Value>,
+    pub(super) usage: Option<Value>,
+}
+
+/// A turn that is followed to its end.
+pub(super) struct Followed<'a> {
+    turn: &'a Turn,
+    show: Show,
+    /// End when nothing has come for this long.
+    patience: Duration,
+    /// Whether the last thing printed was a piece of the answer.
+    is_in_line: bool,
+    heard: Instant,
+    said: Said,
+}
+
+impl<'a> Followed<'a> {
+    pub(super) fn new(turn: &'a Turn, show: Show, patience: Duration) -> Followed<'a> {
+        Followed {
+            turn,
+            show,
+            patience,
+            is_in_line: false,
+            heard: Instant::now(),
+            said: Said::default(),
+        }
+    }
+
+    /// Reads the events of the turn from before its first to its last.
+    pub(super) fn to_end(mut self, gateway: &Gateway, needed: &Needed) -> Result<Said, Error> {
+        let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
+        let mut progress = None;
+        while let Some(batch) = events.next(Some(TICK))? {
+            let mine: Vec<Value> = batch.into_iter().filter(|event| self.is_mine(event)).collect();
+            if mine.is_empty() {
+                self.wait(&mut progress, needed)?;
+                continue;
+            }
+            if self.show != Show::Nothing {
+                progress = None;
+            }
+            self.heard = Instant::now();
+            for event in mine {
+                if self.take(&event)? {
+                    return Ok(self.said);
+                }
+            }
+        }
+        Err(Error::unavailable(
+            "the session's stream ended before the turn did",
+        ))
+    }
+
+    fn is_mine(&self, event: &Value) -> bool {
+        event
+            .get("submissionId")
+            .is_some_and(|id| *id == *self.turn.submission)
+    }
+
+    fn wait(&self, progress: &mut Option<Progress>, needed: &Needed) -> Result<(), Error> {
+        let silent = self.heard.elapsed();
+        if silent < TICK {
+            return Ok(());
+        }
+        let waiting = needed.waiting();
+        if silent >= self.patience {
+            let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
+            let message = format!("nothing has come for {} s{for_what}", silent.as_secs());
+            return Err(Error::deadline(message).hint(
+                "the turn goes on: `ken sessions` names its session, `ken show SESSION` shows the answer",
+            ));
+        }
+        // In the middle of a line of the answer there is no place for it.
+        if !self.is_in_line || waiting.is_some() {
+            let what = waiting.unwrap_or_else(|| "waiting for the answer".to_owned());
+            progress.get_or_insert_with(|| Progress::start(&what)).set(&what);
+        }
+        Ok(())
+    }
+
+    /// Takes an event of this submission; whether it was the last.
+    fn take(&mut self, event: &Value) -> Result<bool, Error> {
+        let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        if self.show == Show::Events {
+            say_json(event)?;
+        }
+        let is_root = event.get("parentSession").is_none();
+        match text("type") {
+            "text_delta" if self.show == Show::Text && is_root => {
+                self.is_in_line = true;
+                put(text("text")).map(|()| false)
+            }
+            "tool_start" if std::io::stderr().is_terminal() => {
+                remark(&format!("[{}]", text("toolName")));
+                Ok(false)
+            }
+            "turn" if is_root => {
+                let name = |field: &str| event.get(field).cloned().unwrap_or_default();
+                self.said.model =
+                    Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
+                Ok(false)
+            }
+            "message_end" if is_root => {
+                self.take_message(event);
+                Ok(false)
+            }
+            "operation" if is_root => {
+                self.said.usage = event.get("usage").cloned();
+                Ok(false)
+            }
+            "submission_settled" => self.settle(event).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The final text is that of the last message of the agent, whose first block is all of its text.
+    fn take_message(&mut self, event: &Value) {
+        let message = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
+        if message("/message/role") == Some("assistant")
+            && let Some(text) = message("/message/content/0/text")
+        {
+            text.clone_into(&mut self.said.text);
+        }
+    }
+
+    fn settle(&self, event: &Value) -> Result<(), Error> {
+        if self.is_in_line {
+            put("\n")?;
+        }
+        match event.get("outcome").and_then(Value::as_str) {
+            Some("completed") => Ok(()),
+            Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
+            _ => {
+                let error = event.get("error");
+                let message = error
+                    .and_then(Value::as_str)
+                    .or_else(|| error?.get("message")?.as_str());
+                Err(Error::new(
+                    Code::Unavailable,
+                    message.unwrap_or("the turn failed"),
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `ken chat`: one turn, printed as it comes.
+
+mod compose;
+mod follow;
+mod schema;
+mod template;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use ken_client::Gateway;
+use ken_client::chat::{Accepted, Identity, Prompt};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+
+use crate::cli::{Chat, Cli};
+use crate::gateway;
+use crate::needed::Needed;
+use crate::output::{Outcome, remark, say, say_json};
+use crate::progress::Progress;
+use crate::sessions;
+use follow::{Followed, Said, Show};
+use schema::Schema;
+
+pub(crate) fn run(cli: &Cli, chat: &Chat) -> Outcome {
+    let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
+    let message = compose::message(chat, &cli.places()?)?;
+    let needed = Needed::of(cli)?;
+    needed.check()?;
+    let mut gateway = gateway::find(cli)?.patience(chat.wait);
+    let mut prompt = Prompt::new(Identity::local(), &message.text);
+    prompt.images = message.images;
+    prompt.model.clone_from(&chat.model);
+    prompt.session = session(&mut gateway, chat)?;
+    let is_new = prompt.session.is_none();
+    let talk = Talk {
+        gateway: &gateway,
+        chat,
+        needed: &needed,
+    };
+    let (status, session) = match &schema {
+        None => talk.plain(&prompt)?,
+        Some(schema) => talk.fitting(prompt, schema)?,
+    };
+    if is_new && session.is_some() && std::io::stderr().is_terminal() {
+        remark("to continue this session: ken chat -c TEXT");
+    }
+    Ok(status)
+}
+
+/// The session that was asked for. Without one the gateway makes a new one with the prompt itself.
+fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> {
+    if chat.resume {
+        return sessions::last(gateway).map(Some);
+    }
+    let Some(word) = &chat.session else {
+        return Ok(None);
+    };
+    match sessions::find(gateway, Some(&Identity::local()), word) {
+        Ok(session) => Ok(session
+            .get("sessionId")
+            .and_then(Value::as_str)
+            .map(str::to_owned)),
+        // It may be archived, or somebody else's: the gateway says which.
+        Err(error) if error.code == Code::NotFound => Ok(Some(word.clone())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Prompts, one after the other.
+struct Talk<'a> {
+    gateway: &'a Gateway,
+    chat: &'a Chat,
+    needed: &'a Needed,
+}
+
+impl Talk<'_> {
+    /// One turn as it comes, or its end; and the session.
+    fn plain(&self, prompt: &Prompt) -> Result<(ExitCode, Option<String>), Error> {
+        let show = match (self.chat.events, self.chat.json || self.chat.no_stream) {
+            (true, _) => Show::Events,
+            (false, true) => Show::Nothing,
+            (false, false) => Show::Text,
+        };
+        let (accepted, said) = self.turn(prompt, show)?;
+        match said {
+            Some(said) if self.chat.json => {
+                say_json(&self.record(&accepted, &said, said.text.as_str().into()))?
+            }
+            Some(said) if show == Show::Nothing => say(&said.text)?,
+            Some(_) => {}
+            // A command is done at once and has no turn.
+            None => say(&accepted.result().unwrap_or_default())?,
+        }
+        Ok((ExitCode::SUCCESS, accepted.session()))
+    }
+
+    /// An answer that fits the schema, after one correction at most. Else nothing is printed, and the status is 1.
+    fn fitting(&self, mut prompt: Prompt, schema: &Schema) -> Result<(ExitCode, Option<String>), Error> {
+        prompt.text = format!("{}\n\n{}", prompt.text, schema.instruction());
+        let mut is_corrected = false;
+        loop {
+            let (accepted, said) = self.turn(&prompt, Show::Nothing)?;
+            let said =
+                said.ok_or_else(|| Error::invalid("--schema", "a command has no answer that could fit"))?;
+            let session = accepted.session();
+            match schema.fit(&said.text) {
+                Ok(value) if self.chat.json => say_json(&self.record(&accepted, &said, value))?,
+                Ok(value) => say_json(&value)?,
+                Err(why) if is_corrected => {
+                    remark(&format!("ken: the answer does not fit the schema: {why}"));
+                    return Ok((ExitCode::from(1), session));
+                }
+                Err(why) => {
+                    is_corrected = true;
+                    prompt = Prompt {
+                        text: format!(
+                            "Your answer does not fit the schema: {why}.\n\n{}",
+                            schema.instruction()
+                        ),
+                        session,
+                        images: Vec::new(),
+                        ..prompt
+                    };
+                    continue;
+                }
+            }
+            return Ok((ExitCode::SUCCESS, session));
+        }
+    }
+
+    /// What was accepted, and what was said if it was a prompt.
+    fn turn(&self, prompt: &Prompt, show: Show) -> Result<(Accepted, Option<Said>), Error> {
+        let accepted = self.send(prompt)?;
+        let Some(turn) = accepted.turn() else {
+            return Ok((accepted, None));
+        };
+        let said = Followed::new(&turn, show, self.chat.wait).to_end(self.gateway, self.needed)?;
+        Ok((accepted, Some(said)))
+    }
+
+    fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
+        let progress = Progress::start("sending");
+        let (sender, reasons) = std::sync::mpsc::channel();
+        let mut gateway = self
+            .gateway
+            .clone()
+            .notice(move |error| _ = sender.send(error.message.clone()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for reason in reasons {
+                    progress.set(&self.needed.waiting().unwrap_or(reason));
+                }
+            });
+            let accepted = gateway.chat(prompt);
+            // It owns the sender, and the thread above ends with that.
+            drop(gateway);
+            accepted
+        })
+    }
+
+    /// The answer as programs read it.
+    fn record(&self, accepted: &Accepted, said: &Said, answer: Value) -> Value {
+        json!({
+            "answer": answer,
+            "model": said.model,
+            "usage": said.usage,
+            "sessionId": accepted.session(),
+            "submissionId": accepted.turn().map(|turn| turn.submission),
+        })
+    }
+}

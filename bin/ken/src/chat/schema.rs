@@ -1,0 +1,76 @@
+//! `ken chat --schema`: an answer that is JSON and fits.
+
+use std::path::Path;
+
+use jsonschema::Validator;
+use ken_types::{Error, json};
+use serde_json::Value;
+
+use super::compose::read_text;
+
+/// The largest schema, in bytes.
+const SCHEMA_BYTES: u64 = 64 * 1024;
+const MAX_DEPTH: usize = 64;
+
+/// A JSON Schema that an answer has to fit.
+pub(super) struct Schema {
+    text: String,
+    validator: Validator,
+}
+
+impl Schema {
+    /// `invalid` for a file that is no schema. References to other documents are not resolved.
+    pub(super) fn read(path: &Path) -> Result<Schema, Error> {
+        let text = read_text("--schema", path, SCHEMA_BYTES)?;
+        let wrong = |what: String| Error::invalid("--schema", format!("{}: {what}", path.display()));
+        let schema = json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| wrong(error.to_string()))?;
+        let validator = jsonschema::validator_for(&schema).map_err(|error| wrong(error.to_string()))?;
+        Ok(Schema { text, validator })
+    }
+
+    /// What the model is told about its answer.
+    pub(super) fn instruction(&self) -> String {
+        format!(
+            "Answer with one JSON value that fits this JSON Schema, and with nothing else: no words around it.\n\n```json\n{}\n```",
+            self.text.trim()
+        )
+    }
+
+    /// The value of an answer, or why it does not fit. A value in a code block counts.
+    pub(super) fn fit(&self, answer: &str) -> Result<Value, String> {
+        let value: Value =
+            serde_json::from_str(bare(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
+        match self.validator.validate(&value) {
+            Ok(()) => Ok(value),
+            Err(error) => {
+                let at = error.instance_path().to_string();
+                let at = if at.is_empty() { "the value" } else { &at };
+                Err(format!("{at}: {}", error.masked()))
+            }
+        }
+    }
+}
+
+/// An answer without the code block around all of it.
+fn bare(answer: &str) -> &str {
+    let answer = answer.trim();
+    let inner = answer
+        .strip_prefix("```")
+        .and_then(|rest| rest.strip_suffix("```"))
+        .and_then(|rest| rest.split_once('\n'));
+    inner.map_or(answer, |(_, inner)| inner.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_block_around_an_answer_is_taken_away() {
+        assert_eq!(bare(" {\"a\": 1}\n"), "{\"a\": 1}");
+        assert_eq!(bare("```json\n{\"a\": 1}\n```\n"), "{\"a\": 1}");
+        assert_eq!(bare("```\n[1]\n```"), "[1]");
+        assert_eq!(bare("Here: ```json\n1\n```"), "Here: ```json\n1\n```");
+        assert_eq!(bare("```"), "```");
+    }
+}

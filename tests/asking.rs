@@ -1,0 +1,146 @@
+//! `ken chat` with everything that goes along with a message: templates, fragments, attachments, a schema, a model.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use ken_tests::provider::{Provider, Reply, openai};
+use ken_tests::{Builder, System};
+use serde_json::{Value, json};
+
+/// A system whose models are `openai/m` and `rules`.
+fn system(provider: &Provider) -> System {
+    Builder::default()
+        .env("KEN_MODEL", "openai/m,rules")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=k\n")
+        .start()
+}
+
+fn says(words: &[&str]) -> Reply {
+    Reply::Stream(openai(words, &[]))
+}
+
+/// What the model was told last by the user, as text.
+fn told(provider: &Provider) -> String {
+    let asked = provider.asked();
+    let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
+    let last = messages
+        .iter()
+        .rfind(|message| message["role"] == "user")
+        .unwrap();
+    match &last["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts.to_string(),
+    }
+}
+
+fn file(system: &System, name: &str, bytes: &[u8]) -> String {
+    let path: PathBuf = system.home().join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn is(output: &Output, status: i32, stdout: &str) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let found = (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+    );
+    assert_eq!(found, (Some(status), stdout.to_owned()), "{stderr}");
+    stderr
+}
+
+#[test]
+fn templates_fragments_and_attachments_become_the_message() {
+    let provider = Provider::start(vec![says(&["one"]), says(&["two"]), says(&["three"])]);
+    let system = system(&provider);
+    let rules = file(&system, "rules.md", b"Be brief.");
+    let data = file(&system, "data.csv", b"a,b\n1,2\n");
+    let run = |words: &[&str]| system.ken(&[&["chat"], words].concat());
+    is(&run(&["-f", &rules, "-a", &data, "What", "is", "b?"]), 0, "one\n");
+    assert_eq!(
+        told(&provider),
+        "Be brief.\n\nWhat is b?\n\nAttached file \"data.csv\":\n\n```\na,b\n1,2\n```"
+    );
+    file(&system, "templates/mine.md", b"In {{language}}: {{input}}!");
+    is(&run(&["-t", "mine", "-p", "language=Latin", "Hello"]), 0, "two\n");
+    assert_eq!(told(&provider), "In Latin: Hello!");
+    // A picture goes along as one.
+    let picture = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
+    is(&run(&["-a", &picture, "What is it?"]), 0, "three\n");
+    assert!(
+        told(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"),
+        "{}",
+        told(&provider)
+    );
+    // What is wrong is said before anything is sent.
+    let binary = file(&system, "binary", b"\xff\x00\xfe");
+    for (words, named) in [
+        (
+            &["-t", "mine", "x"][..],
+            "`language` is missing: -p language=VALUE",
+        ),
+        (&["-t", "mien", "x"], "did you mean `mine`?"),
+        (&["-t", "../mine", "x"], "there is no template"),
+        (
+            &["-t", "mine", "-p", "language=a", "-p", "other=b", "x"],
+            "has no placeholder `{{other}}`",
+        ),
+        (&["-a", &binary, "x"], "neither text in UTF-8 nor"),
+        (&["-a", "/nonexistent", "x"], "/nonexistent: cannot be read"),
+        (&["-m", "openai/x", "x"], "no model `openai/x` is configured"),
+    ] {
+        let said = is(&run(words), 2, "");
+        assert!(said.contains(named), "{words:?}: {said}");
+    }
+    assert_eq!(provider.asked().len(), 3);
+}
+
+#[test]
+fn an_answer_fits_its_schema_or_is_not_printed() {
+    let fenced = "```json\n{\"name\": \"Ada\", \"age\": 36}\n```";
+    let replies = [fenced, "{\"name\": 7}", "{\"name\": \"Bo\"}", "no", "still no"];
+    let provider = Provider::start(replies.iter().map(|reply| says(&[*reply])).collect());
+    let system = system(&provider);
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
+    let schema = file(&system, "person.json", schema.to_string().as_bytes());
+    let run = || system.ken(&["chat", "--schema", &schema, "Who?"]);
+    is(&run(), 0, "{\"age\":36,\"name\":\"Ada\"}\n");
+    assert!(told(&provider).contains("\"required\""), "{}", told(&provider));
+    // One correction, in the same session.
+    is(&run(), 0, "{\"name\":\"Bo\"}\n");
+    assert!(
+        told(&provider).contains("does not fit the schema: /name"),
+        "{}",
+        told(&provider)
+    );
+    let said = is(&run(), 1, "");
+    assert!(said.contains("does not fit the schema: it is not JSON"), "{said}");
+    assert_eq!(provider.asked().len(), 5);
+    let broken = file(&system, "broken.json", b"{\"type\": 7}");
+    let said = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
+    assert!(said.contains("broken.json"), "{said}");
+}
+
+#[test]
+fn one_model_answers_and_programs_read_the_answer() {
+    let provider = Provider::start(vec![says(&["I am ", "m."])]);
+    let system = system(&provider);
+    let output = system.ken(&["chat", "--json", "-m", "openai/m", "Who are you?"]);
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["answer"], "I am m.");
+    assert_eq!(record["model"], json!({"provider": "openai", "id": "m"}));
+    assert_eq!(
+        (&record["usage"]["input"], &record["usage"]["output"]),
+        (&json!(9), &json!(4))
+    );
+    assert!(record["sessionId"].as_str().unwrap().starts_with("tui-"));
+    let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("I am ken") && said.ends_with('\n'), "{said}");
+    assert_eq!(provider.asked().len(), 1);
+}
