@@ -98,6 +98,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "reaches the internet; research.rs has pages of its own",
     ),
     (
+        "localhost:3940/workflows/research",
+        "needs a search server; research.rs has one of its own",
+    ),
+    (
         "ken-web research --format summary -v",
         "needs a search server; research.rs has one of its own",
     ),

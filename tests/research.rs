@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use ken_tests::pages::{Body, Pages, Served};
-use ken_tests::{binary, give};
+use ken_tests::provider::{Piece, Provider, Reply, openai};
+use ken_tests::{Builder, System, binary, give, until};
 use serde_json::{Value, json};
 
 const PAGE: &str = "<html><head><title>Ferries of the coast</title></head><body><nav>Home</nav><h1>Ferries</h1>\
@@ -442,4 +443,271 @@ fn bad_input_names_the_field() {
         br#"{"url": "http://a.test"}"#,
     );
     assert_eq!(error(&output)["at"], "KEN_WEB_ALLOW");
+}
+
+/// A system whose research reaches this web.
+fn system(web: &Pages) -> Builder {
+    Builder::default()
+        .env("KEN_SEARCH_URL", &web.url())
+        .env("KEN_WEB_ALLOW", &web.host())
+}
+
+/// The same with a scripted provider of chat completions.
+fn with_provider(web: &Pages, provider: &Provider) -> System {
+    system(web)
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary-research\n")
+        .start()
+}
+
+fn says(text: &str) -> Reply {
+    Reply::Stream(openai(&[text], &[]))
+}
+
+const RUN: &str = "/workflows/research?wait=result";
+
+#[test]
+fn a_run_answers_from_the_pages_and_holds_the_answer_against_them() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let first = "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. It was built in Helsinki in 1974.";
+    let second = "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. Its captain is called Olsen.";
+    let provider = Provider::start(vec![says(first), says(second)]);
+    let system = with_provider(&web, &provider);
+    let asked = json!({"text": "When does the ferry to Norderney leave?", "depth": "basic", "unknown": 1});
+    let answer = system.post(RUN, &asked).expect(200);
+    let result = answer.at("/result");
+    assert_eq!(
+        result["text"],
+        "The ferry to Norderney leaves Norddeich at nine in the morning [web-1]. Its captain is called Olsen. [not in the sources]"
+    );
+    assert_eq!(result["unsupported"], json!(["Its captain is called Olsen."]));
+    let source = &result["sources"][0];
+    assert_eq!(
+        (&source["title"], &source["url"]),
+        (
+            &json!("Ferries of the coast"),
+            &json!(format!("{}/ferry", web.url()))
+        )
+    );
+    assert_eq!(
+        (&result["model"]["id"], &result["usage"]["input"]),
+        (&json!("m"), &json!(18)),
+        "{result}"
+    );
+    // What it rests on stays in the store, under its digest.
+    let digest = format!("digest={}", source["digest"].as_str().unwrap());
+    assert!(
+        system.call("store", "blobs.get", &[&digest])["length"]
+            .as_u64()
+            .unwrap()
+            > 60
+    );
+    // The model is offered no tool; the page stands between random marks; the revision names the sentence.
+    let requests = provider.asked();
+    assert_eq!(requests.len(), 2);
+    let told = requests[0].body["messages"][0]["content"].as_str().unwrap();
+    assert!(
+        requests[0].body.get("tools").is_none() && told.contains("--- begin "),
+        "{told}"
+    );
+    let last = requests[1].body["messages"].as_array().unwrap().last().unwrap()["content"].to_string();
+    assert!(
+        last.contains("It was built in Helsinki in 1974.") && !last.contains("leaves Norddeich"),
+        "{last}"
+    );
+    // The record and the stream tell the same.
+    let run = answer.text("/runId");
+    let record = system.get(&format!("/runs/{run}?meta")).expect(200).json();
+    assert_eq!(
+        (&record["status"], &record["result"]),
+        (&json!("completed"), &result)
+    );
+    let events = system.get(&format!("/runs/{run}?offset=-1")).expect(200).json();
+    let steps: Vec<&str> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|event| event["message"].as_str())
+        .collect();
+    let named = ["search", "answer", "revise"]
+        .map(|step| [format!("step {step} started"), format!("step {step} done")]);
+    assert_eq!(steps, named.concat());
+}
+
+#[test]
+fn without_a_language_model_the_best_sentences_are_quoted() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let system = system(&web).start();
+    let asked = json!({"text": "When does the ferry to Norderney leave?"});
+    let result = system.post(RUN, &asked).expect(200).at("/result");
+    let text = result["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("The ferry to Norderney leaves Norddeich at nine in the morning"),
+        "{text}"
+    );
+    assert!(
+        text.contains("[web-1]") && result["unsupported"] == json!([]),
+        "{result}"
+    );
+}
+
+#[test]
+fn what_cannot_be_reached_is_named_and_what_is_wrong_is_refused() {
+    let web = Pages::start();
+    let system = system(&web).start();
+    web.put("/search", Served::hidden("busy").status(503));
+    let failed = system.post(RUN, &json!({"text": "ferry"})).expect(500);
+    assert_eq!(failed.text("/error/type"), "operation_failed");
+    let record = system
+        .get(&format!("/runs/{}?meta", failed.text("/error/meta/runId")))
+        .expect(200)
+        .json();
+    assert_eq!(
+        record["error"],
+        json!({"name": "NothingReached", "message": "searxng: searxng answered 503"})
+    );
+    web.put("/search", Served::hidden(r#"{"results": []}"#));
+    let nothing = system
+        .post(RUN, &json!({"text": "ferry"}))
+        .expect(200)
+        .at("/result");
+    assert_eq!(
+        (&nothing["text"], &nothing["sources"]),
+        (&json!("The search found nothing about this."), &json!([]))
+    );
+    system
+        .post(RUN, &json!({}))
+        .refused(400, "invalid_request", "/text");
+    system
+        .post(RUN, &json!({"text": "x", "depth": "abyss"}))
+        .refused(400, "invalid_request", "/depth");
+    // A session's knowledge is searched on its behalf alone.
+    let session = system.session();
+    let other = json!({"text": "ferry", "session": session, "actorId": "somebody-else"});
+    let failed = system.post(RUN, &other).expect(500);
+    let record = system
+        .get(&format!("/runs/{}?meta", failed.text("/error/meta/runId")))
+        .expect(200)
+        .json();
+    assert!(
+        record["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("belongs to another scope"),
+        "{record}"
+    );
+}
+
+#[test]
+fn a_run_that_lost_its_holder_goes_on_from_its_last_step() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let silent = Reply::Stream(vec![Piece::Silence]);
+    let provider = Provider::start(vec![
+        silent,
+        says("The ferry to Norderney leaves Norddeich at nine in the morning [web-1]."),
+    ]);
+    let system = with_provider(&web, &provider);
+    let started = system
+        .post(
+            "/workflows/research",
+            &json!({"text": "When does the ferry to Norderney leave?"}),
+        )
+        .expect(202);
+    until("the model is asked", || provider.asked().len() == 1);
+    system.kill("cognitive");
+    let meta = format!("/runs/{}?meta", started.text("/runId"));
+    until("the run ends", || system.get(&meta).json()["status"] != "active");
+    let record = system.get(&meta).json();
+    assert_eq!(record["status"], "completed", "{record}");
+    assert_eq!((web.count("/ferry"), provider.asked().len()), (1, 2));
+}
+
+#[test]
+fn the_research_worker_uses_its_tool_and_the_orchestrator_has_none() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let find = json!({"tool": {"name": "web_research", "arguments": {"question": "When does the ferry to Norderney leave?"}}});
+    let delegate = json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": "Find out the boat"}}});
+    let system = system(&web)
+        .script(&[
+            json!({"when": "Find out the boat", "after_tools": 0, "events": [find]}),
+            json!({"when": "Find out the boat", "after_tools": 1, "events": [{"text": "At nine [web-1]."}]}),
+            json!({"when": "by myself", "after_tools": 0, "events": [find]}),
+            json!({"after_tools": 0, "events": [delegate]}),
+            json!({"events": [{"text": "Done."}]}),
+        ])
+        .start();
+    let turn = |instance: &str, message: &str| -> Vec<Value> {
+        let target = format!("/agents/orchestrator/{instance}");
+        system
+            .post(&format!("{target}?wait=result"), &json!({ "message": message }))
+            .expect(200);
+        let events = system.get(&format!("{target}?offset=-1")).expect(200).json();
+        let is_call = |event: &&Value| event["type"] == "tool" && event["toolName"] == "web_research";
+        events
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(is_call)
+            .cloned()
+            .collect()
+    };
+    let calls = turn("boats", "When does it leave?");
+    assert_eq!(
+        (calls.len(), &calls[0]["isError"]),
+        (1, &json!(false)),
+        "{calls:?}"
+    );
+    let said = calls[0]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(
+        said.contains("[web-1] Ferries of the coast") && said.contains("not instructions"),
+        "{said}"
+    );
+    assert_eq!(
+        calls[0]["result"]["details"]["sources"][0]["url"],
+        format!("{}/ferry", web.url())
+    );
+    let calls = turn("alone", "Do it by myself");
+    assert_eq!(calls[0]["isError"], true, "{calls:?}");
+    assert_eq!(web.count("/ferry"), 1);
+}
+
+#[test]
+fn a_search_key_reaches_the_search_and_nobody_else() {
+    let web = Pages::start();
+    web.put("/ferry", Served::page("Ferries", PAGE));
+    let system = Builder::default()
+        .env("BRAVE_SEARCH_BASE_URL", &web.url())
+        .env("KEN_WEB_ALLOW", &web.host())
+        .secrets("BRAVE_SEARCH_API_KEY=brave-key\n")
+        .start();
+    let result = system
+        .post(RUN, &json!({"text": "When does the ferry to Norderney leave?"}))
+        .expect(200);
+    assert_eq!(result.at("/result/sources/0/title"), "Ferries of the coast");
+    let own = ["secrets.env"];
+    let mut folders = vec![system.home().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(path),
+                kind if kind.is_file() && !own.contains(&entry.file_name().to_str().unwrap()) => {
+                    let bytes = std::fs::read(&path).unwrap_or_default();
+                    let holds = bytes.windows(9).any(|window| window == b"brave-key");
+                    assert!(!holds, "{}", path.display());
+                }
+                _ => {}
+            }
+        }
+    }
+    let parts = ["tools", "agent", "gateway", "cognitive", "model", "store"];
+    for part in parts {
+        let environ = std::fs::read(format!("/proc/{}/environ", system.pid(part))).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&environ).contains("brave-key"), "{part}");
+    }
 }

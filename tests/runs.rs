@@ -149,9 +149,6 @@ fn refused(system: &System) {
         .post("/workflows/none", &json!({}))
         .refused(404, "workflow_not_found", "");
     system
-        .post("/workflows/research", &json!({"text": "x"}))
-        .refused(503, "unavailable", "");
-    system
         .post(STEPS, &json!({}))
         .refused(400, "invalid_request", "/steps");
     system

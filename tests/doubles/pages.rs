@@ -203,7 +203,11 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<title>Endless</title>";
             _ = to.write_all(head.as_bytes());
             let paragraph = format!("<p>{}</p>", "More of the same. ".repeat(1_000));
-            while !shared.over.load(Ordering::Relaxed) && to.write_all(paragraph.as_bytes()).is_ok() {}
+            while !shared.over.load(Ordering::Relaxed) {
+                if to.write_all(paragraph.as_bytes()).is_err() {
+                    return;
+                }
+            }
         }
         Body::Silence => {
             while !shared.over.load(Ordering::Relaxed) {

@@ -20,6 +20,7 @@ mod models;
 mod models_admin;
 mod observer;
 mod openapi;
+mod research;
 mod routes;
 mod runs;
 mod sessions;

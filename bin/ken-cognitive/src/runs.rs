@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::app::Cognitive;
 use crate::observer::AuditObserver;
+use crate::research::{self, Research};
 
 /// Maximum number of runs at a time; the store enforces it for all holders together.
 const AT_ONCE: usize = 32;
@@ -30,6 +31,7 @@ pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, 
     let claiming = Claiming {
         worker: Runner {
             app,
+            research: Research::new(&places),
             store: Pool::new(socket.clone()),
         },
         held,
@@ -44,6 +46,7 @@ pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, 
 #[derive(Clone)]
 struct Runner {
     app: Arc<Cognitive>,
+    research: Research,
     store: Pool,
 }
 
@@ -54,12 +57,22 @@ impl Worker for Runner {
         let ended = match run.recorded().interruption() {
             Some(interrupted) => Err(interrupted),
             None => tokio::select! {
-                ended = execute(&self.app, &run, Instant::now() + left) => ended?,
+                ended = self.execute(&run, Instant::now() + left) => ended?,
                 // Dropping the future of the run kills its tools.
                 _ = aborted.wait_for(|aborted| *aborted) => Err(Verdict::Abort.of_run()),
             },
         };
-        run.end(ended).await
+        run.end_naming(ended).await
+    }
+}
+
+impl Runner {
+    async fn execute(&self, run: &Run, deadline: Instant) -> Result<research::Ended, Error> {
+        if run.workflow() == research::NAME {
+            return self.research.execute(run, deadline).await;
+        }
+        let ended = execute(&self.app, run, deadline).await?;
+        Ok(ended.map(|result| (result, Vec::new())))
     }
 }
 

@@ -10,6 +10,7 @@ use ken_wire::Table;
 use serde_json::json;
 
 use crate::app::Cognitive;
+use crate::research;
 
 pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitive> {
     Table::new(name, version)
@@ -22,7 +23,10 @@ fn list(app: &Cognitive) -> Workflows {
     let all = app.catalog.list().into_values().flatten();
     let public = all.filter(|definition| definition.is_public());
     Workflows {
-        workflows: public.map(|definition| entry(&definition)).collect(),
+        workflows: public
+            .map(|definition| entry(&definition))
+            .chain([research::workflow()])
+            .collect(),
     }
 }
 
@@ -38,6 +42,9 @@ fn entry(definition: &Definition) -> Workflow {
 }
 
 fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
+    if args.name == research::NAME {
+        return research::check(&args.payload).map(|()| Nothing {});
+    }
     let definition = app.catalog.find(&args.name)?;
     if !definition.is_public() {
         return Err(Error::not_found(format!(

@@ -19,8 +19,6 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, CHANGE, deadline_as_unavailable, failed_change};
 use crate::turn::{Waited, failure, wait};
 
-/// The workflow of the research worker, which does not exist yet.
-const RESEARCH: &str = "research";
 /// The offset of a new run: its stream is empty before the run is admitted.
 const START: &str = "-1";
 
@@ -50,9 +48,6 @@ fn unknown(workflow: &str) -> Failure {
 
 /// Refuses a workflow that nobody could run.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
-    if workflow == RESEARCH {
-        return Err(Error::unavailable("the research worker is not part of this system").into());
-    }
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;
     match known.iter().any(|known| known.name == workflow) {

@@ -199,6 +199,15 @@ impl Run {
 
     /// Ends the run.
     pub async fn end(self, ended: Result<Value, Failure>) -> Result<(), Error> {
+        self.end_naming(ended.map(|result| (result, Vec::new()))).await
+    }
+
+    /// Ends the run with a result that names blobs, which are kept as long as the run.
+    pub async fn end_naming(self, ended: Result<(Value, Vec<String>), Failure>) -> Result<(), Error> {
+        let (ended, blobs) = match ended {
+            Ok((result, blobs)) => (Ok(result), blobs),
+            Err(error) => (Err(error), Vec::new()),
+        };
         let (result, error) = match ended {
             Ok(result) => fitting(result),
             Err(error) => (Value::Null, Some(error)),
@@ -206,6 +215,7 @@ impl Run {
         let args = EndRun {
             lease: self.lease,
             result,
+            blobs,
             error,
         };
         patiently::<RunsEnd>(&self.store, &args).await.map(drop)

@@ -5,6 +5,7 @@ pub mod config;
 pub mod engine;
 pub mod error;
 pub mod event;
+pub mod fence;
 pub mod hex;
 pub mod id;
 pub mod json;

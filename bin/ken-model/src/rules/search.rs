@@ -126,7 +126,7 @@ impl Candidate<'_> {
 
 fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     match source.kind {
-        SourceKind::Knowledge => of_text(source, held(&source.title, terms), terms, into),
+        SourceKind::Knowledge | SourceKind::Web => of_text(source, held(&source.title, terms), terms, into),
         SourceKind::Memory => {
             of_user(&source.title, Origin::Told(source), terms, into);
             // An answer of this engine, or one that names its entries, rests on sources that are found by themselves

@@ -12,7 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write, logs, turns};
+use crate::ops::{Host, Operations, Read, Write, blobs, logs, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::{Ending, elapsed};
 use crate::rules::{check, record};
@@ -162,6 +162,7 @@ impl Write for RunsEnd {
         }
         if !found.state.is_settled() {
             check_size("/result", &args.result)?;
+            blobs::refer(tables, &args.blobs, found.event)?;
             let log = tables.log_by_key(found.stream)?;
             let ended = match &args.error {
                 _ if found.abort => Ended::Failed(Outcome::Aborted, Verdict::Abort.of_run()),

@@ -22,6 +22,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SessionsResume>()
         .read::<SessionsList>()
         .read::<SessionsTranscript>()
+        .read::<SessionsScope>()
         .write::<SessionsCancel>()
         .write::<SessionsArchive>()
 }
@@ -44,6 +45,18 @@ impl SessionRow {
             "the session {} belongs to another scope",
             self.id
         )))
+    }
+}
+
+impl Read for SessionsScope {
+    fn run(tables: &dyn Tables, args: &BySession) -> Result<Scope, Error> {
+        let found = tables.session(&args.session_id)?;
+        let scope = found
+            .map(|found| tables.scope(found.scope))
+            .transpose()?
+            .flatten();
+        let unknown = || Error::not_found(format!("there is no session {}", args.session_id));
+        scope.ok_or_else(|| unknown().at("/session_id"))
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Generate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The id of a knowledge entry, or of the submission of a past exchange.
+    /// The id of a knowledge entry, of the submission of a past exchange, or of a page within its search.
     pub id: String,
     pub kind: SourceKind,
     /// The entry's title, or the past prompt.
@@ -59,6 +59,8 @@ pub struct Source {
 pub enum SourceKind {
     Knowledge,
     Memory,
+    /// A page of the web, which anybody may have written: providers show it to a model between random marks.
+    Web,
 }
 
 /// A tool that the model may call.

@@ -43,6 +43,9 @@ pub struct EndRun {
     /// At most 1 MiB as text. Ignored if there is an error.
     #[serde(default)]
     pub result: Value,
+    /// Blobs that the result names by their digest; they are kept as long as the run. `not_found` for one that is not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<String>,
     /// If set, the run ends as errored, else as completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,

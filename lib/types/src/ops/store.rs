@@ -20,6 +20,8 @@ crate::operations! {
     SessionsList, "sessions.list": ListSessions => SessionPage;
     /// One page of exchanges: the whole body of the HTTP answer (gateway-http 5.4), ready to be sent.
     SessionsTranscript, "sessions.transcript": ReadTranscript => Box<RawValue>;
+    /// On whose behalf a session is.
+    SessionsScope, "sessions.scope": BySession => Scope;
     /// Stops the running submission, or the named one.
     SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
     /// Takes a session out of lists and names; `conflict` while a turn runs or waits.
@@ -88,6 +90,12 @@ pub struct Scope {
     pub conversation_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BySession {
+    pub session_id: String,
 }
 
 /// A session as lists show it.

@@ -1,0 +1,533 @@
+//! The workflow `research`: the tool `web_research` finds sources, the model answers from them, and each sentence of the
+//! answer is held against them. The steps are recorded and can be repeated: none of them changes anything.
+//!
+//! The model is offered no tool in this workflow, so that no page can make it do something.
+
+use std::time::{Duration, Instant};
+
+use ken_claims::Run;
+use ken_types::event::{Block, Failure, Message, ModelName, Purpose, Usage};
+use ken_types::limits::{PIECE_BYTES, WIRE_DEADLINE_MAX_MS};
+use ken_types::ops::Nothing;
+use ken_types::ops::blobs::{BlobsPut, PutBlob};
+use ken_types::ops::cognitive::Workflow;
+use ken_types::ops::model::{Delta, Generate, ModelGenerate, ModelInfo, Source, SourceKind};
+use ken_types::ops::store::{BySession, KnowledgeSearch, Scope, Search, SessionsScope};
+use ken_types::ops::tools::{CallTool, ToolsCall};
+use ken_types::places::Places;
+use ken_types::{Code, Error, Octets, json as strict};
+use ken_wire::Pool;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub(crate) const NAME: &str = "research";
+const TOOL: &str = "web_research";
+const AGENT: &str = "research-worker";
+
+const CALL: Duration = Duration::from_secs(10);
+/// Longer than the tool's own timeout.
+const TOOL_CALL: Duration = Duration::from_secs(120);
+/// Knowledge entries beside the pages.
+const ENTRIES: u32 = 3;
+const TEXT_CHARACTERS: usize = 4_000;
+
+/// What is asked. Other fields are ignored.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    text: String,
+    actor_id: Option<String>,
+    conversation_id: Option<String>,
+    /// On whose behalf knowledge is searched; absent: global knowledge only.
+    session: Option<String>,
+    depth: Option<String>,
+    max_context_tokens: Option<u64>,
+    web_fetch: Option<String>,
+    fetch_top_k: Option<u64>,
+}
+
+impl Asked {
+    /// `invalid` with a pointer into the payload.
+    fn read(payload: &Value) -> Result<Asked, Error> {
+        let asked: Asked = strict::from_value(payload.clone())?;
+        let invalid = |at: &str, why: String| Err(Error::invalid(at, why));
+        if asked.text.trim().is_empty() {
+            return invalid("/text", "text is blank".to_owned());
+        }
+        if asked.text.chars().count() > TEXT_CHARACTERS {
+            return invalid(
+                "/text",
+                format!("text has more than {TEXT_CHARACTERS} characters"),
+            );
+        }
+        let choices = [
+            ("/depth", &asked.depth, ["basic", "standard", "deep"]),
+            ("/webFetch", &asked.web_fetch, ["auto", "always", "never"]),
+        ];
+        for (at, given, known) in choices {
+            if given
+                .as_ref()
+                .is_some_and(|given| !known.contains(&given.as_str()))
+            {
+                return invalid(at, format!("it is none of {}", known.join(", ")));
+            }
+        }
+        let ranges = [
+            ("/maxContextTokens", asked.max_context_tokens, 200..=7_500),
+            ("/fetchTopK", asked.fetch_top_k, 1..=20),
+        ];
+        for (at, given, range) in ranges {
+            if given.is_some_and(|given| !range.contains(&given)) {
+                return invalid(at, format!("it is not {} to {}", range.start(), range.end()));
+            }
+        }
+        Ok(asked)
+    }
+
+    fn arguments(&self) -> Value {
+        let mut arguments = json!({"question": self.text});
+        let given = [
+            ("depth", json!(self.depth)),
+            ("maxContextTokens", json!(self.max_context_tokens)),
+            ("webFetch", json!(self.web_fetch)),
+            ("fetchTopK", json!(self.fetch_top_k)),
+        ];
+        for (name, value) in given.into_iter().filter(|(_, value)| !value.is_null()) {
+            if let Some(arguments) = arguments.as_object_mut() {
+                arguments.insert(name.to_owned(), value);
+            }
+        }
+        arguments
+    }
+}
+
+pub(crate) fn check(payload: &Value) -> Result<(), Error> {
+    Asked::read(payload).map(drop)
+}
+
+/// As clients are told of it.
+pub(crate) fn workflow() -> Workflow {
+    Workflow {
+        name: NAME.to_owned(),
+        description: "Searches the web and answers from what it finds, with sources".to_owned(),
+        input: json!({
+            "type": "object",
+            "properties": {
+                "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARACTERS},
+                "actorId": {"type": "string"},
+                "conversationId": {"type": "string"},
+                "session": {"type": "string"},
+                "depth": {"enum": ["basic", "standard", "deep"]},
+                "maxContextTokens": {"type": "integer", "minimum": 200, "maximum": 7500},
+                "webFetch": {"enum": ["auto", "always", "never"]},
+                "fetchTopK": {"type": "integer", "minimum": 1, "maximum": 20}
+            },
+            "required": ["text"]
+        }),
+    }
+}
+
+/// The parts that it calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Research {
+    tools: Pool,
+    model: Pool,
+    store: Pool,
+}
+
+/// What was found: the part of the tool's answer that is needed further on, and knowledge entries.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Material {
+    sources: Vec<Page>,
+    #[serde(default)]
+    entries: Vec<Source>,
+    failures: Vec<Value>,
+    confidence: Value,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Page {
+    id: String,
+    title: String,
+    url: String,
+    text: String,
+    digest: String,
+    score: f64,
+}
+
+/// An answer of the model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Draft {
+    text: String,
+    model: ModelName,
+    usage: Usage,
+}
+
+/// How a run ends: its result, and the digests of the blobs that it names.
+pub(crate) type Ended = Result<(Value, Vec<String>), Failure>;
+
+/// A step that failed ends the run; an event that could not be recorded means that another holder has it.
+enum Stop {
+    Failed(Failure),
+    Lost(Error),
+}
+
+impl Research {
+    pub(crate) fn new(places: &Places) -> Research {
+        Research {
+            tools: Pool::new(places.socket("tools")),
+            model: Pool::new(places.socket("model")),
+            store: Pool::new(places.socket("store")),
+        }
+    }
+
+    /// Executes a run. Returns an error when it could not be recorded.
+    pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<Ended, Error> {
+        match self.steps(run, deadline).await {
+            Ok(ended) => Ok(Ok(ended)),
+            Err(Stop::Failed(failure)) => Ok(Err(failure)),
+            Err(Stop::Lost(error)) => Err(error),
+        }
+    }
+
+    async fn steps(&self, run: &Run, deadline: Instant) -> Result<(Value, Vec<String>), Stop> {
+        let failed = |name: &'static str| move |error: Error| Stop::Failed(failure(name, error.to_string()));
+        let asked = Asked::read(run.payload()).map_err(failed("InvalidRequest"))?;
+        let found: Material = step(run, "search", self.search(run, &asked)).await?;
+        let digests = self.keep(&found).await.map_err(failed("StoreUnavailable"))?;
+        if found.sources.is_empty() && found.entries.is_empty() {
+            return nothing(&found)
+                .map(|result| (result, digests))
+                .map_err(Stop::Failed);
+        }
+        let request = request(&asked, &found);
+        let mut draft: Draft = step(run, "answer", self.answer(&request, deadline)).await?;
+        let mut unsupported = found.unsupported(&draft);
+        if !unsupported.is_empty() {
+            let again = revision(request, &draft, &unsupported);
+            let revised: Draft = step(run, "revise", self.answer(&again, deadline)).await?;
+            let usage = draft.usage.clone();
+            draft = revised;
+            draft.usage += usage;
+            unsupported = found.unsupported(&draft);
+        }
+        Ok((result(&found, draft, &unsupported), digests))
+    }
+
+    async fn search(&self, run: &Run, asked: &Asked) -> Result<Material, Error> {
+        let scope = self.scope(asked).await?;
+        let call = CallTool {
+            name: TOOL.to_owned(),
+            arguments: asked.arguments(),
+            agent: Some(AGENT.to_owned()),
+            submission: Some(run.id().as_str().to_owned()),
+            session: asked.session.clone(),
+            ..CallTool::default()
+        };
+        let called = self.tools.call::<ToolsCall>(&call, TOOL_CALL).await?;
+        if called.is_error {
+            let texts = called.result.content.iter().filter_map(|block| match block {
+                Block::Text { text } => Some(text.as_str()),
+                _ => None,
+            });
+            return Err(Error::unavailable(texts.collect::<String>()));
+        }
+        let material: Material = strict::from_value(called.result.details)?;
+        let query = Search {
+            query: asked.text.clone(),
+            scope,
+            limit: ENTRIES,
+        };
+        let entries = self.store.call::<KnowledgeSearch>(&query, CALL).await?.found;
+        let entries = entries.into_iter().map(|found| Source {
+            id: found.entry.id,
+            kind: SourceKind::Knowledge,
+            title: found.entry.title,
+            text: found.entry.content,
+            score: found.score,
+        });
+        Ok(Material {
+            entries: entries.collect(),
+            ..material
+        })
+    }
+
+    /// The scope of the session; `forbidden` when actor or conversation are another's.
+    async fn scope(&self, asked: &Asked) -> Result<Option<Scope>, Error> {
+        let Some(session) = &asked.session else {
+            return Ok(None);
+        };
+        let by = BySession {
+            session_id: session.clone(),
+        };
+        let scope = self.store.call::<SessionsScope>(&by, CALL).await?;
+        let is_other =
+            |given: &Option<String>, own: &String| given.as_ref().is_some_and(|given| given != own);
+        if is_other(&asked.actor_id, &scope.actor_id)
+            || is_other(&asked.conversation_id, &scope.conversation_id)
+        {
+            return Err(Error::forbidden(format!(
+                "the session {session} belongs to another scope"
+            )));
+        }
+        Ok(Some(scope))
+    }
+
+    /// Puts what was read into the store, so that an answer can be held against it later.
+    async fn keep(&self, found: &Material) -> Result<Vec<String>, Error> {
+        for page in &found.sources {
+            let piece = PutBlob {
+                digest: page.digest.clone(),
+                length: page.text.len() as u64,
+                offset: 0,
+                bytes: Octets(page.text.as_bytes().iter().copied().take(PIECE_BYTES).collect()),
+            };
+            match self.store.call::<BlobsPut>(&piece, CALL).await {
+                // Without room the answer is worth more than what it rests on.
+                Err(error) if error.code == Code::TooLarge => return Ok(Vec::new()),
+                put => put?,
+            };
+        }
+        Ok(found.sources.iter().map(|page| page.digest.clone()).collect())
+    }
+
+    /// The answer of the first model of the list that gives one.
+    async fn answer(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
+        let models = self.model.call::<ModelInfo>(&Nothing {}, CALL).await?.models;
+        let mut failed = Error::unavailable("no model is configured");
+        for model in models {
+            let request = Generate {
+                model: Some(model.clone()),
+                ..request.clone()
+            };
+            match self.generate(&request, deadline).await {
+                Ok(draft) => return Ok(draft),
+                Err(error) => {
+                    failed = Error {
+                        message: format!("{model}: {}", error.message),
+                        ..error
+                    }
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    async fn generate(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let time = left.min(Duration::from_millis(WIRE_DEADLINE_MAX_MS));
+        let mut items = self.model.stream::<ModelGenerate>(request, time).await?;
+        let mut text = String::new();
+        while let Some(item) = items.next().await {
+            if let Delta::Text { delta } = item? {
+                text.push_str(&delta);
+            }
+        }
+        let end = items.reply().await?;
+        Ok(Draft {
+            text,
+            model: end.model,
+            usage: end.usage,
+        })
+    }
+}
+
+fn failure(name: &str, message: impl Into<String>) -> Failure {
+    Failure {
+        name: name.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// Does a step, unless an earlier holder has done it.
+async fn step<T>(run: &Run, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Stop>
+where
+    T: Serialize + for<'de> Deserialize<'de>,
+{
+    let ended = |error: &Error| Stop::Failed(failure("StepFailed", format!("{name}: {error}")));
+    match run.recorded().step(name) {
+        Some(Ok(output)) => return strict::from_value(output.clone()).map_err(|error| ended(&error)),
+        Some(Err(error)) => return Err(ended(error)),
+        None => {}
+    }
+    run.begin(name, true).await.map_err(Stop::Lost)?;
+    match work.await {
+        Ok(output) => {
+            let value =
+                serde_json::to_value(&output).map_err(|error| ended(&Error::internal(error.to_string())))?;
+            run.done(name, &value).await.map_err(Stop::Lost)?;
+            Ok(output)
+        }
+        Err(error) => {
+            run.failed(name, &error).await.map_err(Stop::Lost)?;
+            Err(ended(&error))
+        }
+    }
+}
+
+const SYSTEM: &str = "You answer a question from the sources below, and from nothing else. Name the id of each source that a \
+                      sentence rests on in brackets after it, as in [web-1]. Where sources disagree, say so. What they do not \
+                      tell, say that they do not tell it.";
+
+fn request(asked: &Asked, found: &Material) -> Generate {
+    let pages = found.sources.iter().map(|page| Source {
+        id: page.id.clone(),
+        kind: SourceKind::Web,
+        title: format!("{} ({})", page.title, page.url),
+        text: page.text.clone(),
+        score: page.score.clamp(0.0, 1.0),
+    });
+    Generate {
+        model: None,
+        system: SYSTEM.to_owned(),
+        sources: found.entries.iter().cloned().chain(pages).collect(),
+        messages: vec![user(asked.text.clone())],
+        tools: Vec::new(),
+        prefix: String::new(),
+        purpose: Purpose::Agent,
+    }
+}
+
+fn user(text: String) -> Message {
+    Message::User {
+        content: vec![Block::text(text)],
+        timestamp: 0,
+    }
+}
+
+/// The request again, with what was said and what of it no source carries.
+fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Generate {
+    request.messages.push(Message::Assistant {
+        content: vec![Block::text(&draft.text)],
+        api: String::new(),
+        provider: draft.model.provider.clone(),
+        model: draft.model.id.clone(),
+        usage: Usage::default(),
+        stop_reason: None,
+        error: None,
+        timestamp: 0,
+    });
+    let listed: String = unsupported
+        .iter()
+        .map(|sentence| format!("- {sentence}\n"))
+        .collect();
+    request.messages.push(user(format!(
+        "The sources do not carry these sentences of your answer:\n{listed}Write the whole answer again: leave them out, or \
+         say only what the sources say."
+    )));
+    request
+}
+
+impl Material {
+    /// The sentences that a source contradicts or none carries, without the ids in brackets. The rules engine quotes its
+    /// sources word by word, and what it says beside is about itself.
+    fn unsupported(&self, draft: &Draft) -> Vec<String> {
+        if draft.model.provider == "rules" {
+            return Vec::new();
+        }
+        let pages = self.sources.iter().map(|page| page.text.as_str());
+        let texts: Vec<&str> = pages
+            .chain(self.entries.iter().map(|entry| entry.text.as_str()))
+            .collect();
+        let plain = without_ids(&draft.text);
+        let support = ken_support::support(&plain, &texts);
+        let lacking = support
+            .sentences
+            .iter()
+            .filter(|sentence| !sentence.findings.is_empty());
+        lacking
+            .filter_map(|sentence| draft.text.get(sentence.span.start..sentence.span.end))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// Blanks instead of `[web-1]`, so that every other byte stays where it is.
+fn without_ids(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('[') {
+        let (before, from) = rest.split_at(start);
+        plain.push_str(before);
+        let end = from.find(']').filter(|end| {
+            let id = from.get(1..*end).unwrap_or_default();
+            (id.starts_with("web-") || id.starts_with("kb-")) && id.len() < 64
+        });
+        let taken = end.map_or(1, |end| end + 1);
+        match end {
+            Some(_) => plain.extend(std::iter::repeat_n(' ', taken)),
+            None => plain.push('['),
+        }
+        rest = from.get(taken..).unwrap_or_default();
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// Nothing was found, which is an answer unless it was because nothing could be reached.
+fn nothing(found: &Material) -> Result<Value, Failure> {
+    if !found.failures.is_empty() {
+        let told = found.failures.iter().map(|failed| {
+            let field = |name: &str| failed.get(name).and_then(Value::as_str).unwrap_or_default();
+            format!("{}: {}", field("at"), field("error"))
+        });
+        let told: Vec<String> = told.collect();
+        return Err(failure("NothingReached", told.join("; ")));
+    }
+    let draft = Draft {
+        text: "The search found nothing about this.".to_owned(),
+        model: ModelName::default(),
+        usage: Usage::default(),
+    };
+    Ok(result(found, draft, &[]))
+}
+
+/// Sentences that no source carries are marked.
+fn result(found: &Material, draft: Draft, unsupported: &[String]) -> Value {
+    let mut text = draft.text;
+    for sentence in unsupported {
+        text = text.replacen(sentence, &format!("{sentence} [not in the sources]"), 1);
+    }
+    let pages = found
+        .sources
+        .iter()
+        .map(|page| json!({"id": page.id, "title": page.title, "url": page.url, "digest": page.digest}));
+    let entries = found.entries.iter().map(
+        |entry| json!({"id": entry.id, "title": entry.title, "url": format!("/api/knowledge/{}", entry.id)}),
+    );
+    json!({
+        "text": text,
+        "model": draft.model,
+        "usage": draft.usage,
+        "sources": pages.chain(entries).collect::<Vec<_>>(),
+        "confidence": found.confidence,
+        "failures": found.failures,
+        "unsupported": unsupported,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_field_is_named() {
+        for (payload, at) in [
+            (json!({}), "/text"),
+            (json!({"text": " "}), "/text"),
+            (json!({"text": "x", "depth": "abyss"}), "/depth"),
+            (json!({"text": "x", "maxContextTokens": 1}), "/maxContextTokens"),
+            (json!({"text": "x", "webFetch": true}), "/webFetch"),
+            (json!({"text": "x", "fetchTopK": 21}), "/fetchTopK"),
+        ] {
+            assert_eq!(check(&payload).unwrap_err().at.as_deref(), Some(at), "{payload}");
+        }
+        assert_eq!(check(&json!({"text": "x", "other": 1})), Ok(()));
+    }
+
+    #[test]
+    fn ids_in_brackets_are_blanked_where_they_stand() {
+        let text = "Nine [web-1][kb-2]. [Sic] é [web-3";
+        assert_eq!(without_ids(text), "Nine               . [Sic] é [web-3");
+    }
+}
