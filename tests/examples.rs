@@ -105,6 +105,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "ken-web research --format summary -v",
         "needs a search server; research.rs has one of its own",
     ),
+    ("ken tui ", "needs a terminal; tui.rs has one"),
 ];
 
 /// Commands that go on until they are interrupted: it is enough that they print something.

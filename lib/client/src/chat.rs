@@ -56,6 +56,15 @@ impl Identity {
         fields
     }
 
+    /// Connector, actor and conversation, for lists that know no threads.
+    pub(crate) fn query_of_scope(&self) -> String {
+        let whole = Identity {
+            thread: None,
+            ..self.clone()
+        };
+        whole.query()
+    }
+
     fn query(&self) -> String {
         let pairs = self.fields().into_iter().map(|(name, value)| {
             let value = value.as_str().map(encode_query).unwrap_or_default();
@@ -76,10 +85,24 @@ pub struct Prompt {
     pub model: Option<String>,
     /// At most 8.
     pub images: Vec<Image>,
+    /// What the prompt belongs to, stored with its event; transcripts leave internal prompts out.
+    pub workflow: Option<String>,
+    /// The `Idempotency-Key`: a later repeat with the same key is joined to what became of this one. A fresh one without it.
+    pub key: Option<String>,
+}
+
+/// A session, as the gateway opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    pub id: String,
+    /// Its explicit name.
+    pub name: Option<String>,
+    /// Whether this request made it.
+    pub created: bool,
 }
 
 /// A picture that goes with a prompt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
     pub media_type: String,
@@ -88,6 +111,13 @@ pub struct Image {
 }
 
 impl Prompt {
+    fn key(&self) -> Result<String, Error> {
+        match &self.key {
+            Some(key) => Ok(key.clone()),
+            None => Ok(Mint::fresh()?.ulid()),
+        }
+    }
+
     pub fn new(identity: Identity, text: &str) -> Prompt {
         Prompt {
             identity,
@@ -95,6 +125,8 @@ impl Prompt {
             session: None,
             model: None,
             images: Vec::new(),
+            workflow: None,
+            key: None,
         }
     }
 }
@@ -115,6 +147,11 @@ pub struct Turn {
 }
 
 impl Accepted {
+    /// The whole answer.
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+
     fn text(&self, pointer: &str) -> Option<String> {
         self.body
             .pointer(pointer)
@@ -161,29 +198,19 @@ impl Gateway {
         if let Some(model) = &prompt.model {
             body.insert("model".to_owned(), model.as_str().into());
         }
-        let key = Mint::fresh()?.ulid();
-        let body = self.post("/api/chat/events", &key, &Value::Object(body))?;
+        if let Some(workflow) = &prompt.workflow {
+            body.insert("workflow".to_owned(), workflow.as_str().into());
+        }
+        let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
         Ok(Accepted { body })
     }
 
     /// Images go to the session's agent itself, so the session has to be known before.
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
-        let session = match &prompt.session {
-            Some(selector) => {
-                let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
-                self.post(
-                    &target,
-                    &Mint::fresh()?.ulid(),
-                    &Value::Object(prompt.identity.fields()),
-                )?
-            }
-            None => {
-                let fields = Value::Object(prompt.identity.fields());
-                self.post("/api/chat/sessions", &Mint::fresh()?.ulid(), &fields)?
-            }
+        let id = match &prompt.session {
+            Some(selector) => self.resume_session(&prompt.identity, selector)?.id,
+            None => self.create_session(&prompt.identity)?.id,
         };
-        let id = session.pointer("/session/id").and_then(Value::as_str);
-        let id = id.ok_or_else(|| Error::internal("the gateway's answer has no session"))?;
         let images = prompt
             .images
             .iter()
@@ -192,12 +219,41 @@ impl Gateway {
         if let (Some(model), Value::Object(fields)) = (&prompt.model, &mut body) {
             fields.insert("model".to_owned(), model.as_str().into());
         }
-        let target = format!("/agents/orchestrator/{}", encode_segment(id));
-        let mut body = self.post(&target, &Mint::fresh()?.ulid(), &body)?;
+        let target = format!("/agents/orchestrator/{}", encode_segment(&id));
+        let mut body = self.post(&target, &prompt.key()?, &body)?;
         if let Value::Object(fields) = &mut body {
             fields.insert("session".to_owned(), json!({"id": id}));
         }
         Ok(Accepted { body })
+    }
+
+    /// A fresh session.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn create_session(&mut self, identity: &Identity) -> Result<Session, Error> {
+        self.open("/api/chat/sessions", identity)
+    }
+
+    /// The session of an id or an explicit name; a fresh one where nothing matches.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
+    pub fn resume_session(&mut self, identity: &Identity, selector: &str) -> Result<Session, Error> {
+        let target = format!("/api/chat/sessions/{}/resume", encode_segment(selector));
+        self.open(&target, identity)
+    }
+
+    fn open(&mut self, target: &str, identity: &Identity) -> Result<Session, Error> {
+        let key = Mint::fresh()?.ulid();
+        let answer = self.post(target, &key, &Value::Object(identity.fields()))?;
+        let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        Ok(Session {
+            id: text("/session/id")
+                .ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
+            name: text("/session/title"),
+            created: answer.pointer("/session/created") == Some(&json!(true)),
+        })
     }
 
     /// The newest sessions, of one identity or of all: at most `limit`, 1 to 100.
@@ -223,15 +279,46 @@ impl Gateway {
         }
     }
 
+    /// A page of the sessions of an identity, newest first, as the gateway answers it; `after` is the cursor of the page
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn session_page(
+        &mut self,
+        identity: &Identity,
+        limit: u32,
+        after: Option<&str>,
+    ) -> Result<Value, Error> {
+        let query = identity.query();
+        let after = after.map_or_else(String::new, |after| format!("&after={}", encode_query(after)));
+        self.get(&format!("/api/chat/sessions?limit={limit}&{query}{after}"))
+    }
+
     /// The newest exchanges of a session: at most `limit`, 1 to 100, oldest first.
     ///
     /// # Errors
     /// As [`Gateway::call`].
     pub fn transcript(&mut self, identity: &Identity, session: &str, limit: u32) -> Result<Value, Error> {
+        self.transcript_before(identity, session, limit, None)
+    }
+
+    /// The same, of the exchanges before a page; `before` is the cursor of that page.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn transcript_before(
+        &mut self,
+        identity: &Identity,
+        session: &str,
+        limit: u32,
+        before: Option<&str>,
+    ) -> Result<Value, Error> {
         let session = encode_segment(session);
         let query = identity.query();
+        let before = before.map_or_else(String::new, |before| format!("&before={}", encode_query(before)));
         self.get(&format!(
-            "/api/chat/sessions/{session}/transcript?limit={limit}&{query}"
+            "/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"
         ))
     }
 

@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+pub mod approvals;
 pub mod chat;
 mod endpoint;
 mod events;

@@ -1,0 +1,46 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Talk to the agent in the terminal.
+#[derive(Debug, Parser)]
+#[command(name = "ken-tui", version, about, after_help = "See ken-tui(1).")]
+pub(crate) struct Cli {
+    /// Ask one question, print the answer, and end; standard input is the question, or goes with it
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) print: Option<String>,
+
+    /// With --print or a pipe: print the events of the turn, a line of JSON each
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Continue a session, by its id or its name; an unknown one begins a fresh session
+    #[arg(long, value_name = "ID|NAME", conflicts_with = "resume")]
+    pub(crate) session: Option<String>,
+
+    /// Continue the session that was used last
+    #[arg(short = 'c', long = "continue")]
+    pub(crate) resume: bool,
+
+    /// Lines of text without a screen: for screen readers and logs
+    #[arg(long, conflicts_with = "print")]
+    pub(crate) plain: bool,
+
+    /// Do not start the system when it does not run
+    #[arg(long)]
+    pub(crate) no_start: bool,
+
+    /// The gateway, when it is not the one of this system: http://HOST:PORT; KEN_BASE_URL is the same
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+
+    /// A file, mode 0600, that holds the gateway's API_SECRET; KEN_API_SECRET holds it otherwise
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+
+    /// The folder of the system
+    #[arg(long, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+}

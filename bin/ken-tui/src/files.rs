@@ -1,0 +1,238 @@
+//! What is kept between two launches: the history of prompts, and a log for diagnosis. Both are best effort.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use ken_client::chat::Image;
+use ken_types::Error;
+
+use crate::message::{Attachment, Content};
+
+const HISTORY: usize = 1_000;
+/// A history file of more lines is written anew.
+const HISTORY_LINES: usize = 4 * HISTORY;
+const LOG_BYTES: u64 = 1024 * 1024;
+const TEXT_BYTES: usize = 128 * 1024;
+const IMAGE_BYTES: u64 = 10 * 1024 * 1024;
+
+/// The folder `tui` of the state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn below(state: &Path) -> Files {
+        Files {
+            folder: state.join("tui"),
+        }
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(self.folder.join(name))
+    }
+
+    /// The prompts of earlier launches, the newest last.
+    pub(crate) fn history(&self) -> Vec<String> {
+        let path = self.folder.join("history.jsonl");
+        let Ok(file) = File::open(&path) else {
+            return Vec::new();
+        };
+        let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
+        let count = lines.len();
+        let newest = lines.into_iter().skip(count.saturating_sub(HISTORY));
+        let entries: Vec<String> = newest
+            .filter_map(|line| serde_json::from_str(&line).ok())
+            .collect();
+        if count > HISTORY_LINES {
+            _ = self.write_history(&entries);
+        }
+        entries
+    }
+
+    fn write_history(&self, entries: &[String]) -> io::Result<()> {
+        let fresh = self.folder.join("history.new");
+        let mut text = String::new();
+        for entry in entries {
+            text.push_str(&serde_json::to_string(entry)?);
+            text.push('\n');
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(fresh, self.folder.join("history.jsonl"))
+    }
+
+    pub(crate) fn remember(&self, text: &str) {
+        if let (Ok(mut file), Ok(line)) = (self.open("history.jsonl"), serde_json::to_string(text)) {
+            _ = file.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    /// A line of the log: a category, never a text.
+    pub(crate) fn log(&self, category: &'static str) {
+        let Ok(mut file) = self.open("log.jsonl") else {
+            return;
+        };
+        let line = format!(
+            "{{\"timestamp\":\"{:.3}\",\"pid\":{},\"event\":\"{category}\"}}\n",
+            Timestamp::now(),
+            std::process::id()
+        );
+        _ = file.write_all(line.as_bytes());
+        if file.metadata().is_ok_and(|data| data.len() >= LOG_BYTES) {
+            let name = |name: &str| self.folder.join(name);
+            _ = fs::rename(name("log.1.jsonl"), name("log.2.jsonl"));
+            _ = fs::rename(name("log.jsonl"), name("log.1.jsonl"));
+        }
+    }
+
+    /// A private file for the editor.
+    pub(crate) fn draft(&self, text: &str) -> io::Result<PathBuf> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)?;
+        let path = self.folder.join(format!("draft-{}.md", std::process::id()));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)?;
+        file.write_all(text.as_bytes())?;
+        Ok(path)
+    }
+}
+
+/// A file as an attachment: a picture, or a text of at most 128 KiB.
+pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
+    let path = path.trim();
+    let wrong = |message: String| Error::invalid(path, format!("{path}: {message}"));
+    let expanded = match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => Path::new(&home).join(rest),
+        _ => PathBuf::from(path),
+    };
+    let file = File::open(&expanded).map_err(|error| wrong(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let read = file.take(IMAGE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| wrong(error.to_string()))?;
+    let name = expanded
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    if let Some(media_type) = picture(&bytes) {
+        if bytes.len() as u64 > IMAGE_BYTES {
+            return Err(wrong("a picture of more than 10 MiB".to_owned()));
+        }
+        let image = Image {
+            media_type: media_type.to_owned(),
+            data: STANDARD.encode(bytes),
+        };
+        return Ok(Attachment {
+            name,
+            content: Content::Image(image),
+        });
+    }
+    if bytes.len() > TEXT_BYTES {
+        return Err(wrong("a text of more than 128 KiB".to_owned()));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(Attachment {
+            name,
+            content: Content::Text(text),
+        }),
+        _ => Err(wrong(
+            "neither a text nor a PNG, JPEG, GIF or WebP picture".to_owned(),
+        )),
+    }
+}
+
+/// The type of a picture, by its first bytes.
+fn picture(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_and_log_are_private_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::below(folder.path());
+        assert_eq!(files.history(), Vec::<String>::new());
+        for number in 0..HISTORY_LINES + 2 {
+            files.remember(&format!("a\n{number}"));
+        }
+        let entries = files.history();
+        assert_eq!(
+            (entries.len(), entries.last().unwrap().as_str()),
+            (HISTORY, "a\n4001")
+        );
+        assert_eq!(files.history(), entries);
+        let line = "{\"x\":1}\n".repeat(131_072);
+        for _ in 0..5 {
+            fs::write(folder.path().join("tui/log.jsonl"), &line).unwrap();
+            files.log("start");
+        }
+        let mut names: Vec<String> = fs::read_dir(folder.path().join("tui"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["history.jsonl", "log.1.jsonl", "log.2.jsonl"]);
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &fs::metadata(folder.path().join("tui/history.jsonl"))
+                .unwrap()
+                .permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn files_to_attach_are_pictures_or_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            path.display().to_string()
+        };
+        let text = attachment(&write("a.txt", b"hello")).unwrap();
+        assert_eq!(text.content, Content::Text("hello".to_owned()));
+        let picture = attachment(&write("a.png", b"\x89PNG\r\n")).unwrap();
+        assert!(matches!(picture.content, Content::Image(image) if image.media_type == "image/png"));
+        for bytes in [&[0xff, 0xfe, 0][..], &[b'x'; TEXT_BYTES + 1]] {
+            assert!(attachment(&write("b", bytes)).is_err());
+        }
+        assert!(
+            attachment("/nowhere")
+                .unwrap_err()
+                .message
+                .starts_with("/nowhere: ")
+        );
+    }
+}

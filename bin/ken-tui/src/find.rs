@@ -1,0 +1,201 @@
+//! Where the gateway is, and starting the system when nothing runs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ken_client::{Endpoint, Gateway, Secret};
+use ken_tool::find_program;
+use ken_types::ops::kend::{StatusArgs, SystemStatus};
+use ken_types::places::Places;
+use ken_types::{Code, Error};
+use ken_wire::blocking::Client;
+
+use crate::cli::Cli;
+
+/// How long kend may take to say where the gateway is.
+const STATUS: Duration = Duration::from_secs(5);
+
+/// What the command line and the environment say about the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct Finder {
+    base: Option<String>,
+    secret: Option<Secret>,
+    home: Option<PathBuf>,
+    places: Option<Places>,
+    may_start: bool,
+}
+
+impl Finder {
+    pub(crate) fn of(cli: &Cli) -> Result<Finder, Error> {
+        let uid = nix::unistd::getuid().as_raw();
+        let places = Places::resolve(cli.home.as_deref(), uid, |name| {
+            std::env::var_os(name).map(PathBuf::from)
+        });
+        let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
+        let base = cli
+            .base_url
+            .clone()
+            .or_else(named)
+            .as_deref()
+            .map(checked)
+            .transpose()?;
+        let places = match (places, &base) {
+            (Ok(places), _) => Some(places),
+            (Err(_), Some(_)) => None,
+            (Err(error), None) => return Err(error),
+        };
+        let given = given_secret(cli.secret_file.as_deref())?;
+        let own = places
+            .as_ref()
+            .filter(|_| base.is_none())
+            .map(|places| own_secret(&places.secrets()));
+        Ok(Finder {
+            secret: given.or(own.transpose()?.flatten()),
+            home: places.as_ref().and_then(|places| places.home.clone()),
+            may_start: !cli.no_start && base.is_none(),
+            places,
+            base,
+        })
+    }
+
+    /// The state directory, where there is one.
+    pub(crate) fn state(&self) -> Option<&Path> {
+        self.places.as_ref().map(|places| places.state.as_path())
+    }
+
+    /// A connection to the gateway; `say` is told when the system has to be started.
+    pub(crate) fn gateway(&self, say: impl Fn(&str)) -> Result<Gateway, Error> {
+        if let Some(base) = &self.base {
+            return Gateway::at(Endpoint::new(base).with_secret(self.secret.clone()));
+        }
+        if let Err(error) = self.url() {
+            let is_stopped = error.code == Code::Unavailable && error.message == STOPPED;
+            if !is_stopped || !self.may_start {
+                return Err(error);
+            }
+            say("nothing runs: starting the system");
+            self.start()?;
+        }
+        let finder = self.clone();
+        Gateway::located(move || Ok(Endpoint::new(&finder.url()?).with_secret(finder.secret.clone())))
+    }
+
+    fn url(&self) -> Result<String, Error> {
+        let places = self.places.as_ref().ok_or_else(|| Error::internal("no places"))?;
+        let mut kend = Client::connect(&places.socket("kend"), "kend").map_err(|_| {
+            Error::unavailable(STOPPED)
+                .hint("start it with `ken up`; a system below a folder is named by --home or KEN_HOME")
+        })?;
+        let args = serde_json::to_value(StatusArgs::default()).unwrap_or_default();
+        let status = kend.call("parts.status", &args, Some(STATUS), |_| Ok(()))?;
+        let status: SystemStatus = serde_json::from_value(status)
+            .map_err(|error| Error::internal(format!("kend's answer is not understood: {error}")))?;
+        let gateway = status
+            .listeners
+            .into_iter()
+            .find(|listener| listener.name == "gateway");
+        gateway.map(|listener| listener.url).ok_or_else(|| {
+            Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts")
+        })
+    }
+
+    /// `ken up -d`, which ends when everything is ready.
+    fn start(&self) -> Result<(), Error> {
+        let ken = find_program("ken")
+            .ok_or_else(|| Error::unavailable("there is no ken beside ken-tui or on PATH"))?;
+        let mut up = Command::new(&ken);
+        if let Some(home) = &self.home {
+            up.arg("--home").arg(home);
+        }
+        let wrong = |error: std::io::Error| Error::unavailable(format!("{}: {error}", ken.display()));
+        let mut up = up
+            .args(["up", "-d"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(wrong)?;
+        let mut said = String::new();
+        if let Some(stdout) = up.stdout.take() {
+            _ = BufReader::new(stdout).read_line(&mut said);
+        }
+        if said.starts_with("ready ") {
+            _ = up.wait();
+            return Ok(());
+        }
+        let mut why = String::new();
+        if let Some(stderr) = up.stderr.take() {
+            _ = stderr.take(4_096).read_to_string(&mut why);
+        }
+        _ = up.wait();
+        Err(refusal(&why))
+    }
+}
+
+const STOPPED: &str = "ken is not running";
+
+/// What `ken up` said on standard error: a line of JSON, as it is no terminal.
+fn refusal(said: &str) -> Error {
+    let line: serde_json::Value = said
+        .lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .unwrap_or_default();
+    let text = |pointer: &str| {
+        line.pointer(pointer)
+            .and_then(serde_json::Value::as_str)
+            .map(str::to_owned)
+    };
+    let message = text("/error/message").unwrap_or_else(|| said.trim().to_owned());
+    let error = Error::unavailable(format!("the system does not start: {message}"));
+    match text("/error/hint") {
+        Some(hint) => error.hint(hint),
+        None => error.hint("`ken doctor` finds what is wrong"),
+    }
+}
+
+fn checked(url: &str) -> Result<String, Error> {
+    let rest = url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"));
+    match rest.map(|rest| rest.trim_end_matches('/')) {
+        Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
+        _ => Err(Error::invalid(
+            "--base-url",
+            "an address without a path is expected, as http://HOST:PORT",
+        )),
+    }
+}
+
+/// The secret never stands on the command line.
+fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
+    let Some(file) = file else {
+        return match std::env::var("KEN_API_SECRET") {
+            Ok(text) => Secret::new(&text, "KEN_API_SECRET"),
+            Err(_) => Ok(None),
+        };
+    };
+    let mode = std::fs::metadata(file).map(|data| data.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o077 != 0) {
+        let at = file.display().to_string();
+        return Err(
+            Error::invalid(&*at, format!("{at}: other users can read this secret"))
+                .hint(format!("chmod 600 {at}")),
+        );
+    }
+    Secret::from_file(file).map(Some)
+}
+
+/// `API_SECRET` of the system's own `secrets.env`; a file that cannot be read has none.
+fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("API_SECRET="));
+    let value = line.map(|value| value.trim().trim_matches(['"', '\'']));
+    value.map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
+}

@@ -1,0 +1,106 @@
+//! Code in colours of the terminal's own palette. Nothing is loaded before the first piece of code.
+
+use std::sync::OnceLock;
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
+use syntect::easy::HighlightLines;
+use syntect::highlighting::{FontStyle, Theme};
+use syntect::parsing::SyntaxSet;
+use two_face::theme::{EmbeddedThemeName, extra};
+
+/// Longer pieces of code stay without colours: a parser of lines takes its time.
+const LARGEST: usize = 64 * 1024;
+
+struct Loaded {
+    syntaxes: SyntaxSet,
+    theme: Theme,
+}
+
+fn loaded() -> &'static Loaded {
+    static LOADED: OnceLock<Loaded> = OnceLock::new();
+    LOADED.get_or_init(|| Loaded {
+        syntaxes: two_face::syntax::extra_newlines(),
+        theme: extra().get(EmbeddedThemeName::Ansi).clone(),
+    })
+}
+
+/// The lines of a piece of code, in spans; `None` when nothing is known of the language.
+pub(crate) fn highlight(language: &str, lines: &[String]) -> Option<Vec<Vec<Span<'static>>>> {
+    if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > LARGEST {
+        return None;
+    }
+    let Loaded { syntaxes, theme } = loaded();
+    let syntax = syntaxes.find_syntax_by_token(language)?;
+    let mut state = HighlightLines::new(syntax, theme);
+    let mut coloured = Vec::with_capacity(lines.len());
+    for line in lines {
+        let with_end = format!("{line}\n");
+        let pieces = state.highlight_line(&with_end, syntaxes).ok()?;
+        let span = |(style, text): &(syntect::highlighting::Style, &str)| {
+            Span::styled(text.trim_end_matches('\n').to_owned(), to_style(*style))
+        };
+        coloured.push(
+            pieces
+                .iter()
+                .map(span)
+                .filter(|span| !span.content.is_empty())
+                .collect(),
+        );
+    }
+    Some(coloured)
+}
+
+/// The theme `ansi` names places in the palette: alpha 0 is the colour of number `r`, alpha 1 the default.
+fn to_style(style: syntect::highlighting::Style) -> Style {
+    let colour = style.foreground;
+    let shown = match (colour.a, colour.r) {
+        (1, _) => Style::new(),
+        (0, number) => Style::new().fg(named(number)),
+        _ => Style::new().fg(Color::Rgb(colour.r, colour.g, colour.b)),
+    };
+    let mut modifier = Modifier::empty();
+    modifier.set(Modifier::BOLD, style.font_style.contains(FontStyle::BOLD));
+    modifier.set(Modifier::ITALIC, style.font_style.contains(FontStyle::ITALIC));
+    shown.add_modifier(modifier)
+}
+
+fn named(number: u8) -> Color {
+    match number {
+        0 => Color::Black,
+        1 => Color::Red,
+        2 => Color::Green,
+        3 => Color::Yellow,
+        4 => Color::Blue,
+        5 => Color::Magenta,
+        6 => Color::Cyan,
+        7 => Color::Gray,
+        _ => Color::Indexed(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_keeps_its_text_and_gets_colours_of_the_palette() {
+        let code = [
+            "fn main() {".to_owned(),
+            "    let x = \"a\"; // b".to_owned(),
+            "}".to_owned(),
+        ];
+        let lines = highlight("rust", &code).unwrap();
+        let text: Vec<String> = lines
+            .iter()
+            .map(|spans| spans.iter().map(|span| span.content.as_ref()).collect())
+            .collect();
+        assert_eq!(text, code);
+        let colours: Vec<Color> = lines.iter().flatten().filter_map(|span| span.style.fg).collect();
+        assert!(
+            !colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))),
+            "{colours:?}"
+        );
+        assert!(highlight("no such language", &code).is_none());
+    }
+}

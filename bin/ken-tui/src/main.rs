@@ -1,0 +1,78 @@
+//! ken-tui: the terminal client. A surface only: what it shows comes from the gateway over HTTP. See ken-tui(1).
+
+mod cli;
+mod clipboard;
+mod files;
+mod find;
+mod highlight;
+mod markdown;
+mod message;
+mod model;
+mod net;
+mod plain;
+mod print;
+mod run;
+mod screen;
+mod view;
+mod wrap;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use ken_types::{Code, Error};
+
+use cli::Cli;
+use find::Finder;
+use message::Selector;
+use print::Question;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(shown) => {
+            _ = shown.print();
+            return ExitCode::from(u8::try_from(shown.exit_code()).unwrap_or(Code::Invalid.exit_status()));
+        }
+    };
+    run(&cli).unwrap_or_else(|error| fail(&error))
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Error> {
+    let finder = Finder::of(cli)?;
+    let selector = match &cli.session {
+        Some(name) => Selector::Named(name.clone()),
+        None if cli.resume => Selector::Last,
+        None => Selector::Fresh,
+    };
+    let (has_keys, has_screen) = (io::stdin().is_terminal(), io::stdout().is_terminal());
+    if let Some(text) = cli
+        .print
+        .clone()
+        .or_else(|| (!has_keys && !cli.plain).then(String::new))
+    {
+        let question = Question {
+            text,
+            selector,
+            as_json: cli.json,
+        };
+        return print::run(&finder, &question);
+    }
+    match cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
+        true => plain::run(&finder, &selector),
+        false => run::run(finder, selector),
+    }
+}
+
+/// One line on standard error: text on a terminal, JSON elsewhere.
+fn fail(error: &Error) -> ExitCode {
+    if error.message.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let mut stderr = io::stderr();
+    _ = match stderr.is_terminal() {
+        true => writeln!(stderr, "ken-tui: {}", ken_text::for_terminal(&error.to_string())),
+        false => stderr.write_all(ken_tool::error_line(error).as_bytes()),
+    };
+    ExitCode::from(error.code.exit_status())
+}

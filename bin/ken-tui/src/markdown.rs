@@ -1,0 +1,250 @@
+//! An answer's Markdown as lines of a width.
+
+use pulldown_cmark::{Event, Options as Extensions, Parser};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use tui_markdown::{Options, StyleSheet, from_str_with_options};
+
+use crate::highlight::highlight;
+use crate::wrap::{Cut, hang, width, wrap};
+
+/// Stands where a piece of code begins and ends; a private character, which no text that is shown holds.
+const FENCE: &str = "\u{f8ff}";
+/// Longer texts are shown as they are.
+const LARGEST: usize = 512 * 1024;
+const CODE: Style = Style::new().fg(Color::Cyan);
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+
+/// A text as it is drawn.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rendered {
+    pub(crate) lines: Vec<Line<'static>>,
+    /// The pieces of code, as they are written.
+    pub(crate) code: Vec<String>,
+}
+
+/// Renders a text that holds no control characters.
+pub(crate) fn render(source: &str, columns: u16) -> Rendered {
+    let source = source.replace(FENCE, "\u{fffd}");
+    if source.len() > LARGEST {
+        return plain(&source, columns);
+    }
+    let source = keep_line_ends(&source);
+    let options = Options::new(Sheet).table_width(columns);
+    let text = from_str_with_options(&source, &options);
+    let mut rendered = Rendered::default();
+    let mut lines = text.lines.into_iter();
+    while let Some(line) = lines.next() {
+        match fence(&line) {
+            Some(language) => {
+                let language = language.to_owned();
+                let inside = lines.by_ref().take_while(|line| fence(line).is_none()).collect();
+                rendered.add_code(&language, inside, columns);
+            }
+            None => rendered.add(&line, columns),
+        }
+    }
+    rendered
+}
+
+/// A text as it is written.
+pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
+    let lines = source
+        .split('\n')
+        .flat_map(|line| wrap(&Line::raw(line.to_owned()), usize::from(columns), 0, Cut::Words));
+    Rendered {
+        lines: lines.collect(),
+        code: Vec::new(),
+    }
+}
+
+/// Markdown joins the lines of a paragraph; in a conversation a line that ends is meant to end.
+fn keep_line_ends(source: &str) -> String {
+    let extensions = Extensions::ENABLE_TABLES
+        | Extensions::ENABLE_STRIKETHROUGH
+        | Extensions::ENABLE_TASKLISTS
+        | Extensions::ENABLE_GFM;
+    let mut kept = String::with_capacity(source.len());
+    let mut done = 0;
+    for (event, range) in Parser::new_ext(source, extensions).into_offset_iter() {
+        if event == Event::SoftBreak && range.start >= done {
+            kept.push_str(source.get(done..range.start).unwrap_or_default());
+            kept.push('\\');
+            done = range.start;
+        }
+    }
+    kept.push_str(source.get(done..).unwrap_or_default());
+    kept
+}
+
+/// The language of a line that opens or closes a piece of code.
+fn fence<'a>(line: &'a Line<'_>) -> Option<&'a str> {
+    line.spans.last()?.content.strip_prefix(FENCE)
+}
+
+impl Rendered {
+    fn add(&mut self, line: &Line<'_>, columns: u16) {
+        // A table has its width already.
+        let columns = usize::from(columns);
+        match line.width() <= columns {
+            true => self
+                .lines
+                .extend(wrap(line, columns.max(line.width()), 0, Cut::Anywhere)),
+            false => self.lines.extend(wrap(line, columns, hang(line), Cut::Words)),
+        }
+    }
+
+    fn add_code(&mut self, language: &str, inside: Vec<Line<'_>>, columns: u16) {
+        let texts: Vec<String> = inside.iter().map(code_of).collect();
+        let coloured = highlight(language.split([',', ' ']).next().unwrap_or_default(), &texts);
+        let before = inside.first().map(prefix).unwrap_or_default();
+        let indent = width(&before);
+        let room = usize::from(columns).saturating_sub(indent + 2).max(2);
+        let frame = || vec![Span::raw(before.clone()), Span::styled("│ ", FAINT)];
+        if !language.is_empty() {
+            let head = [
+                Span::raw(before.clone()),
+                Span::styled(format!("╭ {language}"), FAINT),
+            ];
+            self.lines.push(Line::from_iter(head));
+        }
+        for (index, text) in texts.iter().enumerate() {
+            let line = match coloured.as_ref().and_then(|lines| lines.get(index)) {
+                Some(spans) => Line::from(spans.clone()),
+                None => Line::styled(text.clone(), CODE),
+            };
+            for piece in wrap(&line, room, 0, Cut::Anywhere) {
+                let mut spans = frame();
+                spans.extend(piece.spans);
+                self.lines.push(Line::from(spans));
+            }
+        }
+        self.code.push(texts.join("\n"));
+    }
+}
+
+/// A line of code without the prefixes of lists and quotations around it.
+fn code_of(line: &Line<'_>) -> String {
+    line.spans
+        .last()
+        .map(|span| span.content.clone().into_owned())
+        .unwrap_or_default()
+}
+
+fn prefix(line: &Line<'_>) -> String {
+    let spans = line
+        .spans
+        .split_last()
+        .map(|(_, before)| before)
+        .unwrap_or_default();
+    spans.iter().map(|span| span.content.as_ref()).collect()
+}
+
+/// The styles: emphasis and the sixteen colours of the terminal's palette, which suit a light and a dark background.
+#[derive(Debug, Clone)]
+struct Sheet;
+
+impl StyleSheet for Sheet {
+    fn heading(&self, level: u8) -> Style {
+        let style = Style::new().add_modifier(Modifier::BOLD);
+        match level {
+            1 => style.add_modifier(Modifier::UNDERLINED),
+            _ => style,
+        }
+    }
+
+    fn heading_marker(&self, _level: u8) -> &str {
+        ""
+    }
+
+    fn code(&self) -> Style {
+        CODE
+    }
+
+    fn code_block_fence(&self) -> &str {
+        FENCE
+    }
+
+    fn link(&self) -> Style {
+        Style::new().fg(Color::Blue).add_modifier(Modifier::UNDERLINED)
+    }
+
+    fn blockquote(&self) -> Style {
+        Style::new().add_modifier(Modifier::ITALIC)
+    }
+
+    fn metadata_block(&self) -> Style {
+        FAINT
+    }
+
+    fn list_marker(&self) -> Style {
+        Style::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(source: &str, columns: u16) -> Vec<String> {
+        render(source, columns)
+            .lines
+            .iter()
+            .map(|line| line.to_string().trim_end().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn lines_of_a_paragraph_stay_lines() {
+        let source: String = (0..300).map(|n| format!("line {n}\n")).collect();
+        let lines = shown(&source, 80);
+        let expected: Vec<String> = (0..300).map(|n| format!("line {n}")).collect();
+        assert_eq!(lines, expected);
+        assert_eq!(shown("> a\n> b\n\n- c\n  d", 80), ["> a", "> b", "", "- c", "d"]);
+    }
+
+    #[test]
+    fn code_is_framed_and_kept_as_it_is_written() {
+        let rendered = render("See:\n\n```rust\nfn main() {\n\tlet x = 1;\n}\n```\n\nDone.", 80);
+        assert_eq!(rendered.code, ["fn main() {\n\tlet x = 1;\n}"]);
+        let lines: Vec<String> = rendered.lines.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "See:",
+                "",
+                "╭ rust",
+                "│ fn main() {",
+                "│     let x = 1;",
+                "│ }",
+                "",
+                "Done."
+            ]
+        );
+        let long = render(&format!("```\n{}\n```", "x".repeat(100)), 40);
+        assert!(long.lines.iter().all(|line| line.width() <= 40));
+        assert_eq!(long.code, ["x".repeat(100)]);
+    }
+
+    #[test]
+    fn tables_fit_and_placeholders_stay() {
+        let table = "| part | state |\n|---|---|\n| store | ready and waiting for work |";
+        let lines = render(table, 24).lines;
+        assert!(
+            lines.len() > 4 && lines.iter().all(|line| line.width() <= 24),
+            "{lines:?}"
+        );
+        assert!(lines.iter().any(|line| line.to_string().contains('│')));
+        assert_eq!(shown("/resume <id or name>", 80), ["/resume <id or name>"]);
+    }
+
+    #[test]
+    fn every_beginning_of_a_text_can_be_drawn_at_every_width() {
+        let text = "# H\n\n1. a\n   ```sh\n   ls | wc\n   ```\n   > q *b* `c`\n\n|a|b|\n|-|:-:|\n|日本|👍🏽|\n\n- [ ] t\n\n[l](http://x) ![i](y) $m$ <b>x</b>\n";
+        for (end, _) in text.char_indices() {
+            for columns in [1, 3, 20, 80] {
+                let _ = render(&text[..end], columns);
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! One piece of a conversation: what it says, and its lines at the width they were last drawn with.
+
+use std::time::{Duration, Instant};
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use crate::markdown::{self, Rendered};
+use crate::wrap::{Cut, wrap};
+
+/// Lines of an output that are shown before it is unfolded.
+const FOLDED: usize = 4;
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Prompt,
+    /// Sent, and not shown.
+    Hidden,
+    Thinking,
+    Answer,
+    Activity,
+    /// What the client itself says.
+    Note,
+    Problem,
+}
+
+/// How far an activity is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Waiting,
+    Running,
+    Done,
+    Failed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) kind: Kind,
+    /// The source: Markdown of an answer, the output of an activity.
+    text: String,
+    /// What an activity is called.
+    pub(crate) name: String,
+    /// A call, task or approval: how its end is matched to its beginning.
+    pub(crate) id: String,
+    pub(crate) state: State,
+    /// What an activity is doing right now.
+    pub(crate) detail: String,
+    pub(crate) since: Option<Instant>,
+    pub(crate) duration: Option<Duration>,
+    /// Whether nothing is added any more.
+    settled: bool,
+    cache: Option<Cache>,
+}
+
+#[derive(Debug)]
+struct Cache {
+    columns: u16,
+    unfolded: bool,
+    rendered: Rendered,
+    /// Of a text that still grows: how many bytes end in a line that is finished, and how many lines those are.
+    finished: (usize, usize),
+}
+
+impl Block {
+    pub(crate) fn new(kind: Kind, text: &str) -> Block {
+        Block {
+            kind,
+            text: ken_text::for_terminal(text).into_owned(),
+            name: String::new(),
+            id: String::new(),
+            state: State::Done,
+            detail: String::new(),
+            since: None,
+            duration: None,
+            settled: true,
+            cache: None,
+        }
+    }
+
+    /// A text that grows.
+    pub(crate) fn growing(kind: Kind) -> Block {
+        Block {
+            settled: false,
+            state: State::Running,
+            ..Block::new(kind, "")
+        }
+    }
+
+    pub(crate) fn activity(name: &str, id: &str, state: State) -> Block {
+        Block {
+            name: one_line(name),
+            id: id.to_owned(),
+            state,
+            ..Block::new(Kind::Activity, "")
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    pub(crate) fn push(&mut self, text: &str) {
+        self.text.push_str(&ken_text::for_terminal(text));
+    }
+
+    pub(crate) fn set_text(&mut self, text: &str) {
+        self.text = ken_text::for_terminal(text).into_owned();
+        self.cache = None;
+    }
+
+    pub(crate) fn settle(&mut self, state: State) {
+        self.settled = true;
+        self.state = state;
+        if self.duration.is_none() {
+            self.duration = self.since.map(|since| since.elapsed());
+        }
+        self.cache = None;
+    }
+
+    pub(crate) fn changed(&mut self) {
+        self.cache = None;
+    }
+
+    /// Forgets the lines; the source stays.
+    pub(crate) fn forget_lines(&mut self) {
+        self.cache = None;
+    }
+
+    pub(crate) fn has_lines(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// The pieces of code of an answer that was drawn.
+    pub(crate) fn code(&self) -> &[String] {
+        self.cache
+            .as_ref()
+            .map(|cache| cache.rendered.code.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Its lines at a width. `unfolded` shows what is folded otherwise.
+    pub(crate) fn lines(&mut self, columns: u16, unfolded: bool) -> &[Line<'static>] {
+        let stale = !self
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.columns == columns && cache.unfolded == unfolded);
+        if stale {
+            self.cache = Some(Cache {
+                columns,
+                unfolded,
+                rendered: Rendered::default(),
+                finished: (0, 0),
+            });
+        }
+        if let Some(mut cache) = self.cache.take() {
+            match (self.settled, self.kind) {
+                (false, Kind::Answer) => self.grow(&mut cache),
+                // What is settled is drawn once.
+                _ if stale || !self.settled => cache.rendered = self.render(columns, unfolded),
+                _ => {}
+            }
+            self.cache = Some(cache);
+        }
+        self.cache
+            .as_ref()
+            .map(|cache| cache.rendered.lines.as_slice())
+            .unwrap_or_default()
+    }
+
+    /// Cuts only what came since, and the line that it continues.
+    fn grow(&self, cache: &mut Cache) {
+        let (bytes, lines) = cache.finished;
+        cache.rendered.lines.truncate(lines);
+        let rest = self.text.get(bytes..).unwrap_or_default();
+        let whole = rest.rfind('\n').map_or(0, |at| at + 1);
+        let (done, open) = rest.split_at_checked(whole).unwrap_or((rest, ""));
+        if let Some(done) = done.strip_suffix('\n') {
+            cache
+                .rendered
+                .lines
+                .extend(markdown::plain(done, cache.columns).lines);
+        }
+        cache.finished = (bytes + whole, cache.rendered.lines.len());
+        cache
+            .rendered
+            .lines
+            .extend(markdown::plain(open, cache.columns).lines);
+    }
+
+    fn render(&self, columns: u16, unfolded: bool) -> Rendered {
+        match self.kind {
+            Kind::Answer => markdown::render(&self.text, columns),
+            Kind::Prompt => gutter(
+                &self.text,
+                "› ",
+                Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD),
+                columns,
+            ),
+            Kind::Note => gutter(&self.text, "", FAINT, columns),
+            Kind::Problem => gutter(&self.text, "! ", Style::new().fg(Color::Red), columns),
+            Kind::Hidden => Rendered::default(),
+            Kind::Thinking => self.render_thinking(columns, unfolded),
+            Kind::Activity => self.render_activity(columns, unfolded),
+        }
+    }
+
+    fn render_thinking(&self, columns: u16, unfolded: bool) -> Rendered {
+        let style = FAINT.add_modifier(Modifier::ITALIC);
+        let mut rendered = gutter(self.text.trim_end(), "· ", style, columns);
+        if !unfolded {
+            let hidden = rendered.lines.len().saturating_sub(FOLDED);
+            match self.settled {
+                // The end is what is thought now.
+                false => _ = rendered.lines.drain(..hidden),
+                true => rendered.lines.truncate(FOLDED),
+            }
+            if hidden > 0 && self.settled {
+                rendered.lines.push(folded(hidden));
+            }
+        }
+        rendered
+    }
+
+    fn render_activity(&self, columns: u16, unfolded: bool) -> Rendered {
+        let (mark, colour) = match self.state {
+            State::Waiting => ("?", Color::Yellow),
+            State::Running => ("•", Color::Yellow),
+            State::Done => ("✓", Color::Green),
+            State::Failed => ("✗", Color::Red),
+        };
+        let mut spans = vec![
+            Span::styled(format!("{mark} "), Style::new().fg(colour)),
+            Span::raw(self.name.clone()),
+        ];
+        if !self.detail.is_empty() {
+            spans.push(Span::styled(format!("  {}", self.detail), FAINT));
+        }
+        if let Some(duration) = self.duration {
+            spans.push(Span::styled(format!("  {}", short(duration)), FAINT));
+        }
+        let mut lines = wrap(&Line::from(spans), usize::from(columns), 2, Cut::Words);
+        let text = self.text.trim_end();
+        if !text.is_empty() {
+            let output = gutter(text, "  ", FAINT, columns).lines;
+            let hidden = if unfolded {
+                0
+            } else {
+                output.len().saturating_sub(FOLDED)
+            };
+            let shown = output.len() - hidden;
+            lines.extend(output.into_iter().take(shown));
+            if hidden > 0 {
+                lines.push(folded(hidden));
+            }
+        }
+        Rendered {
+            lines,
+            code: Vec::new(),
+        }
+    }
+}
+
+fn folded(hidden: usize) -> Line<'static> {
+    let lines = if hidden == 1 { "line" } else { "lines" };
+    Line::styled(format!("  … {hidden} more {lines}, Ctrl+O unfolds"), FAINT)
+}
+
+/// A text with the same beginning before its first line and blanks before the rest.
+fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
+    let indent = mark.chars().count();
+    let room = usize::from(columns).saturating_sub(indent).max(2);
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        for piece in wrap(&Line::styled(line.to_owned(), style), room, 0, Cut::Words) {
+            let before = if lines.is_empty() {
+                mark.to_owned()
+            } else {
+                " ".repeat(indent)
+            };
+            let mut spans = vec![Span::styled(before, style)];
+            spans.extend(piece.spans);
+            lines.push(Line::from(spans));
+        }
+    }
+    Rendered {
+        lines,
+        code: Vec::new(),
+    }
+}
+
+/// A text on one line, without what a terminal acts on.
+pub(crate) fn one_line(text: &str) -> String {
+    ken_text::for_terminal(text).replace(['\n', '\t'], " ")
+}
+
+/// "0.4 s", "12 s", "2:05 min".
+pub(crate) fn short(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..10 => format!("{:.1} s", duration.as_secs_f32()),
+        seconds @ 10..60 => format!("{seconds} s"),
+        seconds => format!("{}:{:02} min", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(block: &mut Block, columns: u16) -> Vec<String> {
+        block
+            .lines(columns, false)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn a_text_that_grows_has_the_lines_of_the_whole() {
+        let whole = "one two three\n\nfour five 日本語 six\nseven";
+        let mut growing = Block::growing(Kind::Answer);
+        for c in whole.chars() {
+            growing.push(c.encode_utf8(&mut [0; 4]));
+            text(&mut growing, 9);
+        }
+        let expected: Vec<String> = markdown::plain(whole, 9)
+            .lines
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(text(&mut growing, 9), expected);
+        // Another width starts from the source.
+        let expected: Vec<String> = markdown::plain(whole, 5)
+            .lines
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(text(&mut growing, 5), expected);
+    }
+
+    #[test]
+    fn a_long_output_is_folded() {
+        let mut block = Block::activity("ls", "c1", State::Done);
+        block.set_text("1\n2\n3\n4\n5\n6");
+        assert_eq!(
+            text(&mut block, 40),
+            [
+                "✓ ls",
+                "  1",
+                "  2",
+                "  3",
+                "  4",
+                "  … 2 more lines, Ctrl+O unfolds"
+            ]
+        );
+        assert_eq!(block.lines(40, true).len(), 7);
+    }
+
+    #[test]
+    fn what_a_terminal_acts_on_is_shown_instead() {
+        let mut block = Block::new(Kind::Answer, "a\u{1b}[2Jb");
+        assert_eq!(text(&mut block, 40), ["a␛[2Jb"]);
+    }
+}

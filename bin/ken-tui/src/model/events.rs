@@ -1,0 +1,390 @@
+//! Events of a session's stream, as they come, into the conversation.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::block::{Block, Kind, State, one_line};
+use super::transcript::{Exchange, Status};
+use super::{Connection, Model};
+use crate::message::Effect;
+
+/// Characters of the arguments of a call that are shown beside its name.
+const ARGUMENTS: usize = 60;
+/// Bytes of a tool's output that are kept for the screen.
+const OUTPUT: usize = 16 * 1024;
+
+impl Model {
+    pub(super) fn stream(&mut self, events: &[Value]) {
+        self.heard = self.now;
+        if matches!(self.connection, Connection::Lost(_)) {
+            self.effects.push(Effect::Log("connection.back"));
+        }
+        self.connection = Connection::Connected;
+        if !events.is_empty() {
+            self.parts = None;
+        }
+        for event in events {
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, event: &Value) {
+        let (kind, submission) = (text(event, "type"), text(event, "submissionId"));
+        if submission.is_empty() {
+            return;
+        }
+        if event.get("parentSession").is_some() {
+            return self.worker_event(event, kind);
+        }
+        let now = self.now;
+        let exchange = self.exchange(submission);
+        match kind {
+            "operation_start" | "agent_start" => {
+                exchange.status = Status::Running;
+                exchange.since.get_or_insert(now);
+            }
+            "text_delta" => open_text(exchange, Kind::Answer).push(text(event, "text")),
+            "thinking_start" => _ = open_text(exchange, Kind::Thinking),
+            "thinking_delta" => open_text(exchange, Kind::Thinking).push(text(event, "delta")),
+            "thinking_end" => end_thinking(exchange, text(event, "content")),
+            "message_end" => end_message(exchange, event),
+            "tool_start" => self.tool_started(event),
+            "tool" | "task" => self.activity_ended(event, kind),
+            "task_start" => {
+                let mut block = Block::activity(text(event, "agent"), text(event, "taskId"), State::Running);
+                block.set_text(text(event, "prompt"));
+                block.since = Some(now);
+                exchange.blocks.push(block);
+            }
+            "approval_requested" => self.approval_requested(event),
+            "approval_decided" => self.approval_decided(event),
+            "turn" => self.turn_ended(event),
+            "compaction_start" => {
+                let mut block = Block::activity("compact the history", "compaction", State::Running);
+                block.since = Some(now);
+                exchange.blocks.push(block);
+            }
+            "compaction" => self.activity_ended(event, kind),
+            "log" if text(event, "level") != "info" => {
+                let mut block = Block::activity(text(event, "message"), "", State::Failed);
+                block.detail = text(event, "level").to_owned();
+                exchange.blocks.push(block);
+            }
+            "submission_resumed" => {
+                exchange
+                    .blocks
+                    .push(Block::activity("resumed after an interruption", "", State::Done));
+            }
+            "submission_settled" => self.settled(event),
+            _ => {}
+        }
+    }
+
+    /// The exchange of a submission; a new one for a prompt that another client sent.
+    fn exchange(&mut self, submission: &str) -> &mut Exchange {
+        if self.transcript.find(submission).is_none() {
+            let mut exchange = Exchange::new(Some(submission), Status::Running);
+            exchange.since = Some(self.now);
+            self.transcript.push(exchange);
+            if self.in_flight.is_empty() {
+                self.ask_for_prompt();
+            }
+        }
+        self.transcript.entry(submission)
+    }
+
+    fn ask_for_prompt(&mut self) {
+        if let Some(session) = &self.session {
+            self.effects.push(Effect::Page {
+                epoch: self.epoch,
+                session: session.id.clone(),
+                before: None,
+            });
+        }
+    }
+
+    /// Of a worker's work only what it does right now is shown, beside its task.
+    fn worker_event(&mut self, event: &Value, kind: &str) {
+        if !matches!(kind, "tool_start" | "turn_start" | "task_start") {
+            return;
+        }
+        // The session of a worker is `task:<parent session>:<taskId>`.
+        let task = text(event, "session").rsplit(':').next().unwrap_or_default();
+        let doing = match kind {
+            "tool_start" => one_line(text(event, "toolName")),
+            "task_start" => one_line(text(event, "agent")),
+            _ => "thinks".to_owned(),
+        };
+        if let Some(block) = self.transcript.block_mut(task) {
+            block.detail = doing;
+            block.changed();
+        }
+    }
+
+    fn tool_started(&mut self, event: &Value) {
+        let name = text(event, "toolName");
+        self.read_plan(event.get("args"));
+        if name == "task" {
+            // Its task has a row of its own.
+            return;
+        }
+        let now = self.now;
+        let mut block = Block::activity(name, text(event, "toolCallId"), State::Running);
+        block.detail = event.get("args").map(arguments).unwrap_or_default();
+        block.since = Some(now);
+        self.exchange(text(event, "submissionId")).blocks.push(block);
+    }
+
+    fn activity_ended(&mut self, event: &Value, kind: &str) {
+        let id = match kind {
+            "tool" => text(event, "toolCallId"),
+            "task" => text(event, "taskId"),
+            _ => "compaction",
+        };
+        let failed = event.get("isError") == Some(&Value::Bool(true));
+        let interrupted = event.get("interrupted") == Some(&Value::Bool(true));
+        let output = event.get("result").map(output).unwrap_or_default();
+        let Some(block) = self.transcript.block_mut(id) else {
+            return;
+        };
+        if kind != "compaction" {
+            block.set_text(ken_text::head(&output, OUTPUT));
+        }
+        if kind == "task" {
+            block.detail.clear();
+        }
+        if interrupted {
+            block.detail = "interrupted".to_owned();
+        }
+        block.duration = event
+            .get("durationMs")
+            .and_then(Value::as_u64)
+            .map(Duration::from_millis);
+        block.settle(if failed { State::Failed } else { State::Done });
+        if kind == "compaction" {
+            // The next one is another row.
+            block.id.clear();
+        }
+    }
+
+    fn approval_requested(&mut self, event: &Value) {
+        let request = text(event, "requestId").to_owned();
+        let name = format!("approval: {}", text(event, "actionType"));
+        let mut block = Block::activity(&name, &request, State::Waiting);
+        block.detail = format!("{} risk · F2 decides", text(event, "risk"));
+        self.exchange(text(event, "submissionId")).blocks.push(block);
+        self.effects.push(Effect::Approval { request });
+        self.tell("ken: a decision is needed");
+    }
+
+    fn approval_decided(&mut self, event: &Value) {
+        let (request, status) = (text(event, "requestId"), text(event, "status"));
+        self.approvals.retain(|known| known.id != request);
+        if let super::Overlay::Approval(dialog) = &self.overlay
+            && dialog.request.id == request
+        {
+            self.overlay = super::Overlay::None;
+            self.notice = Some(format!("the request was {}", one_line(status)));
+        }
+        if let Some(block) = self.transcript.block_mut(request) {
+            block.detail = one_line(status);
+            block.settle(if status == "approved" {
+                State::Done
+            } else {
+                State::Failed
+            });
+        }
+    }
+
+    fn turn_ended(&mut self, event: &Value) {
+        let number = |pointer: &str| event.pointer(pointer).and_then(Value::as_u64);
+        let usage = &mut self.usage;
+        let (provider, model) = (text(event, "provider"), text(event, "model"));
+        if !model.is_empty() {
+            usage.model = one_line(&format!("{provider}/{model}"));
+        }
+        usage.turns += 1;
+        usage.input += number("/usage/input").unwrap_or(0);
+        usage.output += number("/usage/output").unwrap_or(0);
+        if text(event, "purpose") == "agent" {
+            usage.context = number("/usage/totalTokens")
+                .filter(|total| *total > 0)
+                .or(usage.context);
+        }
+        if let Some(cost) = event
+            .pointer("/usage/cost/total")
+            .and_then(Value::as_f64)
+            .filter(|cost| *cost > 0.0)
+        {
+            usage.cost = Some(usage.cost.unwrap_or(0.0) + cost);
+        }
+    }
+
+    fn settled(&mut self, event: &Value) {
+        let exchange = self.exchange(text(event, "submissionId"));
+        let outcome = text(event, "outcome");
+        let (status, state) = match outcome {
+            "completed" => (Status::Completed, State::Done),
+            "aborted" => (Status::Cancelled, State::Failed),
+            _ => (Status::Failed, State::Failed),
+        };
+        exchange.status = status;
+        for block in &mut exchange.blocks {
+            if !block.is_settled() || matches!(block.state, State::Running | State::Waiting) {
+                block.settle(state);
+            }
+        }
+        match status {
+            Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
+            Status::Failed => {
+                let error = event.get("error");
+                let message = error
+                    .and_then(Value::as_str)
+                    .or_else(|| error?.get("message")?.as_str())
+                    .unwrap_or("the turn failed");
+                exchange.blocks.push(Block::new(Kind::Problem, message));
+            }
+            _ => {}
+        }
+        self.cancelling = false;
+        self.effects.push(Effect::Log("turn.settled"));
+        if !self.is_busy() {
+            self.tell("ken: the answer is there");
+        }
+        self.pump();
+    }
+
+    /// Tells a person whose terminal is not in focus.
+    fn tell(&mut self, what: &'static str) {
+        if !self.focused {
+            self.effects.push(Effect::Notify(what));
+        }
+    }
+
+    /// A list of steps in the arguments of a call is the plan.
+    fn read_plan(&mut self, arguments: Option<&Value>) {
+        let lists = arguments
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(|fields| fields.values());
+        let steps = lists
+            .filter_map(Value::as_array)
+            .map(|list| list.iter().filter_map(step).collect::<Vec<_>>());
+        if let Some(plan) = steps.into_iter().find(|steps| !steps.is_empty()) {
+            self.plan = plan;
+        }
+    }
+}
+
+/// A step of a plan: whether it is done, and what it is.
+fn step(item: &Value) -> Option<(bool, String)> {
+    let status = item.get("status").and_then(Value::as_str);
+    let is_done = item.get("done").and_then(Value::as_bool);
+    if status.is_none() && is_done.is_none() {
+        return None;
+    }
+    let name = ["text", "title", "content", "step"]
+        .into_iter()
+        .find_map(|name| item.get(name)?.as_str())?;
+    let is_done = is_done.unwrap_or(matches!(status, Some("done" | "completed")));
+    Some((is_done, one_line(name)))
+}
+
+/// The text of a kind that is being written at the end of an exchange.
+fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
+    let is_open = exchange
+        .blocks
+        .last()
+        .is_some_and(|block| block.kind == kind && !block.is_settled());
+    if !is_open {
+        exchange.blocks.push(Block::growing(kind));
+    }
+    let last = exchange.blocks.len() - 1;
+    // It was just made sure that there is one.
+    &mut exchange.blocks.as_mut_slice()[last]
+}
+
+fn end_thinking(exchange: &mut Exchange, content: &str) {
+    let block = open_text(exchange, Kind::Thinking);
+    if !content.is_empty() {
+        block.set_text(content);
+    }
+    block.settle(State::Done);
+}
+
+/// The message as it was recorded takes the place of its pieces.
+fn end_message(exchange: &mut Exchange, event: &Value) {
+    if event.pointer("/message/role").and_then(Value::as_str) != Some("assistant") {
+        return;
+    }
+    let content = event.pointer("/message/content").and_then(Value::as_array);
+    let whole = content
+        .into_iter()
+        .flatten()
+        .find(|block| text(block, "type") == "text")
+        .map(|block| text(block, "text"))
+        .unwrap_or_default();
+    if whole.is_empty() {
+        return;
+    }
+    let block = open_text(exchange, Kind::Answer);
+    block.set_text(whole);
+    block.settle(State::Done);
+    drop_beginning(exchange);
+}
+
+/// A message that goes on after an interruption begins with what was said before it: that is shown once.
+fn drop_beginning(exchange: &mut Exchange) {
+    let answers: Vec<usize> = exchange
+        .blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, block)| block.kind == Kind::Answer)
+        .map(|(index, _)| index)
+        .collect();
+    let [.., earlier, last] = answers.as_slice() else {
+        return;
+    };
+    let text = |index: usize| exchange.blocks.get(index).map(Block::text).unwrap_or_default();
+    if text(*last).starts_with(text(*earlier)) && text(*last) != text(*earlier) {
+        exchange.blocks.remove(*earlier);
+    }
+}
+
+/// The arguments of a call in a few words.
+fn arguments(arguments: &Value) -> String {
+    let Some(fields) = arguments.as_object() else {
+        return String::new();
+    };
+    let value = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let all: Vec<String> = fields.values().map(value).collect();
+    let text = one_line(&all.join(" "));
+    match text.chars().count() > ARGUMENTS {
+        true => text.chars().take(ARGUMENTS - 1).chain(['…']).collect(),
+        false => text,
+    }
+}
+
+/// The text of a result.
+fn output(result: &Value) -> String {
+    if let Some(text) = result.as_str() {
+        return text.to_owned();
+    }
+    let content = result.get("content").unwrap_or(result);
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts: Vec<&str> = blocks
+                .iter()
+                .filter_map(|block| block.get("text")?.as_str())
+                .collect();
+            texts.join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,418 @@
+//! Keys and pasted text.
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui_textarea::{CursorMove, Input, Key};
+
+use super::approval::{Dialog, decision};
+use super::block::Kind;
+use super::list::{List, Row};
+use super::{Draft, Model, Overlay};
+use crate::message::{Effect, Selector};
+
+/// Commands of the palette: what they do, their key, how they are called.
+const PALETTE: [(&str, &str, &str); 13] = [
+    ("approval", "F2", "Look at what waits for a decision"),
+    ("sessions", "/sessions", "Choose another session"),
+    ("new", "/new", "Begin a new session"),
+    ("copy", "Alt+C", "Copy the last answer"),
+    ("copy-code", "Alt+K", "Copy the last piece of code"),
+    ("attach", "Alt+A", "Attach a file"),
+    ("search", "Ctrl+F", "Search the conversation"),
+    ("unfold", "Ctrl+O", "Unfold or fold outputs and thinking"),
+    ("pane", "Ctrl+S", "Show or hide plan, usage and parts"),
+    ("editor", "Ctrl+G", "Write in the editor of the environment"),
+    ("compact", "/compact", "Compact the history"),
+    ("help", "F1", "Keys and commands"),
+    ("exit", "Ctrl+D", "Leave"),
+];
+
+impl Model {
+    pub(super) fn input(&mut self, event: Event) {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+            Event::Paste(text) => self.paste(&text),
+            Event::FocusGained => self.focused = true,
+            Event::FocusLost => self.focused = false,
+            _ => {}
+        }
+    }
+
+    /// Pasted text is shown and never sent by itself.
+    fn paste(&mut self, text: &str) {
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        self.effects.push(Effect::Log("input.paste"));
+        match &mut self.overlay {
+            Overlay::None => _ = self.editor.insert_str(ken_text::for_terminal(&text)),
+            Overlay::Attach(path) => path.push_str(text.trim()),
+            Overlay::Search(wanted) => wanted.push_str(text.lines().next().unwrap_or_default()),
+            // A paste decides nothing.
+            _ => {}
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent) {
+        self.notice = None;
+        let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers == KeyModifiers::CONTROL;
+        if !is_interrupt {
+            self.armed = false;
+        }
+        match key.code {
+            _ if is_interrupt => return self.interrupt(),
+            KeyCode::Char('z') if key.modifiers == KeyModifiers::CONTROL => {
+                return self.effects.push(Effect::Suspend);
+            }
+            KeyCode::Char('l') if key.modifiers == KeyModifiers::CONTROL => {
+                return self.effects.push(Effect::Repaint);
+            }
+            _ => {}
+        }
+        match std::mem::take(&mut self.overlay) {
+            Overlay::None => self.conversation_key(key),
+            Overlay::Palette(list) => self.palette_key(list, key),
+            Overlay::Sessions(list) => self.sessions_key(list, key),
+            Overlay::Search(wanted) => self.search_key(wanted, key),
+            Overlay::Approval(dialog) => self.approval_key(dialog, key),
+            Overlay::Attach(path) => self.attach_key(path, key),
+            // Any key closes it.
+            Overlay::Help => {}
+        }
+    }
+
+    /// Ctrl+C: the turn first, then a draft, and the program when it is pressed again.
+    fn interrupt(&mut self) {
+        if self.armed {
+            return self.quit(0);
+        }
+        self.armed = true;
+        self.overlay = Overlay::None;
+        if self.cancel() {
+            self.notice = Some("cancelling · Ctrl+C again leaves".to_owned());
+            return;
+        }
+        let draft = self.draft_text();
+        if draft.trim().is_empty() {
+            self.notice = Some("Ctrl+C again leaves".to_owned());
+            return;
+        }
+        self.remember(&draft);
+        self.set_editor("");
+        self.notice = Some("the draft is in the history (Up) · Ctrl+C again leaves".to_owned());
+    }
+
+    fn conversation_key(&mut self, key: KeyEvent) {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let alt = key.modifiers.contains(KeyModifiers::ALT);
+        let shift = key.modifiers.contains(KeyModifiers::SHIFT);
+        let page = i64::from(self.transcript.rows.saturating_sub(2).max(1));
+        match key.code {
+            KeyCode::Enter if alt || shift || control => self.editor.insert_newline(),
+            KeyCode::Char('j') if control => self.editor.insert_newline(),
+            KeyCode::Enter => {
+                let draft = Draft {
+                    text: self.draft_text(),
+                    attachments: std::mem::take(&mut self.attachments),
+                };
+                self.set_editor("");
+                self.submit(draft);
+            }
+            KeyCode::Esc => self.escape(),
+            KeyCode::PageUp => self.scroll(-page),
+            KeyCode::PageDown => self.scroll(page),
+            KeyCode::Up if shift => self.scroll(-1),
+            KeyCode::Down if shift => self.scroll(1),
+            KeyCode::Home if control => {
+                self.transcript.show_beginning();
+                self.load_older();
+            }
+            KeyCode::End if control => self.transcript.show_end(),
+            KeyCode::F(1) => self.overlay = Overlay::Help,
+            KeyCode::F(2) => self.run("approval"),
+            KeyCode::Char('p') if control => self.open_palette(),
+            KeyCode::Char('f') if control => self.run("search"),
+            KeyCode::Char('o') if control => self.run("unfold"),
+            KeyCode::Char('s') if control => self.run("pane"),
+            KeyCode::Char('g') if control => self.run("editor"),
+            KeyCode::Char('c') if alt => self.run("copy"),
+            KeyCode::Char('k') if alt => self.run("copy-code"),
+            KeyCode::Char('a') if alt => self.run("attach"),
+            KeyCode::Char('d') if control && self.editor.is_empty() => self.quit(0),
+            KeyCode::Char('u') if control => _ = self.editor.delete_line_by_head(),
+            KeyCode::Char('_' | '/' | '7') if control => _ = self.editor.undo(),
+            KeyCode::Char('_' | '/') if alt => _ = self.editor.redo(),
+            KeyCode::Up if self.is_at_top() => self.earlier(),
+            KeyCode::Down if self.is_at_bottom() => self.later(),
+            KeyCode::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => {
+                _ = self.attachments.pop()
+            }
+            _ => {
+                if self.editor.input(input(key)) {
+                    self.browsing = None;
+                }
+            }
+        }
+    }
+
+    fn escape(&mut self) {
+        if self.cancel() {
+            self.notice = Some("cancelling".to_owned());
+        } else if !self.transcript.follows() {
+            self.transcript.show_end();
+        }
+    }
+
+    fn is_at_top(&self) -> bool {
+        self.editor.cursor().0 == 0
+            && (self.browsing.is_some() || self.editor.cursor().1 == 0 || self.editor.is_empty())
+    }
+
+    fn is_at_bottom(&self) -> bool {
+        self.browsing.is_some() && self.editor.cursor().0 + 1 >= self.editor.lines().len()
+    }
+
+    /// Up: what waits in the queue can be edited first, then comes the history.
+    fn earlier(&mut self) {
+        if self.editor.is_empty()
+            && self.browsing.is_none()
+            && let Some(draft) = self.queue.pop_back()
+        {
+            self.set_editor(&draft.text);
+            self.attachments = draft.attachments;
+            return;
+        }
+        let (at, draft) = match self.browsing.take() {
+            Some(browsing) => browsing,
+            None => {
+                let draft = Draft {
+                    text: self.draft_text(),
+                    attachments: Vec::new(),
+                };
+                (self.history.len(), draft)
+            }
+        };
+        let at = at.saturating_sub(1);
+        if let Some(text) = self.history.get(at).cloned() {
+            self.set_editor(&text);
+            self.editor.move_cursor(CursorMove::Top);
+            self.browsing = Some((at, draft));
+        }
+    }
+
+    fn later(&mut self) {
+        let Some((at, draft)) = self.browsing.take() else {
+            return;
+        };
+        match self.history.get(at + 1).cloned() {
+            Some(text) => {
+                self.set_editor(&text);
+                self.browsing = Some((at + 1, draft));
+            }
+            None => self.set_editor(&draft.text),
+        }
+    }
+
+    fn open_palette(&mut self) {
+        let row = |(value, key, text): &(&str, &str, &str)| Row {
+            value: (*value).to_owned(),
+            text: (*text).to_owned(),
+            remark: (*key).to_owned(),
+        };
+        self.overlay = Overlay::Palette(List::new("Commands", PALETTE.iter().map(row).collect()));
+    }
+
+    fn run(&mut self, command: &str) {
+        match command {
+            "approval" => match self.approvals.first().cloned() {
+                Some(request) => self.overlay = Overlay::Approval(Dialog::new(request)),
+                None => self.notice = Some("nothing waits for a decision".to_owned()),
+            },
+            "copy" => {
+                let text = self
+                    .transcript
+                    .last_of(|block| block.kind == Kind::Answer)
+                    .map(|block| block.text().to_owned());
+                self.copy(text);
+            }
+            "copy-code" => {
+                let last = self.transcript.last_of(|block| !block.code().is_empty());
+                let text = last.and_then(|block| block.code().last().cloned());
+                self.copy(text);
+            }
+            "attach" => self.overlay = Overlay::Attach(String::new()),
+            "search" => self.overlay = Overlay::Search(String::new()),
+            "unfold" => self.transcript.unfolded = !self.transcript.unfolded,
+            "pane" => {
+                self.pane = !self.pane;
+                if self.pane {
+                    self.effects.push(Effect::Parts);
+                    self.effects.push(Effect::Approvals);
+                }
+            }
+            "editor" => {
+                let text = self.draft_text();
+                self.effects.push(Effect::Edit(text));
+            }
+            "help" => self.overlay = Overlay::Help,
+            "exit" => self.quit(0),
+            "sessions" => self.open_sessions(),
+            command => self.submit(Draft {
+                text: format!("/{command}"),
+                attachments: Vec::new(),
+            }),
+        }
+    }
+
+    fn copy(&mut self, text: Option<String>) {
+        match text {
+            Some(text) => {
+                let count = text.chars().count();
+                self.notice = Some(format!(
+                    "{count} characters were offered to the terminal's clipboard"
+                ));
+                self.effects.push(Effect::Copy(text));
+            }
+            None => self.notice = Some("there is nothing to copy".to_owned()),
+        }
+    }
+
+    fn palette_key(&mut self, mut list: List, key: KeyEvent) {
+        match list_key(&mut list, key) {
+            Choice::Open => self.overlay = Overlay::Palette(list),
+            Choice::Chosen(command) => self.run(&command),
+            Choice::Closed => {}
+        }
+    }
+
+    fn sessions_key(&mut self, mut list: List, key: KeyEvent) {
+        match list_key(&mut list, key) {
+            Choice::Open => {
+                let is_at_end = list.selected() + 1 >= list.matching().len();
+                if let Some(after) = list.more.take_if(|_| is_at_end) {
+                    self.effects.push(Effect::Sessions { after: Some(after) });
+                }
+                self.overlay = Overlay::Sessions(list);
+            }
+            Choice::Chosen(session) => {
+                let is_open = self.session.as_ref().is_some_and(|open| open.id == session);
+                if !is_open {
+                    self.effects.push(Effect::Open(Selector::Named(session)));
+                }
+            }
+            Choice::Closed => {}
+        }
+    }
+
+    fn search_key(&mut self, mut wanted: String, key: KeyEvent) {
+        match key.code {
+            KeyCode::Esc => return,
+            KeyCode::Enter | KeyCode::Up => self.search(&wanted, true),
+            KeyCode::Down => self.search(&wanted, false),
+            KeyCode::Backspace => _ = wanted.pop(),
+            KeyCode::Char(c) if is_typed(key) => wanted.push(c),
+            KeyCode::PageUp => self.scroll(-10),
+            KeyCode::PageDown => self.scroll(10),
+            _ => {}
+        }
+        self.overlay = Overlay::Search(wanted);
+    }
+
+    fn attach_key(&mut self, mut path: String, key: KeyEvent) {
+        match key.code {
+            KeyCode::Esc => return,
+            KeyCode::Enter => return self.effects.push(Effect::ReadFile(path)),
+            KeyCode::Backspace => _ = path.pop(),
+            KeyCode::Char(c) if is_typed(key) => path.push(c),
+            _ => {}
+        }
+        self.overlay = Overlay::Attach(path);
+    }
+
+    /// The dialog has the focus because a person gave it: here keys decide.
+    fn approval_key(&mut self, mut dialog: Dialog, key: KeyEvent) {
+        let request = dialog.request.id.clone();
+        if let Some(reason) = &mut dialog.reason {
+            match key.code {
+                KeyCode::Esc => dialog.reason = None,
+                KeyCode::Enter => {
+                    let decision = decision(false, false, dialog.reason.take());
+                    return self.effects.push(Effect::Decide { request, decision });
+                }
+                KeyCode::Backspace => _ = reason.pop(),
+                KeyCode::Char(c) if is_typed(key) => reason.push(c),
+                _ => {}
+            }
+            self.overlay = Overlay::Approval(dialog);
+            return;
+        }
+        match key.code {
+            KeyCode::Esc => return,
+            KeyCode::Char('a') if is_typed(key) => {
+                let decision = decision(true, false, None);
+                return self.effects.push(Effect::Decide { request, decision });
+            }
+            KeyCode::Char('s') if is_typed(key) => {
+                let decision = decision(true, true, None);
+                return self.effects.push(Effect::Decide { request, decision });
+            }
+            KeyCode::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
+            KeyCode::Up => dialog.scroll = dialog.scroll.saturating_sub(1),
+            KeyCode::Down => dialog.scroll += 1,
+            KeyCode::PageUp => dialog.scroll = dialog.scroll.saturating_sub(10),
+            KeyCode::PageDown => dialog.scroll += 10,
+            _ => {}
+        }
+        self.overlay = Overlay::Approval(dialog);
+    }
+}
+
+enum Choice {
+    Open,
+    Chosen(String),
+    Closed,
+}
+
+fn list_key(list: &mut List, key: KeyEvent) -> Choice {
+    match key.code {
+        KeyCode::Esc => return Choice::Closed,
+        KeyCode::Enter => {
+            if let Some(value) = list.chosen() {
+                return Choice::Chosen(value);
+            }
+        }
+        KeyCode::Up => _ = list.move_by(-1),
+        KeyCode::Down | KeyCode::Tab => _ = list.move_by(1),
+        KeyCode::PageUp => _ = list.move_by(-10),
+        KeyCode::PageDown => _ = list.move_by(10),
+        KeyCode::Backspace => list.erase(),
+        KeyCode::Char(c) if is_typed(key) => list.type_char(c),
+        _ => {}
+    }
+    Choice::Open
+}
+
+/// Whether a key is a character and not a command.
+fn is_typed(key: KeyEvent) -> bool {
+    (key.modifiers - KeyModifiers::SHIFT).is_empty()
+}
+
+/// The key as the editor knows it.
+fn input(key: KeyEvent) -> Input {
+    let of = match key.code {
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::Delete => Key::Delete,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        _ => Key::Null,
+    };
+    Input {
+        key: of,
+        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
+        alt: key.modifiers.contains(KeyModifiers::ALT),
+        shift: key.modifiers.contains(KeyModifiers::SHIFT),
+    }
+}

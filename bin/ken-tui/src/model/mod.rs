@@ -1,0 +1,746 @@
+//! What the client knows, and how it changes: one state, `update` from what happened to what is to be done, no I/O.
+
+pub(crate) mod approval;
+pub(crate) mod block;
+mod events;
+mod keys;
+pub(crate) mod list;
+mod pages;
+pub(crate) mod transcript;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ken_client::chat::Session;
+use ken_types::id::Mint;
+use ken_types::{Code, Error};
+use ratatui::style::Style;
+use ratatui_textarea::{CursorMove, TextArea, WrapMode};
+use serde_json::Value;
+
+use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE, Selector};
+use approval::{Dialog, Request};
+use block::{Block, Kind, one_line};
+use list::{List, Row};
+use transcript::{Exchange, Status, Transcript};
+
+/// Marks the prompt that a fresh session begins with; transcripts leave it out.
+const PREFLIGHT: &str = "tui.startup-preflight";
+const EDITOR_UNDO: usize = 200;
+
+/// Whether the gateway answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Connection {
+    Starting,
+    Connected,
+    /// Why a request is being repeated.
+    Lost(String),
+}
+
+/// What lies over the conversation and has the keys.
+#[derive(Debug, Default)]
+pub(crate) enum Overlay {
+    #[default]
+    None,
+    Palette(List),
+    Sessions(List),
+    Search(String),
+    Approval(Dialog),
+    /// The name of a file to attach.
+    Attach(String),
+    Help,
+}
+
+/// A message that was written and not sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Draft {
+    pub(crate) text: String,
+    pub(crate) attachments: Vec<Attachment>,
+}
+
+/// What the turns that were seen have used.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(crate) struct Usage {
+    pub(crate) model: String,
+    pub(crate) context: Option<u64>,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cost: Option<f64>,
+    pub(crate) turns: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    id: u64,
+    draft: Draft,
+    is_command: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) session: Option<Session>,
+    epoch: u64,
+    /// Whether the stream is attached and prompts can be sent.
+    attached: bool,
+    pub(crate) transcript: Transcript,
+    pub(crate) editor: TextArea<'static>,
+    pub(crate) attachments: Vec<Attachment>,
+    pub(crate) queue: VecDeque<Draft>,
+    /// After a cancelled turn the queue waits for a word.
+    pub(crate) held: bool,
+    in_flight: Vec<InFlight>,
+    next_id: u64,
+    pub(crate) overlay: Overlay,
+    pub(crate) connection: Connection,
+    pub(crate) usage: Usage,
+    pub(crate) approvals: Vec<Request>,
+    /// Parts that are not ready, when that was asked.
+    pub(crate) parts: Option<Vec<String>>,
+    pub(crate) plan: Vec<(bool, String)>,
+    pub(crate) pane: bool,
+    /// One line that the next key takes away.
+    pub(crate) notice: Option<String>,
+    older: Option<String>,
+    loading_older: bool,
+    search_again: Option<String>,
+    history: Vec<String>,
+    /// The entry of the history that is in the editor, and the draft that it replaced.
+    browsing: Option<(usize, Draft)>,
+    pub(crate) focused: bool,
+    pub(crate) now: Instant,
+    heard: Instant,
+    asked_parts: Option<Instant>,
+    cancelling: bool,
+    armed: bool,
+    preflight: Vec<String>,
+    /// Why it cannot go on, for the terminal that it leaves.
+    pub(crate) fatal: Option<String>,
+    effects: Vec<Effect>,
+}
+
+impl Model {
+    /// The state at the start, and what is to be done first.
+    pub(crate) fn new(selector: Selector, now: Instant) -> (Model, Vec<Effect>) {
+        let model = Model {
+            session: None,
+            epoch: 0,
+            attached: false,
+            transcript: Transcript::default(),
+            editor: editor(""),
+            attachments: Vec::new(),
+            queue: VecDeque::new(),
+            held: false,
+            in_flight: Vec::new(),
+            next_id: 0,
+            overlay: Overlay::None,
+            connection: Connection::Starting,
+            usage: Usage::default(),
+            approvals: Vec::new(),
+            parts: None,
+            plan: Vec::new(),
+            pane: false,
+            notice: None,
+            older: None,
+            loading_older: false,
+            search_again: None,
+            history: Vec::new(),
+            browsing: None,
+            focused: true,
+            now,
+            heard: now,
+            asked_parts: None,
+            cancelling: false,
+            armed: false,
+            preflight: Vec::new(),
+            fatal: None,
+            effects: Vec::new(),
+        };
+        (
+            model,
+            vec![Effect::Log("start"), Effect::Open(selector), Effect::LoadHistory],
+        )
+    }
+
+    /// Takes in what happened; what is to be done about it.
+    pub(crate) fn update(&mut self, message: Message, now: Instant) -> Vec<Effect> {
+        self.now = now;
+        match message {
+            Message::Terminal(event) => self.input(event),
+            Message::Wheel(lines) => self.scroll(lines),
+            Message::Resized => self.effects.push(Effect::Log("resize")),
+            Message::Preflight(row) => self.preflight_row(&row),
+            Message::Opened(Ok(session)) => self.opened(session),
+            Message::Opened(Err(error)) if self.session.is_some() => self.notice = Some(sentence(&error)),
+            Message::Opened(Err(error)) => {
+                self.fatal = Some(sentence(&error));
+                self.effects.push(Effect::Quit(1));
+            }
+            Message::Stream { epoch, events } if epoch == self.epoch => self.stream(&events),
+            Message::StreamEnded { epoch, error } if epoch == self.epoch => self.problem(&error),
+            Message::Page { epoch, older, page } if epoch == self.epoch => self.page(older, page),
+            Message::Stream { .. } | Message::StreamEnded { .. } | Message::Page { .. } => {}
+            Message::Sent { id, answer } => self.sent(id, answer),
+            Message::Trouble(reason) => {
+                if self.connection == Connection::Connected {
+                    self.effects.push(Effect::Log("connection.lost"));
+                }
+                self.connection = Connection::Lost(one_line(&reason));
+            }
+            Message::Sessions(answer) => self.sessions(answer),
+            Message::Approvals(records) => {
+                for request in records.iter().filter_map(Request::of) {
+                    self.know(request);
+                }
+            }
+            Message::Approval(record) => {
+                if let Some(request) = Request::of(&record) {
+                    self.know(request);
+                }
+            }
+            Message::Decided { request, answer } => self.decided(&request, answer),
+            Message::Parts(missing) => self.parts = Some(missing),
+            Message::Failed { what, error } => self.notice = Some(format!("{what}: {}", sentence(&error))),
+            Message::Edited(Some(text)) => self.set_editor(text.trim_end_matches('\n')),
+            Message::Edited(None) => self.notice = Some("the editor changed nothing".to_owned()),
+            Message::Attached(Ok(attachment)) => self.attachments.push(attachment),
+            Message::Attached(Err(error)) => self.notice = Some(sentence(&error)),
+            Message::History(entries) => self.history = entries,
+            Message::Tick => self.tick(),
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When something changes without anything happening.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        self.is_busy().then_some(Duration::from_secs(1))
+    }
+
+    fn tick(&mut self) {
+        let silent = self.now.saturating_duration_since(self.heard) >= SILENCE;
+        let asked = self
+            .asked_parts
+            .is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE);
+        if self.is_busy() && silent && !asked && self.approvals.is_empty() {
+            self.asked_parts = Some(self.now);
+            self.effects.push(Effect::Parts);
+        }
+    }
+
+    /// Whether a turn runs or waits.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.open_exchange().is_some()
+    }
+
+    /// The turn that runs, or else the first that waits.
+    pub(crate) fn open_exchange(&self) -> Option<&Exchange> {
+        let mut open = self
+            .transcript
+            .iter()
+            .rev()
+            .take(300)
+            .filter(|exchange| exchange.is_open());
+        let last = open.next()?;
+        Some(open.last().unwrap_or(last))
+    }
+
+    pub(crate) fn draft_text(&self) -> String {
+        self.editor.lines().join("\n")
+    }
+
+    fn set_editor(&mut self, text: &str) {
+        self.editor = editor(text);
+    }
+
+    fn preflight_row(&mut self, row: &str) {
+        self.preflight.push(row.to_owned());
+        let mut exchange = Exchange::new(None, Status::Completed);
+        let mut block = Block::activity(row, "", block::State::Done);
+        block.id = format!("preflight:{}", self.preflight.len());
+        match self.transcript.last_mut() {
+            Some(last) if last.submission.is_none() => last.blocks.push(block),
+            _ => {
+                exchange.blocks.push(block);
+                self.transcript.push(exchange);
+            }
+        }
+    }
+
+    /// Shows a session from its beginning or its newest page.
+    fn opened(&mut self, session: Session) {
+        self.connection = Connection::Connected;
+        let is_first = self.session.is_none();
+        self.epoch += 1;
+        self.attached = false;
+        self.older = None;
+        self.loading_older = false;
+        self.approvals.clear();
+        self.plan.clear();
+        let capacity = self.usage.capacity;
+        self.usage = Usage {
+            capacity,
+            model: std::mem::take(&mut self.usage.model),
+            ..Usage::default()
+        };
+        let (id, created) = (session.id.clone(), session.created);
+        self.session = Some(session);
+        if !is_first {
+            self.transcript = self.transcript.fresh();
+        }
+        match created {
+            true => {
+                self.effects.push(Effect::Log("session.fresh"));
+                self.attach("-1");
+                if is_first {
+                    self.preflight_row(&format!("session {id}"));
+                    self.greet();
+                }
+            }
+            false => {
+                self.effects.push(Effect::Log("session.resumed"));
+                self.effects.push(Effect::Page {
+                    epoch: self.epoch,
+                    session: id,
+                    before: None,
+                });
+            }
+        }
+    }
+
+    fn attach(&mut self, offset: &str) {
+        let Some(session) = &self.session else { return };
+        self.effects.push(Effect::Attach {
+            epoch: self.epoch,
+            session: session.id.clone(),
+            offset: offset.to_owned(),
+        });
+        self.attached = true;
+        self.pump();
+    }
+
+    /// The first event of a fresh session: the report, and the wish to be greeted.
+    fn greet(&mut self) {
+        let report = self.preflight.join("\n");
+        let text = format!("Preflight report:\n{report}\nUse the built-in greeting skill.");
+        let draft = Draft {
+            text,
+            attachments: Vec::new(),
+        };
+        self.send(draft, Some(PREFLIGHT));
+    }
+
+    /// Sends what was written, now or when its turn has come.
+    fn submit(&mut self, draft: Draft) {
+        let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
+        if is_blank {
+            self.held = false;
+            self.pump();
+            return;
+        }
+        self.remember(&draft.text);
+        self.transcript.show_end();
+        if let Some((name, _)) = command(&draft.text) {
+            self.effects.push(Effect::Log("input.command"));
+            return self.run_command(&name, draft);
+        }
+        self.effects.push(Effect::Log("input.prompt"));
+        self.held = false;
+        self.queue.push_back(draft);
+        self.pump();
+    }
+
+    fn remember(&mut self, text: &str) {
+        if !text.trim().is_empty() && self.history.last().map(String::as_str) != Some(text) {
+            self.history.push(text.to_owned());
+            self.effects.push(Effect::Remember(text.to_owned()));
+        }
+        self.browsing = None;
+    }
+
+    /// Sends the first of the queue when nothing stands in its way.
+    fn pump(&mut self) {
+        if !self.attached || self.held || self.is_busy() || !self.in_flight.is_empty() {
+            return;
+        }
+        if let Some(draft) = self.queue.pop_front() {
+            self.send(draft, None);
+        }
+    }
+
+    fn send(&mut self, draft: Draft, workflow: Option<&str>) {
+        let id = self.next_id();
+        let mut exchange = Exchange::new(None, Status::Waiting);
+        exchange.since = Some(self.now);
+        let mut prompt = match workflow {
+            // The greeting's own prompt is not shown.
+            Some(_) => Block::new(Kind::Hidden, ""),
+            None => Block::new(Kind::Prompt, &shown_text(&draft)),
+        };
+        prompt.id = prompt_id(id);
+        exchange.blocks.push(prompt);
+        self.transcript.push(exchange);
+        self.heard = self.now;
+        self.post(id, draft, workflow, false);
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn post(&mut self, id: u64, draft: Draft, workflow: Option<&str>, is_command: bool) {
+        let key = match Mint::fresh() {
+            Ok(mut mint) => mint.ulid(),
+            Err(error) => return self.problem(&error),
+        };
+        let images = draft
+            .attachments
+            .iter()
+            .filter_map(|attachment| match &attachment.content {
+                Content::Image(image) => Some(image.clone()),
+                Content::Text(_) => None,
+            });
+        self.effects.push(Effect::Send(Box::new(Outgoing {
+            id,
+            key,
+            session: self
+                .session
+                .as_ref()
+                .map(|session| session.id.clone())
+                .unwrap_or_default(),
+            text: full_text(&draft),
+            images: images.collect(),
+            workflow: workflow.map(str::to_owned),
+        })));
+        self.in_flight.push(InFlight {
+            id,
+            draft,
+            is_command,
+        });
+    }
+
+    /// Commands that are local, and those that the gateway does.
+    fn run_command(&mut self, name: &str, draft: Draft) {
+        match name {
+            "exit" | "quit" => self.quit(0),
+            "help" => self.overlay = Overlay::Help,
+            "session" => {
+                let text = match &self.session {
+                    Some(session) => match &session.name {
+                        Some(name) => format!("This is the session {}, named {name}.", session.id),
+                        None => format!("This is the session {}.", session.id),
+                    },
+                    None => "There is no session yet.".to_owned(),
+                };
+                self.note(&text);
+            }
+            "sessions" => self.open_sessions(),
+            _ if !self.attached => self.notice = Some("there is no session yet".to_owned()),
+            _ => {
+                let id = self.next_id();
+                self.post(id, draft, None, true);
+            }
+        }
+    }
+
+    fn open_sessions(&mut self) {
+        self.overlay = Overlay::Sessions(List::new("Sessions", Vec::new()));
+        self.effects.push(Effect::Sessions { after: None });
+    }
+
+    fn sent(&mut self, id: u64, answer: Result<Value, Error>) {
+        let Some(at) = self.in_flight.iter().position(|sent| sent.id == id) else {
+            return;
+        };
+        let sent = self.in_flight.remove(at);
+        match answer {
+            Ok(body) => {
+                self.connection = Connection::Connected;
+                self.take_context(&body);
+                match sent.is_command {
+                    true => self.command_done(&body),
+                    false => {
+                        let submission = body
+                            .get("submissionId")
+                            .and_then(Value::as_str)
+                            .unwrap_or_default();
+                        self.transcript.adopt(&prompt_id(id), submission);
+                    }
+                }
+            }
+            Err(error) => {
+                if !sent.is_command {
+                    // The words go back to where they were written.
+                    self.transcript.remove(&prompt_id(id));
+                    self.give_back(sent.draft);
+                }
+                self.problem(&error);
+            }
+        }
+        self.pump();
+    }
+
+    fn give_back(&mut self, draft: Draft) {
+        if self.draft_text().trim().is_empty() && !draft.text.starts_with("Preflight report:") {
+            self.set_editor(&draft.text);
+            self.attachments = draft.attachments;
+        } else if !draft.text.starts_with("Preflight report:") {
+            self.queue.push_front(draft);
+            self.held = true;
+        }
+    }
+
+    fn command_done(&mut self, body: &Value) {
+        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        if let Some(id) = text("/session/id") {
+            let name = text("/session/title");
+            match &mut self.session {
+                Some(session) if session.id == id => session.name = name.or_else(|| session.name.take()),
+                _ => {
+                    let created = body.pointer("/session/created") == Some(&Value::Bool(true));
+                    self.opened(Session { id, name, created });
+                }
+            }
+        }
+        if let Some(text) = text("/result/text") {
+            self.note(&text);
+        }
+    }
+
+    fn take_context(&mut self, body: &Value) {
+        let number = |name: &str| {
+            body.pointer(&format!("/contextUsage/{name}"))
+                .and_then(Value::as_u64)
+        };
+        self.usage.capacity = number("capacityTokens").or(self.usage.capacity);
+        self.usage.context = number("usedTokens").or(self.usage.context);
+        if let Some(model) = body
+            .pointer("/contextUsage/modelSpecifier")
+            .and_then(Value::as_str)
+        {
+            self.usage.model = one_line(model);
+        }
+    }
+
+    fn sessions(&mut self, answer: Result<Value, Error>) {
+        let Overlay::Sessions(list) = &mut self.overlay else {
+            return;
+        };
+        let page = match answer {
+            Ok(page) => page,
+            Err(error) => {
+                self.overlay = Overlay::None;
+                self.notice = Some(sentence(&error));
+                return;
+            }
+        };
+        let text = |session: &Value, name: &str| {
+            one_line(session.get(name).and_then(Value::as_str).unwrap_or_default())
+        };
+        let row = |session: &Value| Row {
+            value: text(session, "sessionId"),
+            text: [text(session, "displayName"), text(session, "title")]
+                .into_iter()
+                .find(|text| !text.is_empty())
+                .unwrap_or_else(|| "(nothing said)".to_owned()),
+            remark: text(session, "updatedAt")
+                .get(..16)
+                .unwrap_or_default()
+                .replace('T', " "),
+        };
+        let sessions = page.get("sessions").and_then(Value::as_array);
+        list.add(sessions.into_iter().flatten().map(row).collect());
+        list.more = page
+            .pointer("/page/after")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+    }
+
+    /// Remembers a request for approval as it stands now.
+    fn know(&mut self, request: Request) {
+        let is_pending = request.status == "pending";
+        if let Some(block) = self.transcript.block_mut(&request.id) {
+            block.name = format!("approval: {}", request.summary);
+            block.detail = match is_pending {
+                true => format!("{} · {} risk · F2 decides", request.action, request.risk),
+                false => request.status.clone(),
+            };
+            block.changed();
+        }
+        self.approvals.retain(|known| known.id != request.id);
+        if is_pending {
+            self.approvals.push(request);
+        }
+    }
+
+    fn decided(&mut self, request: &str, answer: Result<Value, Error>) {
+        match answer {
+            Ok(_) => self.approvals.retain(|known| known.id != request),
+            Err(error) => {
+                self.notice = Some(sentence(&error));
+                // Somebody else decided, or it has expired: the list tells.
+                if matches!(error.code, Code::Conflict | Code::NotFound) {
+                    self.approvals.retain(|known| known.id != request);
+                }
+            }
+        }
+    }
+
+    fn scroll(&mut self, lines: i64) {
+        self.transcript.scroll(lines);
+        // Asked for early, so that it is there when the eye is.
+        if lines < 0 && self.transcript.is_near_beginning() {
+            self.load_older();
+        }
+    }
+
+    fn load_older(&mut self) {
+        let (Some(before), Some(session)) = (self.older.clone(), &self.session) else {
+            return;
+        };
+        if !self.loading_older {
+            self.loading_older = true;
+            self.effects.push(Effect::Page {
+                epoch: self.epoch,
+                session: session.id.clone(),
+                before: Some(before),
+            });
+        }
+    }
+
+    fn search(&mut self, wanted: &str, up: bool) {
+        if wanted.is_empty() || self.transcript.search(wanted, up) {
+            return;
+        }
+        match up && self.older.is_some() {
+            true => {
+                self.search_again = Some(wanted.to_owned());
+                self.load_older();
+            }
+            false => self.notice = Some("not found".to_owned()),
+        }
+    }
+
+    /// Says something in the transcript.
+    fn note(&mut self, text: &str) {
+        self.add(Block::new(Kind::Note, text));
+    }
+
+    fn problem(&mut self, error: &Error) {
+        self.add(Block::new(Kind::Problem, &sentence(error)));
+    }
+
+    fn add(&mut self, block: Block) {
+        let mut exchange = Exchange::new(None, Status::Completed);
+        exchange.blocks.push(block);
+        self.transcript.push(exchange);
+    }
+
+    fn cancel(&mut self) -> bool {
+        let Some(session) = self
+            .session
+            .as_ref()
+            .filter(|_| self.is_busy() && !self.cancelling)
+        else {
+            return false;
+        };
+        self.effects.push(Effect::Cancel {
+            session: session.id.clone(),
+        });
+        self.effects.push(Effect::Log("input.cancel"));
+        self.cancelling = true;
+        self.held = !self.queue.is_empty();
+        true
+    }
+
+    /// Ends; what was written and not sent can be found in the history.
+    pub(crate) fn quit(&mut self, status: u8) {
+        let draft = self.draft_text();
+        let unsent: Vec<String> = self
+            .queue
+            .drain(..)
+            .map(|draft| draft.text)
+            .chain([draft])
+            .collect();
+        for text in unsent {
+            self.remember(&text);
+        }
+        self.effects.push(Effect::Quit(status));
+    }
+
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+}
+
+fn editor(text: &str) -> TextArea<'static> {
+    let mut editor = TextArea::new(text.split('\n').map(str::to_owned).collect());
+    editor.set_wrap_mode(WrapMode::WordOrGlyph);
+    editor.set_cursor_line_style(Style::new());
+    // The terminal's own cursor stands there, where input methods look for it.
+    editor.set_cursor_style(Style::new());
+    editor.set_max_histories(EDITOR_UNDO);
+    editor.set_tab_length(4);
+    editor.move_cursor(CursorMove::Bottom);
+    editor.move_cursor(CursorMove::End);
+    editor
+}
+
+fn prompt_id(id: u64) -> String {
+    format!("prompt:{id}")
+}
+
+/// What the transcript shows of a prompt.
+fn shown_text(draft: &Draft) -> String {
+    let mut text = draft.text.clone();
+    for attachment in &draft.attachments {
+        text.push_str(&format!("\n[{}]", attachment.name));
+    }
+    text.trim_start_matches('\n').to_owned()
+}
+
+/// The prompt with the texts that are attached to it.
+fn full_text(draft: &Draft) -> String {
+    let mut text = draft.text.clone();
+    for attachment in &draft.attachments {
+        if let Content::Text(content) = &attachment.content {
+            let fence = fence_for(content);
+            text.push_str(&format!(
+                "\n\n{}:\n{fence}\n{}\n{fence}",
+                attachment.name,
+                content.trim_end()
+            ));
+        }
+    }
+    text
+}
+
+/// A fence that the text does not hold.
+fn fence_for(text: &str) -> String {
+    let mut fence = "```".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    fence
+}
+
+/// `/name rest`, as the gateway reads commands.
+fn command(text: &str) -> Option<(String, String)> {
+    let text = text.trim().strip_prefix('/')?;
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let name = name.to_lowercase();
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    let goes_on = name
+        .chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-'));
+    (begins && goes_on).then(|| (name, rest.trim().to_owned()))
+}
+
+/// An error as a sentence for a person.
+pub(crate) fn sentence(error: &Error) -> String {
+    let message = one_line(&error.message);
+    match &error.hint {
+        Some(hint) => format!("{message} ({})", one_line(hint)),
+        None => message,
+    }
+}

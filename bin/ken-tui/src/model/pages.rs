@@ -1,0 +1,138 @@
+//! Pages of a transcript into the conversation.
+
+use std::time::Duration;
+
+use ken_types::Error;
+use serde_json::Value;
+
+use super::block::{Block, Kind, State};
+use super::transcript::{Exchange, Status};
+use super::{Model, sentence};
+
+impl Model {
+    pub(super) fn page(&mut self, older: bool, page: Result<Value, Error>) {
+        self.loading_older &= !older;
+        let page = match page {
+            Ok(page) => page,
+            Err(error) if older || self.attached => {
+                self.notice = Some(sentence(&error));
+                return;
+            }
+            Err(error) => return self.problem(&error),
+        };
+        let exchanges = page.get("exchanges").and_then(Value::as_array);
+        let exchanges: Vec<Exchange> = exchanges.into_iter().flatten().map(exchange).collect();
+        if self.attached && !older {
+            // Only the prompts of another client were missing.
+            return self.add_prompts(exchanges);
+        }
+        self.older = page
+            .pointer("/page/before")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        if !older
+            && let Some(session) = &mut self.session
+            && let Some(name) = page.pointer("/session/title").and_then(Value::as_str)
+        {
+            session.name = Some(name.to_owned());
+        }
+        self.transcript.prepend(exchanges);
+        if older {
+            if let Some(wanted) = self.search_again.take() {
+                self.search(&wanted, true);
+            }
+            return;
+        }
+        let offset = page
+            .pointer("/stream/nextOffset")
+            .and_then(Value::as_str)
+            .unwrap_or("-1")
+            .to_owned();
+        self.attach(&offset);
+    }
+
+    fn add_prompts(&mut self, exchanges: Vec<Exchange>) {
+        for mut read in exchanges {
+            let Some(submission) = read.submission.clone() else {
+                continue;
+            };
+            let Some(known) = self.transcript.find(&submission) else {
+                continue;
+            };
+            let has_prompt = known
+                .blocks
+                .iter()
+                .any(|block| block.kind == Kind::Prompt || block.id.starts_with("prompt:"));
+            if !has_prompt
+                && read
+                    .blocks
+                    .first()
+                    .is_some_and(|block| block.kind == Kind::Prompt)
+            {
+                known.blocks.insert(0, read.blocks.remove(0));
+            }
+        }
+    }
+}
+
+/// An exchange of a page. Of a turn in flight only the prompt: the stream tells the rest from its beginning.
+fn exchange(record: &Value) -> Exchange {
+    let text = |pointer: &str| {
+        record
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let status = match text("/status") {
+        "completed" => Status::Completed,
+        "failed" => Status::Failed,
+        "cancelled" => Status::Cancelled,
+        _ => Status::Waiting,
+    };
+    let mut exchange = Exchange::new(Some(text("/submissionId")), status);
+    if record.pointer("/prompt/text").is_some() {
+        exchange
+            .blocks
+            .push(Block::new(Kind::Prompt, text("/prompt/text")));
+    }
+    if status == Status::Waiting {
+        return exchange;
+    }
+    let activities = record.get("activities").and_then(Value::as_array);
+    exchange
+        .blocks
+        .extend(activities.into_iter().flatten().filter_map(activity));
+    if record.pointer("/assistant/text").is_some() {
+        exchange
+            .blocks
+            .push(Block::new(Kind::Answer, text("/assistant/text")));
+    }
+    match status {
+        Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
+        Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, "the turn failed")),
+        _ => {}
+    }
+    exchange
+}
+
+/// What an exchange did; the operation itself, which every one has, is left out.
+fn activity(record: &Value) -> Option<Block> {
+    let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
+    let failed = text("status") == "failed";
+    let state = if failed { State::Failed } else { State::Done };
+    let mut block = match text("kind") {
+        "thinking" => Block::new(Kind::Thinking, text("preview")),
+        "operation" if !failed => return None,
+        _ => Block::activity(text("name"), text("id"), state),
+    };
+    if failed {
+        block.detail = text("error").to_owned();
+    } else if block.kind == Kind::Activity {
+        block.set_text(text("preview"));
+    }
+    block.duration = record
+        .get("durationMs")
+        .and_then(Value::as_u64)
+        .map(Duration::from_millis);
+    Some(block)
+}

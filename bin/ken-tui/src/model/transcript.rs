@@ -1,0 +1,553 @@
+//! The conversation and the place in it that is on the screen.
+//!
+//! A place is an exchange, a block and a line, and all movement is a walk from there: what it costs depends on the screen, not
+//! on the length of the conversation. Exchanges are numbered so that older ones, which come later, leave the numbers alone.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ratatui::text::Line;
+
+use super::block::{Block, Kind};
+
+/// Blocks that keep their lines: after so many more were made, those that are far from the screen
+/// are forgotten.
+const CACHED: usize = 256;
+/// Exchanges above the screen below which older ones are asked for.
+const NEAR: i64 = 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It waits for its turn.
+    Waiting,
+    Running,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// A prompt and what followed, or something that the client says by itself.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    pub(crate) submission: Option<String>,
+    pub(crate) status: Status,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) since: Option<Instant>,
+}
+
+impl Exchange {
+    pub(crate) fn new(submission: Option<&str>, status: Status) -> Exchange {
+        Exchange {
+            submission: submission.map(str::to_owned),
+            status,
+            blocks: Vec::new(),
+            since: None,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.status, Status::Waiting | Status::Running)
+    }
+}
+
+/// The first line of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    exchange: i64,
+    block: usize,
+    line: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Transcript {
+    exchanges: VecDeque<Exchange>,
+    /// The number of the first exchange.
+    first: i64,
+    /// `None` while the end is shown.
+    top: Option<Place>,
+    pub(crate) columns: u16,
+    pub(crate) rows: u16,
+    pub(crate) unfolded: bool,
+    /// Blocks whose lines were made since lines were last forgotten.
+    made: usize,
+    /// Exchanges before this number were printed on the terminal's own screen.
+    pub(crate) printed: i64,
+}
+
+impl Transcript {
+    /// An empty one on the same screen.
+    pub(crate) fn fresh(&self) -> Transcript {
+        Transcript {
+            columns: self.columns,
+            rows: self.rows,
+            unfolded: self.unfolded,
+            ..Transcript::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, exchange: Exchange) {
+        self.exchanges.push_back(exchange);
+    }
+
+    /// Puts older exchanges before the first.
+    pub(crate) fn prepend(&mut self, older: Vec<Exchange>) {
+        for exchange in older.into_iter().rev() {
+            self.exchanges.push_front(exchange);
+            self.first -= 1;
+        }
+        self.printed = self.printed.min(self.first);
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Exchange> {
+        self.exchanges.iter()
+    }
+
+    pub(crate) fn last_mut(&mut self) -> Option<&mut Exchange> {
+        self.exchanges.back_mut()
+    }
+
+    /// The exchange of a submission. Recent ones are found at once.
+    pub(crate) fn find(&mut self, submission: &str) -> Option<&mut Exchange> {
+        self.exchanges
+            .iter_mut()
+            .rev()
+            .find(|exchange| exchange.submission.as_deref() == Some(submission))
+    }
+
+    /// The same, or a new one at the end.
+    pub(crate) fn entry(&mut self, submission: &str) -> &mut Exchange {
+        let is_meant = |exchange: &Exchange| exchange.submission.as_deref() == Some(submission);
+        let index = match self.exchanges.iter().rposition(is_meant) {
+            Some(index) => index,
+            None => {
+                self.exchanges
+                    .push_back(Exchange::new(Some(submission), Status::Running));
+                self.exchanges.len() - 1
+            }
+        };
+        &mut self.exchanges[index]
+    }
+
+    pub(crate) fn block_mut(&mut self, id: &str) -> Option<&mut Block> {
+        let blocks = self
+            .exchanges
+            .iter_mut()
+            .rev()
+            .flat_map(|exchange| exchange.blocks.iter_mut());
+        blocks.into_iter().find(|block| block.id == id)
+    }
+
+    /// Names the submission of an exchange of this client, which was sent before its submission was known. Events that came
+    /// earlier than the answer to the request stand in an exchange of their own until then.
+    pub(crate) fn adopt(&mut self, prompt: &str, submission: &str) {
+        let early = self
+            .exchanges
+            .iter()
+            .rposition(|exchange| exchange.submission.as_deref() == Some(submission));
+        let early = early.and_then(|index| self.exchanges.remove(index));
+        let is_meant =
+            |exchange: &&mut Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
+        let Some(own) = self.exchanges.iter_mut().rev().find(is_meant) else {
+            return;
+        };
+        own.submission = Some(submission.to_owned());
+        if let Some(early) = early {
+            own.status = early.status;
+            own.since = early.since;
+            own.blocks.extend(early.blocks);
+        }
+    }
+
+    /// Takes an exchange out: its first block has this id.
+    pub(crate) fn remove(&mut self, prompt: &str) {
+        let is_meant = |exchange: &Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
+        if let Some(index) = self.exchanges.iter().rposition(is_meant) {
+            self.exchanges.remove(index);
+        }
+    }
+
+    pub(crate) fn follows(&self) -> bool {
+        self.top.is_none()
+    }
+
+    /// Whether few exchanges stand above the screen.
+    pub(crate) fn is_near_beginning(&self) -> bool {
+        self.top.is_none_or(|top| top.exchange - self.first < NEAR)
+    }
+
+    fn exchange(&self, number: i64) -> Option<&Exchange> {
+        self.exchanges.get(usize::try_from(number - self.first).ok()?)
+    }
+
+    /// Blank lines before a block.
+    fn gap(&self, place: Place) -> usize {
+        let Some(exchange) = self.exchange(place.exchange) else {
+            return 0;
+        };
+        let kind = |index: usize| exchange.blocks.get(index).map(|block| block.kind);
+        match place.block.checked_sub(1).and_then(kind) {
+            Some(Kind::Hidden) => 0,
+            Some(before) if Some(before) == kind(place.block) && before == Kind::Activity => 0,
+            Some(_) => 1,
+            None => usize::from(place.exchange != self.first),
+        }
+    }
+
+    fn block(&mut self, place: Place) -> Option<&mut Block> {
+        let index = usize::try_from(place.exchange - self.first).ok()?;
+        self.exchanges.get_mut(index)?.blocks.get_mut(place.block)
+    }
+
+    /// The lines of a block, with the blank ones before it.
+    fn height(&mut self, place: Place) -> usize {
+        let (columns, unfolded) = (self.columns, self.unfolded);
+        let gap = self.gap(place);
+        let mut made = 0;
+        let height = self.block(place).map_or(0, |block| {
+            made = usize::from(!block.has_lines());
+            gap + block.lines(columns, unfolded).len()
+        });
+        self.made += made;
+        height
+    }
+
+    fn after(&self, place: Place) -> Option<Place> {
+        let mut next = Place {
+            block: place.block + 1,
+            line: 0,
+            ..place
+        };
+        while next.block >= self.exchange(next.exchange)?.blocks.len() {
+            next = Place {
+                exchange: next.exchange + 1,
+                block: 0,
+                line: 0,
+            };
+        }
+        Some(next)
+    }
+
+    fn before(&self, place: Place) -> Option<Place> {
+        let mut previous = place;
+        while previous.block == 0 {
+            previous.exchange -= 1;
+            previous.block = self.exchange(previous.exchange)?.blocks.len();
+        }
+        Some(Place {
+            block: previous.block - 1,
+            line: 0,
+            ..previous
+        })
+    }
+
+    fn last(&self) -> Option<Place> {
+        self.before(Place {
+            exchange: self.first + i64::try_from(self.exchanges.len()).unwrap_or(0),
+            block: 0,
+            line: 0,
+        })
+    }
+
+    /// Where the screen begins.
+    fn shown_from(&mut self) -> Option<Place> {
+        let last = self.last()?;
+        let end = Place {
+            line: self.height(last),
+            ..last
+        };
+        let (at_end, _) = self.up(end, usize::from(self.rows));
+        let Some(mut top) = self.top else {
+            return Some(at_end);
+        };
+        let height = self.height(top);
+        top.line = top.line.min(height.saturating_sub(1));
+        let is_beyond = (top.exchange, top.block, top.line) >= (at_end.exchange, at_end.block, at_end.line);
+        self.top = Some(top).filter(|_| !is_beyond);
+        Some(if is_beyond { at_end } else { top })
+    }
+
+    /// A place some lines further up, and how many there were not.
+    fn up(&mut self, from: Place, lines: usize) -> (Place, usize) {
+        let (mut place, mut left) = (from, lines);
+        while left > place.line {
+            left -= place.line;
+            let Some(previous) = self.before(place) else {
+                return (Place { line: 0, ..place }, left);
+            };
+            place = Place {
+                line: self.height(previous),
+                ..previous
+            };
+        }
+        place.line -= left;
+        (place, 0)
+    }
+
+    /// Moves the screen; how many of the lines were missing because the conversation begins there.
+    pub(crate) fn scroll(&mut self, lines: i64) -> usize {
+        let Some(from) = self.shown_from() else {
+            return 0;
+        };
+        let distance = usize::try_from(lines.unsigned_abs()).unwrap_or(usize::MAX);
+        if lines < 0 {
+            let (place, missing) = self.up(from, distance);
+            self.top = Some(place);
+            return missing;
+        }
+        let (mut place, mut left) = (from, distance);
+        loop {
+            let below = self.height(place).saturating_sub(place.line);
+            if left < below {
+                place.line += left;
+                self.top = Some(place);
+                return 0;
+            }
+            left -= below;
+            match self.after(place) {
+                Some(next) => place = next,
+                None => {
+                    self.top = None;
+                    return 0;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn show_end(&mut self) {
+        self.top = None;
+    }
+
+    pub(crate) fn show_beginning(&mut self) {
+        if !self.exchanges.is_empty() {
+            self.top = Some(Place {
+                exchange: self.first,
+                block: 0,
+                line: 0,
+            });
+        }
+    }
+
+    /// What is on the screen from top to bottom: at most its rows, fewer while the conversation is short.
+    pub(crate) fn visible(&mut self) -> Vec<Line<'static>> {
+        let rows = usize::from(self.rows);
+        let mut shown = Vec::with_capacity(rows);
+        let mut next = self.shown_from();
+        let first = next;
+        while let Some(place) = next {
+            let (columns, unfolded) = (self.columns, self.unfolded);
+            let gap = self.gap(place);
+            let blanks = gap.saturating_sub(place.line);
+            shown.extend(std::iter::repeat_n(Line::default(), blanks));
+            if let Some(block) = self.block(place) {
+                let lines = block.lines(columns, unfolded);
+                let from = place.line.saturating_sub(gap);
+                let room = rows.saturating_sub(shown.len());
+                shown.extend(lines.iter().skip(from).take(room).cloned());
+            }
+            shown.truncate(rows);
+            next = (shown.len() < rows).then(|| self.after(place)).flatten();
+        }
+        self.forget_far_lines(first);
+        shown
+    }
+
+    /// Keeps the memory of a long conversation at that of its texts.
+    fn forget_far_lines(&mut self, around: Option<Place>) {
+        let Some(place) = around.filter(|_| self.made > CACHED) else {
+            return;
+        };
+        self.made = 0;
+        let near = place.exchange - 64..place.exchange + 128;
+        for (index, exchange) in self.exchanges.iter_mut().enumerate() {
+            let number = self.first + i64::try_from(index).unwrap_or(0);
+            if !near.contains(&number) {
+                exchange.blocks.iter_mut().for_each(Block::forget_lines);
+            }
+        }
+    }
+
+    /// Goes to the next block that holds a text (case is ignored), up or down from the first line of the screen.
+    pub(crate) fn search(&mut self, wanted: &str, up: bool) -> bool {
+        let wanted = wanted.to_lowercase();
+        let mut next = self
+            .shown_from()
+            .and_then(|place| if up { self.before(place) } else { self.after(place) });
+        while let Some(place) = next {
+            let (columns, unfolded) = (self.columns, self.unfolded);
+            let gap = self.gap(place);
+            if let Some(block) = self.block(place)
+                && block.text().to_lowercase().contains(&wanted)
+            {
+                let lines = block.lines(columns, unfolded);
+                let has = |line: &Line<'_>| line.to_string().to_lowercase().contains(&wanted);
+                let line = lines.iter().position(has).unwrap_or(0);
+                self.top = Some(Place {
+                    line: line + gap,
+                    ..place
+                });
+                return true;
+            }
+            next = if up { self.before(place) } else { self.after(place) };
+        }
+        false
+    }
+
+    /// The block of a kind that stands last on the screen or above it.
+    pub(crate) fn last_of(&mut self, is_meant: impl Fn(&Block) -> bool) -> Option<&mut Block> {
+        let mut place = match self.top {
+            None => self.last(),
+            Some(_) => {
+                let rows = usize::from(self.rows);
+                let from = self.shown_from()?;
+                Some(self.down(from, rows.saturating_sub(1)))
+            }
+        };
+        while let Some(at) = place {
+            if self.block(at).is_some_and(|block| is_meant(block)) {
+                return self.block(at);
+            }
+            place = self.before(at);
+        }
+        None
+    }
+
+    fn down(&mut self, from: Place, lines: usize) -> Place {
+        let (mut place, mut left) = (from, lines);
+        loop {
+            let below = self.height(place).saturating_sub(place.line);
+            match self.after(place).filter(|_| left >= below) {
+                Some(next) => {
+                    left -= below;
+                    place = next;
+                }
+                None => return place,
+            }
+        }
+    }
+
+    /// The lines of what was not printed yet, for the terminal's own screen; from then on they are.
+    pub(crate) fn take_unprinted(&mut self) -> Vec<Line<'static>> {
+        let (columns, unfolded) = (self.columns.max(20), self.unfolded);
+        let skip = usize::try_from(self.printed - self.first).unwrap_or(0);
+        let mut lines = Vec::new();
+        let mut open = 0;
+        for exchange in self.exchanges.iter_mut().skip(skip) {
+            for block in &mut exchange.blocks {
+                lines.extend(block.lines(columns, unfolded).iter().cloned());
+                lines.push(Line::default());
+                block.forget_lines();
+            }
+            open = if exchange.is_open() { open + 1 } else { 0 };
+        }
+        // A turn that goes on is printed again, whole, the next time.
+        self.printed = self.first + i64::try_from(self.exchanges.len() - open).unwrap_or(0);
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(count: usize, rows: u16) -> Transcript {
+        let mut transcript = Transcript {
+            columns: 40,
+            rows,
+            ..Transcript::default()
+        };
+        for number in 0..count {
+            transcript.push(exchange(number));
+        }
+        transcript
+    }
+
+    fn exchange(number: usize) -> Exchange {
+        let mut exchange = Exchange::new(Some(&number.to_string()), Status::Completed);
+        exchange
+            .blocks
+            .push(Block::new(Kind::Prompt, &format!("p{number}")));
+        exchange
+            .blocks
+            .push(Block::new(Kind::Answer, &format!("a{number}\nb{number}")));
+        exchange
+    }
+
+    fn shown(transcript: &mut Transcript) -> Vec<String> {
+        transcript.visible().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_end_is_shown_and_one_line_is_one_line() {
+        let mut transcript = of(100, 6);
+        assert_eq!(shown(&mut transcript), ["b98", "", "› p99", "", "a99", "b99"]);
+        transcript.scroll(-1);
+        assert_eq!(shown(&mut transcript)[0], "a98");
+        assert!(!transcript.follows());
+        transcript.scroll(1);
+        assert_eq!(shown(&mut transcript)[5], "b99");
+        assert!(transcript.follows());
+        // A page down from far up, and back, is the same place.
+        transcript.scroll(-250);
+        let before = shown(&mut transcript);
+        transcript.scroll(37);
+        transcript.scroll(-37);
+        assert_eq!(shown(&mut transcript), before);
+        assert!(transcript.scroll(-10_000) > 9_000);
+        assert_eq!(shown(&mut transcript)[0], "› p0");
+    }
+
+    #[test]
+    fn a_short_conversation_stands_at_the_top() {
+        let mut transcript = of(1, 20);
+        assert_eq!(shown(&mut transcript), ["› p0", "", "a0", "b0"]);
+        transcript.scroll(-5);
+        assert_eq!(shown(&mut transcript).len(), 4);
+        assert!(transcript.follows());
+    }
+
+    #[test]
+    fn older_exchanges_do_not_move_what_is_shown() {
+        let mut transcript = of(10, 5);
+        transcript.scroll(-14);
+        let before = shown(&mut transcript);
+        transcript.prepend((100..150).map(exchange).collect());
+        assert_eq!(shown(&mut transcript), before);
+        transcript.push(exchange(10));
+        assert_eq!(shown(&mut transcript), before);
+        transcript.scroll(-1_000_000);
+        assert_eq!(shown(&mut transcript)[0], "› p100");
+    }
+
+    #[test]
+    fn search_finds_up_and_down() {
+        let mut transcript = of(50, 5);
+        assert!(transcript.search("B7", true));
+        assert_eq!(shown(&mut transcript)[0], "b7");
+        assert!(transcript.search("a30", false));
+        assert_eq!(shown(&mut transcript)[0], "a30");
+        assert!(!transcript.search("nowhere", true));
+        assert_eq!(shown(&mut transcript)[0], "a30");
+    }
+
+    #[test]
+    fn lines_far_from_the_screen_are_forgotten() {
+        let mut transcript = of(2_000, 20);
+        while transcript.scroll(-20) == 0 {
+            transcript.visible();
+        }
+        let cached = transcript
+            .iter()
+            .flat_map(|exchange| &exchange.blocks)
+            .filter(|block| block.has_lines());
+        assert!(cached.count() <= 2 * CACHED + 400);
+    }
+
+    #[test]
+    fn what_was_printed_is_not_printed_again() {
+        let mut transcript = of(2, 5);
+        assert_eq!(transcript.take_unprinted().len(), 10);
+        assert_eq!(transcript.take_unprinted().len(), 0);
+        transcript.push(exchange(2));
+        assert_eq!(transcript.take_unprinted().len(), 5);
+    }
+}

@@ -1,0 +1,287 @@
+//! What is done outside the state: requests on threads of their own, each answered by a message.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ken_client::chat::{Identity, Prompt, Session};
+use ken_client::{Gateway, Method};
+use ken_types::uri::encode_segment;
+use ken_types::{Code, Error, json};
+use serde_json::Value;
+
+use crate::find::Finder;
+use crate::message::{Message, Outgoing, Selector};
+
+/// Exchanges of a page: enough for a screen or two.
+pub(crate) const PAGE: u32 = 50;
+const SESSIONS: u32 = 100;
+/// A prompt that was written is sent, however long the gateway is away.
+const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
+const PAUSE: Duration = Duration::from_secs(1);
+const STACK: usize = 256 * 1024;
+
+/// Where messages go: a bounded channel, and a byte that wakes its reader.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    pub(crate) messages: SyncSender<Message>,
+    pub(crate) wake: Arc<UnixStream>,
+}
+
+impl Port {
+    /// Whether anybody still listens.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        let is_heard = self.messages.send(message).is_ok();
+        // A full pipe wakes as well.
+        _ = (&*self.wake).write(&[1]);
+        is_heard
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Net {
+    finder: Finder,
+    port: Port,
+    gateway: Arc<Mutex<Option<Gateway>>>,
+    /// Streams of an older epoch end.
+    epoch: Arc<AtomicU64>,
+}
+
+impl Net {
+    pub(crate) fn new(finder: Finder, port: Port) -> Net {
+        Net {
+            finder,
+            port,
+            gateway: Arc::default(),
+            epoch: Arc::default(),
+        }
+    }
+
+    /// Does something on a thread with a connection to the gateway.
+    fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
+        let net = self.clone();
+        let run = move || {
+            let held = net.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(gateway) = held {
+                let port = net.port.clone();
+                let gateway =
+                    gateway.notice(move |error| _ = port.send(Message::Trouble(error.message.clone())));
+                work(&net, gateway);
+            }
+        };
+        self.thread(run);
+    }
+
+    fn thread(&self, run: impl FnOnce() + Send + 'static) {
+        let spawned = std::thread::Builder::new().stack_size(STACK).spawn(run);
+        if let Err(error) = spawned {
+            // From the reader's own thread, so it must not wait for room.
+            let what = "no thread";
+            let error = Error::internal(error.to_string());
+            _ = self.port.messages.try_send(Message::Failed { what, error });
+        }
+    }
+
+    /// Finds the gateway the first time, and opens a session.
+    pub(crate) fn open(&self, selector: Selector) {
+        let net = self.clone();
+        self.thread(move || {
+            let opened = net
+                .connect()
+                .and_then(|mut gateway| open(&mut gateway, &selector));
+            net.port.send(Message::Opened(opened));
+        });
+    }
+
+    fn connect(&self) -> Result<Gateway, Error> {
+        let held = self
+            .gateway
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(gateway) = held {
+            return Ok(gateway);
+        }
+        let say = |text: &str| _ = self.port.send(Message::Preflight(text.to_owned()));
+        let gateway = self.finder.gateway(say)?;
+        for row in preflight(&gateway) {
+            say(&row);
+        }
+        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(gateway.clone());
+        Ok(gateway)
+    }
+
+    /// Reads a session's stream on and on.
+    pub(crate) fn attach(&self, epoch: u64, session: &str, offset: String) {
+        self.epoch.store(epoch, Ordering::Relaxed);
+        let target = format!("/agents/orchestrator/{}", encode_segment(session));
+        self.spawn(move |net, gateway| net.read(epoch, &gateway, &target, offset));
+    }
+
+    fn read(&self, epoch: u64, gateway: &Gateway, target: &str, mut offset: String) {
+        let is_current = || self.epoch.load(Ordering::Relaxed) == epoch;
+        while is_current() {
+            let mut events = gateway.events(target, &offset);
+            let error = loop {
+                match events.next(None) {
+                    Ok(Some(events)) => {
+                        if !is_current() || !self.port.send(Message::Stream { epoch, events }) {
+                            return;
+                        }
+                    }
+                    Ok(None) => break Error::unavailable("the stream ended"),
+                    Err(error) => break error,
+                }
+            };
+            offset = events.offset().to_owned();
+            if !may_pass(&error) {
+                self.port.send(Message::StreamEnded { epoch, error });
+                return;
+            }
+            self.port.send(Message::Trouble(error.message));
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    pub(crate) fn page(&self, epoch: u64, session: String, before: Option<String>) {
+        self.spawn(move |net, mut gateway| {
+            let older = before.is_some();
+            let page = gateway.transcript_before(&Identity::local(), &session, PAGE, before.as_deref());
+            net.port.send(Message::Page { epoch, older, page });
+        });
+    }
+
+    pub(crate) fn post(&self, outgoing: Outgoing) {
+        self.spawn(move |net, gateway| {
+            let mut gateway = gateway.patience(PATIENCE);
+            let answer = send(&mut gateway, &outgoing);
+            net.port.send(Message::Sent {
+                id: outgoing.id,
+                answer,
+            });
+        });
+    }
+
+    pub(crate) fn cancel(&self, session: String) {
+        self.spawn(move |net, mut gateway| {
+            if let Err(error) = gateway.cancel_turn(&Identity::local(), &session) {
+                net.port.send(Message::Failed {
+                    what: "cancel",
+                    error,
+                });
+            }
+        });
+    }
+
+    pub(crate) fn sessions(&self, after: Option<String>) {
+        self.spawn(move |net, mut gateway| {
+            let page = gateway.session_page(&Identity::local(), SESSIONS, after.as_deref());
+            net.port.send(Message::Sessions(page));
+        });
+    }
+
+    pub(crate) fn approvals(&self) {
+        self.spawn(move |net, gateway| {
+            // A gateway without approvals has none.
+            if let Ok(records) = gateway.patience(PAUSE).pending_approvals(&Identity::local()) {
+                net.port.send(Message::Approvals(records));
+            }
+        });
+    }
+
+    pub(crate) fn approval(&self, request: String) {
+        self.spawn(move |net, mut gateway| {
+            match gateway.approval(&request) {
+                Ok(record) => net.port.send(Message::Approval(record)),
+                Err(error) => net.port.send(Message::Failed {
+                    what: "approval",
+                    error,
+                }),
+            };
+        });
+    }
+
+    pub(crate) fn decide(&self, request: String, decision: ken_client::approvals::Decision) {
+        self.spawn(move |net, mut gateway| {
+            let answer = gateway.decide(&request, &decision);
+            net.port.send(Message::Decided { request, answer });
+        });
+    }
+
+    pub(crate) fn parts(&self) {
+        self.spawn(|net, gateway| {
+            if let Ok(missing) = not_ready(&gateway) {
+                net.port.send(Message::Parts(missing));
+            }
+        });
+    }
+}
+
+/// Opens the session that is meant.
+pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
+    let identity = Identity::local();
+    match selector {
+        Selector::Fresh => gateway.create_session(&identity),
+        Selector::Named(name) => gateway.resume_session(&identity, name),
+        Selector::Last => {
+            let last = gateway.sessions(Some(&identity), false, 1)?;
+            let id = last
+                .first()
+                .and_then(|session| session.get("sessionId"))
+                .and_then(Value::as_str);
+            match id {
+                Some(id) => gateway.resume_session(&identity, id),
+                None => gateway.create_session(&identity),
+            }
+        }
+    }
+}
+
+/// Sends a prompt or a command; the gateway's answer.
+pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, Error> {
+    let mut prompt = Prompt::new(Identity::local(), &outgoing.text);
+    prompt.session = Some(outgoing.session.clone());
+    prompt.images.clone_from(&outgoing.images);
+    prompt.workflow.clone_from(&outgoing.workflow);
+    prompt.key = Some(outgoing.key.clone());
+    let accepted = gateway.chat(&prompt)?;
+    Ok(accepted.body().clone())
+}
+
+/// Rows of the report at the start.
+pub(crate) fn preflight(gateway: &Gateway) -> Vec<String> {
+    let url = gateway.url();
+    let mut rows = Vec::new();
+    match gateway.send(&Method::GET, "/health", &[], &[]) {
+        Ok(answer) if answer.status == 200 => rows.push(format!("gateway {url} answers")),
+        Ok(answer) => rows.push(format!("gateway {url} answers with {}", answer.status)),
+        Err(_) => rows.push(format!("gateway {url} does not answer yet")),
+    }
+    match not_ready(gateway) {
+        Ok(missing) if missing.is_empty() => rows.push("all parts are ready".to_owned()),
+        Ok(missing) => rows.push(format!("not ready: {}", missing.join(", "))),
+        Err(_) => {}
+    }
+    rows
+}
+
+/// The parts that `/ready` names.
+fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
+    let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
+    let body = json::parse(&answer.body, json::MAX_DEPTH)?;
+    let names = body.get("waiting").and_then(Value::as_array);
+    Ok(names
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Whether the gateway may answer otherwise later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline)
+}

@@ -1,0 +1,270 @@
+//! The client in lines: nothing is drawn over and no cursor is moved, for screen readers, logs and simple terminals.
+
+use std::io::{self, BufRead};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ken_client::approvals::Decision;
+use ken_client::chat::{Identity, Prompt, Session, Turn};
+use ken_client::{Events, Gateway};
+use ken_types::Error;
+use ken_types::uri::encode_segment;
+use serde_json::Value;
+use signal_hook::consts::SIGINT;
+
+use crate::find::Finder;
+use crate::message::Selector;
+use crate::model::approval::Request;
+use crate::model::sentence;
+use crate::net::{PAGE, open, preflight};
+use crate::print::{outcome, put, remark, shown};
+
+/// How often a turn is asked whether it is to be cancelled.
+const TICK: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
+    let mut gateway = finder.gateway(remark)?;
+    let report = preflight(&gateway);
+    let session = open(&mut gateway, selector)?;
+    let failed = |error: io::Error| Error::internal(error.to_string());
+    let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    // Ctrl+C ends the program while it waits for a line, and the turn while one runs.
+    signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
+    signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
+    let mut plain = Plain {
+        gateway,
+        session,
+        idle,
+        interrupted,
+    };
+    put(&format!("session {}\n", plain.session.id))?;
+    match plain.session.created {
+        true => {
+            report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
+            let text = format!(
+                "Preflight report:\n{}\nUse the built-in greeting skill.",
+                report.join("\n")
+            );
+            let mut prompt = plain.prompt(&text);
+            prompt.workflow = Some("tui.startup-preflight".to_owned());
+            plain.say(&prompt)?;
+        }
+        false => plain.show_page()?,
+    }
+    plain.read_lines()
+}
+
+struct Plain {
+    gateway: Gateway,
+    session: Session,
+    /// Whether it waits for a line.
+    idle: Arc<AtomicBool>,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Plain {
+    fn prompt(&self, text: &str) -> Prompt {
+        let mut prompt = Prompt::new(Identity::local(), text);
+        prompt.session = Some(self.session.id.clone());
+        prompt
+    }
+
+    fn read_lines(&mut self) -> Result<ExitCode, Error> {
+        loop {
+            put("> ")?;
+            let Some(line) = read_line()? else {
+                put("\n")?;
+                break;
+            };
+            match line.trim() {
+                "" => {}
+                "/exit" | "/quit" => break,
+                "/help" => put(
+                    "/exit leaves, /session and /sessions show sessions, /resume ID goes to one; \
+                                everything else that begins with / is done by the gateway\n",
+                )?,
+                "/session" => put(&format!("{}\n", self.session.id))?,
+                "/sessions" => self.show_sessions()?,
+                text => {
+                    let prompt = self.prompt(text);
+                    if let Err(error) = self.say(&prompt) {
+                        remark(&sentence(&error));
+                    }
+                }
+            }
+        }
+        put(&format!("session {}\n", self.session.id))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn show_sessions(&mut self) -> Result<(), Error> {
+        for session in self.gateway.sessions(Some(&Identity::local()), false, PAGE)? {
+            let text = |name: &str| session.get(name).and_then(Value::as_str).unwrap_or_default();
+            let name = if text("displayName").is_empty() {
+                text("title")
+            } else {
+                text("displayName")
+            };
+            put(&shown(&format!("{}  {}\n", text("sessionId"), name)))?;
+        }
+        Ok(())
+    }
+
+    /// The newest page of a session that goes on, and what its running turn still says.
+    fn show_page(&mut self) -> Result<(), Error> {
+        let page = self
+            .gateway
+            .transcript(&Identity::local(), &self.session.id, PAGE)?;
+        let mut open = None;
+        for exchange in page
+            .get("exchanges")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str);
+            if let Some(prompt) = text("/prompt/text") {
+                put(&shown(&format!("> {prompt}\n")))?;
+            }
+            if text("/status") == Some("running") {
+                open = text("/submissionId").map(str::to_owned);
+            } else if let Some(answer) = text("/assistant/text") {
+                put(&shown(&format!("{answer}\n")))?;
+            }
+        }
+        let Some(submission) = open else { return Ok(()) };
+        let offset = page
+            .pointer("/stream/nextOffset")
+            .and_then(Value::as_str)
+            .unwrap_or("-1");
+        let turn = Turn {
+            submission,
+            stream: format!("/agents/orchestrator/{}", encode_segment(&self.session.id)),
+            offset: offset.to_owned(),
+        };
+        self.follow(&turn)
+    }
+
+    /// Sends a line, and prints what comes of it.
+    fn say(&mut self, prompt: &Prompt) -> Result<(), Error> {
+        let accepted = self.gateway.chat(prompt)?;
+        if let Some(turn) = accepted.turn() {
+            return self.follow(&turn);
+        }
+        if let Some(id) = accepted.session().filter(|id| *id != self.session.id) {
+            self.session.id = id;
+        }
+        put(&shown(&format!("{}\n", accepted.result().unwrap_or_default())))
+    }
+
+    fn follow(&mut self, turn: &Turn) -> Result<(), Error> {
+        self.idle.store(false, Ordering::Relaxed);
+        self.interrupted.store(false, Ordering::Relaxed);
+        let mut events = self.gateway.events(&turn.stream, &turn.offset);
+        let result = self.print(turn, &mut events);
+        self.idle.store(true, Ordering::Relaxed);
+        result
+    }
+
+    fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
+        let mut ends_line = true;
+        while let Some(batch) = events.next(Some(TICK))? {
+            if self.interrupted.swap(false, Ordering::Relaxed) {
+                self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
+            }
+            for event in batch {
+                let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+                if text("submissionId") != turn.submission || event.get("parentSession").is_some() {
+                    continue;
+                }
+                let line = match text("type") {
+                    "text_delta" => {
+                        put(&shown(text("text")))?;
+                        ends_line = text("text").ends_with('\n');
+                        continue;
+                    }
+                    "tool_start" => format!("[{} …]", text("toolName")),
+                    "tool" if event.get("isError") == Some(&Value::Bool(true)) => {
+                        format!("[{} failed]", text("toolName"))
+                    }
+                    "tool" => format!("[{} done]", text("toolName")),
+                    "task_start" => format!("[task for {} …]", text("agent")),
+                    "approval_decided" => format!("[{}]", text("status")),
+                    "approval_requested" => {
+                        if !std::mem::replace(&mut ends_line, true) {
+                            put("\n")?;
+                        }
+                        self.decide(text("requestId"))?;
+                        continue;
+                    }
+                    "submission_settled" => {
+                        if !ends_line {
+                            put("\n")?;
+                        }
+                        return outcome(&event).map(|_| ());
+                    }
+                    _ => continue,
+                };
+                if !std::mem::replace(&mut ends_line, true) {
+                    put("\n")?;
+                }
+                put(&shown(&format!("{line}\n")))?;
+            }
+        }
+        Err(Error::unavailable(
+            "the session's stream ended before the turn did",
+        ))
+    }
+
+    /// Shows a request whole and asks for a word; anything but the three words leaves it open.
+    fn decide(&mut self, request: &str) -> Result<(), Error> {
+        let record = self.gateway.approval(request)?;
+        let Some(known) = Request::of(&record).filter(|known| known.status == "pending") else {
+            return Ok(());
+        };
+        put(&shown(&format!(
+            "A decision is needed: {}\n{}, {} risk, {}\n",
+            known.summary, known.action, known.risk, known.target
+        )))?;
+        for line in known.details.iter().map(String::as_str).chain(known.diff.lines()) {
+            put(&shown(&format!("  {line}\n")))?;
+        }
+        loop {
+            put("approve, session (approve for the session), deny REASON, or later? ")?;
+            let line = read_line()?.unwrap_or_else(|| "later".to_owned());
+            let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+            let (approved, for_session) = match word {
+                "approve" => (true, false),
+                "session" => (true, true),
+                "deny" => (false, false),
+                "later" => return Ok(()),
+                _ => continue,
+            };
+            let decision = Decision {
+                approved,
+                by: "local-tui".to_owned(),
+                reason: Some(rest.to_owned()).filter(|rest| !rest.is_empty()),
+                for_session,
+            };
+            return match self.gateway.decide(request, &decision) {
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    remark(&sentence(&error));
+                    Ok(())
+                }
+            };
+        }
+    }
+}
+
+/// A line of standard input; `None` at its end.
+fn read_line() -> Result<Option<String>, Error> {
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    match read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))? {
+        0 => Ok(None),
+        _ => Ok(Some(line)),
+    }
+}

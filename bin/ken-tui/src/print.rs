@@ -1,0 +1,146 @@
+//! One turn without a screen: a question in, the answer out.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::process::ExitCode;
+
+use ken_client::Gateway;
+use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_text::for_terminal;
+use ken_types::limits::PROMPT_BYTES;
+use ken_types::{Code, Error};
+use serde_json::Value;
+
+use crate::find::Finder;
+use crate::message::Selector;
+use crate::net::open;
+
+/// What is asked, and in which session.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// The words of the command line; standard input is added to them, or is the question.
+    pub(crate) text: String,
+    pub(crate) selector: Selector,
+    pub(crate) as_json: bool,
+}
+
+pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
+    let text = whole(&question.text)?;
+    let mut gateway = finder.gateway(remark)?;
+    let mut prompt = Prompt::new(Identity::local(), &text);
+    prompt.session = match &question.selector {
+        // The gateway makes it with the prompt.
+        Selector::Fresh => None,
+        selector => Some(open(&mut gateway, selector)?.id),
+    };
+    let accepted = gateway.chat(&prompt)?;
+    match accepted.turn() {
+        Some(turn) => follow(&gateway, &turn, question.as_json),
+        None => command(&accepted, question.as_json),
+    }
+}
+
+/// The question with what standard input adds to it.
+fn whole(text: &str) -> Result<String, Error> {
+    let mut piped = String::new();
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        let read = stdin.take(PROMPT_BYTES as u64 + 1).read_to_string(&mut piped);
+        read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+    }
+    let parts = [text.trim_end(), piped.trim_end()];
+    let whole = parts
+        .into_iter()
+        .filter(|part| !part.trim().is_empty())
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    match whole.is_empty() {
+        true => Err(Error::invalid("--print", "a question is missing")
+            .hint("ken-tui --print TEXT, or a text on standard input")),
+        false => Ok(whole),
+    }
+}
+
+fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
+    match as_json {
+        true => put(&format!("{}\n", accepted.body()))?,
+        false => put(&format!("{}\n", shown(&accepted.result().unwrap_or_default())))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a turn from its first event to its last.
+fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Error> {
+    let mut events = gateway.events(&turn.stream, &turn.offset);
+    let mut ends_line = true;
+    while let Some(batch) = events.next(None)? {
+        for event in batch {
+            let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+            if text("submissionId") != turn.submission {
+                continue;
+            }
+            if as_json {
+                put(&format!("{event}\n"))?;
+            } else if text("type") == "text_delta" && event.get("parentSession").is_none() {
+                put(&shown(text("text")))?;
+                ends_line = text("text").ends_with('\n');
+            } else if text("type") == "approval_requested" {
+                remark(&format!(
+                    "{} waits for a decision: {}",
+                    text("actionType"),
+                    text("requestId")
+                ));
+            }
+            if text("type") == "submission_settled" {
+                if !ends_line {
+                    put("\n")?;
+                }
+                return outcome(&event);
+            }
+        }
+    }
+    Err(Error::unavailable(
+        "the session's stream ended before the turn did",
+    ))
+}
+
+/// How a turn ended.
+pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
+    match event.get("outcome").and_then(Value::as_str) {
+        Some("completed") => Ok(ExitCode::SUCCESS),
+        Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
+        _ => {
+            let error = event.get("error");
+            let message = error
+                .and_then(Value::as_str)
+                .or_else(|| error?.get("message")?.as_str());
+            Err(Error::new(
+                Code::Unavailable,
+                message.unwrap_or("the turn failed"),
+            ))
+        }
+    }
+}
+
+/// A text as it is for a program, and without what a terminal acts on for a person.
+pub(crate) fn shown(text: &str) -> String {
+    match io::stdout().is_terminal() {
+        true => for_terminal(text).into_owned(),
+        false => text.to_owned(),
+    }
+}
+
+pub(crate) fn put(text: &str) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| match error.kind() {
+            // A reader that has seen enough is no error.
+            io::ErrorKind::BrokenPipe => Error::cancelled(""),
+            _ => Error::internal(format!("cannot write: {error}")),
+        })
+}
+
+/// A line on standard error.
+pub(crate) fn remark(text: &str) {
+    _ = io::stderr().write_all(format!("ken-tui: {}\n", for_terminal(text)).as_bytes());
+}

@@ -1,0 +1,370 @@
+//! The client on a screen: waits for keys, answers and signals, lets the state change, and paints.
+
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ken_types::Error;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, raise};
+use ratatui::buffer::Buffer;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::low_level::pipe;
+
+use crate::clipboard;
+use crate::files::{Files, attachment};
+use crate::find::Finder;
+use crate::message::{Effect, Message, Selector};
+use crate::model::Model;
+use crate::net::{Net, Port};
+use crate::screen::{Screen, printed, put};
+use crate::view::view;
+
+/// Messages that wait for the loop; whoever sends more waits.
+const MESSAGES: usize = 256;
+/// At most so many frames a second while text comes in.
+const FRAME: Duration = Duration::from_millis(16);
+
+pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error> {
+    let failed = |error: io::Error| Error::internal(format!("the terminal: {error}"));
+    let files = finder.state().map(Files::below);
+    let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (wake, woken) = UnixStream::pair().map_err(failed)?;
+    wake.set_nonblocking(true)
+        .and_then(|()| woken.set_nonblocking(true))
+        .map_err(failed)?;
+    let (sender, messages) = sync_channel(MESSAGES);
+    let port = Port {
+        messages: sender,
+        wake: Arc::new(wake),
+    };
+    let (model, effects) = Model::new(selector, Instant::now());
+    let mut app = App {
+        model,
+        screen: Screen::enter(has_colour).map_err(failed)?,
+        net: Net::new(finder, port.clone()),
+        port,
+        files,
+        has_colour,
+        quit: None,
+    };
+    // The first frame waits for nothing.
+    app.draw().map_err(failed)?;
+    app.perform(effects).map_err(failed)?;
+    let result = app.until_end(&messages, woken);
+    app.leave();
+    result.map_err(failed)
+}
+
+struct App {
+    model: Model,
+    screen: Screen,
+    net: Net,
+    port: Port,
+    files: Option<Files>,
+    has_colour: bool,
+    quit: Option<u8>,
+}
+
+/// What woke the loop.
+struct Sources {
+    woken: UnixStream,
+    /// The size of the terminal changed, or the program goes on after a stop.
+    resized: UnixStream,
+    /// It is to end.
+    ended: UnixStream,
+}
+
+impl Sources {
+    fn new(woken: UnixStream) -> io::Result<Sources> {
+        let listen = |signals: &[i32]| -> io::Result<UnixStream> {
+            let (write, read) = UnixStream::pair()?;
+            read.set_nonblocking(true)?;
+            for signal in signals {
+                pipe::register(*signal, write.try_clone()?)?;
+            }
+            Ok(read)
+        };
+        Ok(Sources {
+            woken,
+            resized: listen(&[SIGWINCH, SIGCONT])?,
+            ended: listen(&[SIGTERM, SIGHUP, SIGINT])?,
+        })
+    }
+}
+
+/// Empties a pipe; whether there was something in it.
+fn drain(mut pipe: &UnixStream) -> bool {
+    let mut bytes = [0; 256];
+    let mut any = false;
+    while pipe.read(&mut bytes).is_ok_and(|count| count > 0) {
+        any = true;
+    }
+    any
+}
+
+impl App {
+    fn until_end(&mut self, messages: &Receiver<Message>, woken: UnixStream) -> io::Result<ExitCode> {
+        let sources = Sources::new(woken)?;
+        let mut drawn = Instant::now();
+        let mut is_due = false;
+        loop {
+            let now = Instant::now();
+            let frame = is_due.then(|| (drawn + FRAME).saturating_duration_since(now));
+            let timeout = [frame, self.model.next_tick()].into_iter().flatten().min();
+            let has_input = wait(&sources, timeout)?;
+            let mut changed = false;
+            if drain(&sources.resized) {
+                self.handle(Message::Resized)?;
+                self.screen.forget();
+                changed = true;
+            }
+            if drain(&sources.ended) {
+                self.model.quit(0);
+                let effects = self.model.take_effects();
+                self.perform(effects)?;
+            }
+            if has_input {
+                for message in read_terminal()? {
+                    self.handle(message)?;
+                    changed = true;
+                }
+            }
+            drain(&sources.woken);
+            while let Ok(message) = messages.try_recv() {
+                self.handle(message)?;
+                changed = true;
+            }
+            if timeout.is_some() && !changed {
+                self.handle(Message::Tick)?;
+                changed = true;
+            }
+            if let Some(status) = self.quit {
+                return Ok(ExitCode::from(status));
+            }
+            is_due |= changed;
+            // A key is answered at once, a stream of text in frames.
+            if is_due && (has_input || drawn.elapsed() >= FRAME) {
+                self.draw()?;
+                drawn = Instant::now();
+                is_due = false;
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) -> io::Result<()> {
+        let effects = self.model.update(message, Instant::now());
+        self.perform(effects)
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        let area = Screen::area();
+        let mut frame = Buffer::empty(area);
+        let cursor = view(&mut self.model, area, &mut frame);
+        self.screen.paint(&frame, cursor)
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) -> io::Result<()> {
+        effects
+            .into_iter()
+            .try_for_each(|effect| self.perform_one(effect))
+    }
+
+    fn perform_one(&mut self, effect: Effect) -> io::Result<()> {
+        match effect {
+            Effect::Open(selector) => self.net.open(selector),
+            Effect::Attach {
+                epoch,
+                session,
+                offset,
+            } => self.net.attach(epoch, &session, offset),
+            Effect::Page {
+                epoch,
+                session,
+                before,
+            } => self.net.page(epoch, session, before),
+            Effect::Send(outgoing) => self.net.post(*outgoing),
+            Effect::Cancel { session } => self.net.cancel(session),
+            Effect::Sessions { after } => self.net.sessions(after),
+            Effect::Approvals => self.net.approvals(),
+            Effect::Approval { request } => self.net.approval(request),
+            Effect::Decide { request, decision } => self.net.decide(request, decision),
+            Effect::Parts => self.net.parts(),
+            Effect::Copy(text) => return self.copy(&text),
+            Effect::Notify(what) => return put(&format!("\x07\x1b]9;{what}\x07")),
+            Effect::Edit(text) => return self.edit(&text),
+            Effect::ReadFile(path) => {
+                let attached = attachment(&path);
+                return self.handle(Message::Attached(attached));
+            }
+            Effect::LoadHistory => {
+                let (files, port) = (self.files.clone(), self.port.clone());
+                std::thread::spawn(move || {
+                    let entries = files.map(|files| files.history()).unwrap_or_default();
+                    port.send(Message::History(entries));
+                });
+            }
+            Effect::Remember(text) => {
+                if let Some(files) = &self.files {
+                    files.remember(&text);
+                }
+            }
+            Effect::Log(category) => {
+                if let Some(files) = &self.files {
+                    files.log(category);
+                }
+            }
+            Effect::Suspend => return self.suspend(),
+            Effect::Repaint => self.screen.forget(),
+            Effect::Quit(status) => self.quit = Some(status),
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, text: &str) -> io::Result<()> {
+        let in_tmux = std::env::var_os("TMUX").is_some();
+        match clipboard::offer(text, in_tmux) {
+            Some(sequence) => put(&sequence),
+            None => {
+                self.model.notice = Some("too long for the terminal's clipboard".to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops as any other program does, with the conversation on the terminal's own screen.
+    fn suspend(&mut self) -> io::Result<()> {
+        self.screen.suspend();
+        self.print_conversation()?;
+        self.log("suspend");
+        raise(Signal::SIGTSTP).map_err(io::Error::from)?;
+        self.screen.resume()
+    }
+
+    fn print_conversation(&mut self) -> io::Result<()> {
+        let lines = self.model.transcript.take_unprinted();
+        put(&printed(&lines, self.has_colour))
+    }
+
+    fn log(&self, category: &'static str) {
+        if let Some(files) = &self.files {
+            files.log(category);
+        }
+    }
+
+    fn edit(&mut self, text: &str) -> io::Result<()> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+        let editor = variable("VISUAL")
+            .or_else(|| variable("EDITOR"))
+            .unwrap_or_else(|| "vi".to_owned());
+        let Some(path) = self.files.as_ref().and_then(|files| files.draft(text).ok()) else {
+            self.model.notice = Some("there is no place for the editor's file".to_owned());
+            return Ok(());
+        };
+        self.screen.suspend();
+        // The variable may have arguments, which a shell splits as everywhere else.
+        let status = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(format!("{editor} \"$1\""))
+            .arg("sh")
+            .arg(&path)
+            .status();
+        self.screen.resume()?;
+        let edited = match status {
+            Ok(status) if status.success() => std::fs::read_to_string(&path).ok(),
+            _ => None,
+        };
+        _ = std::fs::remove_file(&path);
+        self.handle(Message::Edited(edited))
+    }
+
+    /// Gives the terminal back, with the conversation and the session's id on it.
+    fn leave(&mut self) {
+        self.screen.suspend();
+        if let Some(why) = &self.model.fatal {
+            let line = ken_text::for_terminal(why).into_owned();
+            _ = io::Write::write_all(&mut io::stderr(), format!("ken-tui: {line}\n").as_bytes());
+        } else {
+            _ = self.print_conversation();
+            if let Some(session) = &self.model.session {
+                _ = put(&format!("session {}\r\n", session.id));
+            }
+        }
+        self.log("exit");
+    }
+}
+
+/// Waits until something is there to do; whether it is a key.
+fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut fds = [
+        stdin.as_fd(),
+        sources.woken.as_fd(),
+        sources.resized.as_fd(),
+        sources.ended.as_fd(),
+    ]
+    .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let timeout = match timeout {
+        // Rounded up: a wait that ends too early is a wait more.
+        Some(timeout) => PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX),
+        None => PollTimeout::NONE,
+    };
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let input = fds
+        .first()
+        .and_then(PollFd::revents)
+        .unwrap_or(PollFlags::empty());
+    if input.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL)
+        && !io::stdin().is_terminal()
+    {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(input.contains(PollFlags::POLLIN))
+}
+
+/// What the terminal sent. The wheel comes as arrow keys, several at once, which no finger does.
+fn read_terminal() -> io::Result<Vec<Message>> {
+    let mut events = Vec::new();
+    while event::poll(Duration::ZERO)? {
+        events.push(event::read()?);
+    }
+    let mut messages = Vec::new();
+    let mut rest = events.into_iter().peekable();
+    while let Some(event) = rest.next() {
+        let mut arrows = 0;
+        if let Some(direction) = arrow(&event) {
+            arrows = direction;
+            while rest.next_if(|next| arrow(next) == Some(direction)).is_some() {
+                arrows += direction;
+            }
+        }
+        match arrows.abs() {
+            2.. => messages.push(Message::Wheel(arrows)),
+            _ => messages.push(Message::Terminal(event)),
+        }
+    }
+    Ok(messages)
+}
+
+fn arrow(event: &Event) -> Option<i64> {
+    match event {
+        Event::Key(KeyEvent {
+            code,
+            modifiers: KeyModifiers::NONE,
+            ..
+        }) => match code {
+            KeyCode::Up => Some(-1),
+            KeyCode::Down => Some(1),
+            _ => None,
+        },
+        _ => None,
+    }
+}

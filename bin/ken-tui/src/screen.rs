@@ -1,0 +1,285 @@
+//! The terminal: entering and leaving its second screen, and painting what differs.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use crossterm::terminal::{disable_raw_mode, enable_raw_mode, size};
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::{Position, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+
+use crate::wrap::width;
+
+/// The second screen, arrow keys for the wheel there (1007), pasted text in brackets (2004), news of the focus (1004), and
+/// keys that tell Shift+Enter from Enter (the first level of the kitty keyboard protocol).
+const ENTER: &str = "\x1b[?1049h\x1b[?1007h\x1b[?2004h\x1b[?1004h\x1b[>1u";
+const LEAVE: &str = "\x1b[<1u\x1b[?1004l\x1b[?2004l\x1b[?1007l\x1b[0m\x1b[?25h\x1b[?1049l";
+/// A frame is shown at once by terminals that know synchronized output; others ignore it.
+const BEGIN: &str = "\x1b[?2026h";
+const END: &str = "\x1b[?2026l";
+/// No cell of a frame holds it.
+const UNKNOWN: &str = "\u{f8fe}";
+
+pub(crate) struct Screen {
+    painter: Painter,
+}
+
+/// What the terminal shows, and what brings it to something else.
+struct Painter {
+    front: Buffer,
+    cursor: Option<Position>,
+    has_colour: bool,
+}
+
+impl Screen {
+    /// Takes the terminal. It is given back when this is dropped, and before a panic is reported.
+    pub(crate) fn enter(has_colour: bool) -> io::Result<Screen> {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            leave();
+            default(panic);
+        }));
+        let painter = Painter {
+            front: Buffer::empty(Rect::ZERO),
+            cursor: None,
+            has_colour,
+        };
+        let mut screen = Screen { painter };
+        screen.resume()?;
+        Ok(screen)
+    }
+
+    /// Takes the terminal again after [`Screen::suspend`].
+    pub(crate) fn resume(&mut self) -> io::Result<()> {
+        enable_raw_mode()?;
+        self.forget();
+        put(ENTER)
+    }
+
+    pub(crate) fn suspend(&mut self) {
+        leave();
+    }
+
+    /// The area of the terminal now.
+    pub(crate) fn area() -> Rect {
+        let (columns, rows) = size().unwrap_or((80, 24));
+        Rect::new(0, 0, columns.max(1), rows.max(1))
+    }
+
+    /// Paints every cell the next time. Nothing is cleared: a screen that is empty for a moment flickers.
+    pub(crate) fn forget(&mut self) {
+        self.painter.front = Buffer::empty(Rect::ZERO);
+        self.painter.cursor = None;
+    }
+
+    /// Brings the terminal to a frame. What did not change is not written; for nothing, nothing.
+    pub(crate) fn paint(&mut self, frame: &Buffer, cursor: Option<Position>) -> io::Result<()> {
+        let bytes = self.painter.difference(frame, cursor);
+        match bytes.is_empty() {
+            true => Ok(()),
+            false => put(&bytes),
+        }
+    }
+}
+
+impl Painter {
+    fn difference(&mut self, frame: &Buffer, cursor: Option<Position>) -> String {
+        if self.front.area != frame.area {
+            let mut unknown = Cell::default();
+            unknown.set_symbol(UNKNOWN);
+            self.front = Buffer::filled(frame.area, unknown);
+        }
+        let mut out = String::new();
+        let mut style = None;
+        let mut next = None;
+        let mut covered = None;
+        for (x, y, cell) in self.front.diff_iter(frame) {
+            // The other half of a character is under it already.
+            if covered == Some((x, y)) {
+                continue;
+            }
+            // After a character whose width terminals do not agree on, the place is said and not counted.
+            if next != Some((x, y)) {
+                _ = write!(out, "\x1b[{};{}H", y + 1, x + 1);
+            }
+            let wanted = sgr(cell.style(), self.has_colour);
+            if style.as_ref() != Some(&wanted) {
+                out.push_str(&wanted);
+                style = Some(wanted);
+            }
+            let symbol = cell.symbol();
+            let is_doubtful = symbol.chars().any(|c| matches!(c, '\u{fe0f}' | '\u{200d}'));
+            if is_doubtful && width(symbol) == 2 {
+                // A terminal that takes one cell for it must not show what was in the second before.
+                _ = write!(out, "  \x1b[{};{}H", y + 1, x + 1);
+                covered = Some((x + 1, y));
+            }
+            out.push_str(symbol);
+            next = is_one_cell(symbol).then_some((x + 1, y));
+        }
+        let is_same = out.is_empty();
+        if is_same && cursor == self.cursor {
+            return out;
+        }
+        self.front = frame.clone();
+        self.cursor = cursor;
+        let place = match cursor {
+            Some(at) => format!("\x1b[{};{}H\x1b[?25h", at.y + 1, at.x + 1),
+            None => String::new(),
+        };
+        match is_same && cursor.is_some() {
+            true => place,
+            false => format!("{BEGIN}\x1b[?25l{out}\x1b[0m{place}{END}"),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+fn leave() {
+    _ = put(LEAVE);
+    _ = disable_raw_mode();
+}
+
+/// Writes to the terminal at once.
+pub(crate) fn put(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Whether every terminal takes one cell for it.
+fn is_one_cell(symbol: &str) -> bool {
+    symbol.len() == 1 || (symbol.chars().count() == 1 && width(symbol) == 1 && !symbol.starts_with(is_emoji))
+}
+
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{23ff}' | '\u{25a0}'..='\u{27bf}' | '\u{2900}'..='\u{2bff}' | '\u{1f000}'..)
+}
+
+/// Lines for the terminal's own screen, in colours unless they are not wanted.
+pub(crate) fn printed(lines: &[Line<'_>], has_colour: bool) -> String {
+    let mut out = String::new();
+    for line in lines {
+        let text = line.to_string();
+        if !has_colour {
+            out.push_str(text.trim_end());
+            out.push_str("\r\n");
+            continue;
+        }
+        for span in &line.spans {
+            out.push_str(&sgr(line.style.patch(span.style), true));
+            out.push_str(&span.content);
+        }
+        out.push_str("\x1b[0m\r\n");
+    }
+    out
+}
+
+/// Select Graphic Rendition (ECMA-48, 8.3.117) of a style, from nothing.
+fn sgr(style: Style, has_colour: bool) -> String {
+    let mut out = "\x1b[0".to_owned();
+    let set = style.add_modifier;
+    for (modifier, code) in [
+        (Modifier::BOLD, 1),
+        (Modifier::DIM, 2),
+        (Modifier::ITALIC, 3),
+        (Modifier::UNDERLINED, 4),
+        (Modifier::REVERSED, 7),
+        (Modifier::CROSSED_OUT, 9),
+    ] {
+        if set.contains(modifier) {
+            _ = write!(out, ";{code}");
+        }
+    }
+    if has_colour {
+        colour(&mut out, style.fg, 30);
+        colour(&mut out, style.bg, 40);
+    }
+    out.push('m');
+    out
+}
+
+fn colour(out: &mut String, colour: Option<Color>, base: u8) {
+    let number = match colour {
+        None | Some(Color::Reset) => return,
+        Some(Color::Rgb(r, g, b)) => {
+            _ = write!(out, ";{};2;{r};{g};{b}", base + 8);
+            return;
+        }
+        Some(Color::Indexed(number)) => {
+            _ = write!(out, ";{};5;{number}", base + 8);
+            return;
+        }
+        Some(Color::Black) => 0,
+        Some(Color::Red) => 1,
+        Some(Color::Green) => 2,
+        Some(Color::Yellow) => 3,
+        Some(Color::Blue) => 4,
+        Some(Color::Magenta) => 5,
+        Some(Color::Cyan) => 6,
+        Some(Color::Gray) => 7,
+        Some(Color::DarkGray) => 60,
+        Some(Color::LightRed) => 61,
+        Some(Color::LightGreen) => 62,
+        Some(Color::LightYellow) => 63,
+        Some(Color::LightBlue) => 64,
+        Some(Color::LightMagenta) => 65,
+        Some(Color::LightCyan) => 66,
+        Some(Color::White) => 67,
+    };
+    _ = write!(out, ";{}", base + number);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn painter() -> Painter {
+        Painter {
+            front: Buffer::empty(Rect::ZERO),
+            cursor: None,
+            has_colour: true,
+        }
+    }
+
+    fn frame(lines: &[&str]) -> Buffer {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
+        for (line, y) in lines.iter().zip(0..) {
+            buffer.set_string(0, y, line, Style::new());
+        }
+        buffer
+    }
+
+    #[test]
+    fn only_what_differs_is_written_and_for_nothing_nothing() {
+        let mut painter = painter();
+        let all = painter.difference(&frame(&["one", "two"]), None);
+        assert!(all.starts_with(BEGIN) && all.ends_with(END) && !all.contains("\x1b[2J"));
+        assert_eq!(painter.difference(&frame(&["one", "two"]), None), "");
+        let some = painter.difference(&frame(&["one", "twO"]), None);
+        assert_eq!(some, "\x1b[?2026h\x1b[?25l\x1b[2;3H\x1b[0mO\x1b[0m\x1b[?2026l");
+        let cursor = painter.difference(&frame(&["one", "twO"]), Some(Position::new(1, 1)));
+        assert_eq!(cursor, "\x1b[2;2H\x1b[?25h");
+    }
+
+    #[test]
+    fn the_place_is_said_after_a_character_of_doubtful_width() {
+        let mut painter = painter();
+        let text = painter.difference(&frame(&["a☀️b✓c"]), None);
+        assert!(text.contains("a  \x1b[1;2H☀️\x1b[1;4Hb"), "{text:?}");
+        assert!(text.contains("✓\x1b[1;6Hc"), "{text:?}");
+    }
+
+    #[test]
+    fn no_colour_leaves_emphasis() {
+        let style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+        assert_eq!(sgr(style, true), "\x1b[0;1;31m");
+        assert_eq!(sgr(style, false), "\x1b[0;1m");
+    }
+}

@@ -1,0 +1,631 @@
+//! The screen of a state: cells, and where the cursor is.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block as Frame, Clear, Widget};
+
+use crate::model::approval::{Dialog, Request};
+use crate::model::block::one_line;
+use crate::model::list::List;
+use crate::model::{Connection, Model, Overlay, Usage};
+use crate::wrap::{Cut, width, wrap};
+
+const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+const PANE: u16 = 34;
+/// Narrower screens show the pane in place of the conversation.
+const WIDE: u16 = 90;
+const EDITOR_ROWS: u16 = 10;
+const QUEUE_ROWS: usize = 3;
+
+const HELP: &str = "\
+Enter             send, or put into the queue while a turn runs
+Shift+Enter, Ctrl+J, Alt+Enter   a new line
+Esc               cancel the turn; what was said and the queue stay
+Ctrl+C            cancel, then leave
+Up, Down          the queue, then the history
+PageUp, PageDown, Shift+Up, Shift+Down, the wheel   scroll
+Ctrl+Home, Ctrl+End   the beginning, the end
+Ctrl+F            search the conversation
+Ctrl+O            unfold outputs and thinking
+Ctrl+S            plan, usage, approvals, parts
+Ctrl+P            all commands
+F2                decide what waits for an approval
+Alt+C, Alt+K      copy the last answer, the last piece of code
+Alt+A             attach a file
+Ctrl+G            write in $VISUAL or $EDITOR
+Ctrl+_            undo
+Ctrl+Z            suspend
+/sessions  /session  /help  /exit       done here
+/new  /resume  /rename  /compact  …     done by the gateway";
+
+/// Draws the state; the place of the cursor.
+pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let pane = model.pane && area.width >= WIDE;
+    let (main, side) = match pane {
+        true => (
+            Rect {
+                width: area.width - PANE,
+                ..area
+            },
+            Some(Rect {
+                x: area.right() - PANE,
+                width: PANE,
+                ..area
+            }),
+        ),
+        false => (area, None),
+    };
+    let cursor = conversation(model, main, buffer);
+    match side {
+        Some(side) => {
+            for y in side.top()..side.bottom() {
+                buffer.set_string(side.x, y, "│", FAINT);
+            }
+            let inner = Rect {
+                x: side.x + 2,
+                width: side.width - 2,
+                ..side
+            };
+            text(&pane_lines(model, inner.width), inner, buffer);
+        }
+        None if model.pane => {
+            let over = Rect {
+                height: main.height.saturating_sub(2),
+                ..main
+            };
+            Clear.render(over, buffer);
+            text(&pane_lines(model, over.width), over, buffer);
+        }
+        None => {}
+    }
+    overlay(model, area, buffer).unwrap_or(cursor)
+}
+
+/// The conversation with all that is below it; the cursor of the editor.
+fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let mut below: Vec<Line<'static>> = Vec::new();
+    let tiny = area.height < 8;
+    if !tiny {
+        below.extend(queue_lines(model, area.width));
+        below.extend(approval_line(model));
+        below.extend(attachment_line(model));
+    }
+    let editor_width = area.width.saturating_sub(2).max(1);
+    let most = EDITOR_ROWS.min(area.height / 3).max(1);
+    let editor_rows = editor_rows(model, editor_width).min(most);
+    let rule = u16::from(!tiny);
+    let below_rows = u16::try_from(below.len()).unwrap_or(0).min(area.height / 3);
+    let bottom = editor_rows + 1 + rule + below_rows;
+    let transcript_rows = area.height.saturating_sub(bottom);
+
+    model.transcript.columns = area.width;
+    model.transcript.rows = transcript_rows;
+    let lines = model.transcript.visible();
+    let top = Rect {
+        height: transcript_rows,
+        ..area
+    };
+    text(&lines, top, buffer);
+    if let Overlay::Search(wanted) = &model.overlay {
+        mark(wanted, top, buffer);
+    }
+
+    let mut y = area.y + transcript_rows;
+    text(
+        &below,
+        Rect {
+            y,
+            height: below_rows,
+            ..area
+        },
+        buffer,
+    );
+    y += below_rows;
+    if rule > 0 {
+        let more = if model.transcript.follows() {
+            ""
+        } else {
+            " ↓ more below, Esc goes to the end "
+        };
+        let line = format!("──{more}{}", "─".repeat(usize::from(area.width)));
+        buffer.set_stringn(area.x, y, line, usize::from(area.width), FAINT);
+        y += 1;
+    }
+    if y < area.bottom() {
+        buffer.set_stringn(
+            area.x,
+            y,
+            "›",
+            usize::from(area.width),
+            Style::new().fg(Color::Cyan),
+        );
+    }
+    let editor = Rect {
+        x: area.x + 2,
+        y,
+        width: editor_width,
+        height: editor_rows,
+    };
+    (&model.editor).render(editor.intersection(area), buffer);
+    y += editor_rows;
+    status(model, Rect { y, height: 1, ..area }, buffer);
+
+    let at = model.editor.screen_cursor();
+    let (top_row, _) = model.editor.scroll_offset();
+    let row = u16::try_from(at.row).unwrap_or(0).saturating_sub(top_row);
+    let column = u16::try_from(at.col).unwrap_or(0);
+    let place = Position::new(
+        editor.x + column.min(editor_width - 1),
+        editor.y + row.min(editor_rows - 1),
+    );
+    Some(place).filter(|place| area.contains(*place))
+}
+
+/// The rows that the text in the editor takes.
+fn editor_rows(model: &Model, columns: u16) -> u16 {
+    let columns = usize::from(columns);
+    let rows = model.editor.lines().iter().map(|line| {
+        // One cell for the cursor behind the last character.
+        wrap(&Line::raw(line.as_str()), columns, 0, Cut::Words)
+            .len()
+            .max((width(line) + 1).div_ceil(columns))
+    });
+    u16::try_from(rows.take(usize::from(EDITOR_ROWS)).sum::<usize>())
+        .unwrap_or(EDITOR_ROWS)
+        .max(1)
+}
+
+fn queue_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let count = model.queue.len();
+    for (index, draft) in model.queue.iter().take(QUEUE_ROWS).enumerate() {
+        let mark = if model.held { "held" } else { "next" };
+        let before = if index == 0 { mark } else { "then" };
+        let mut line = format!("  {before}: {}", one_line(&draft.text));
+        if width(&line) > usize::from(columns) {
+            line = clip(&line, columns);
+        }
+        lines.push(Line::styled(line, FAINT));
+    }
+    if count > QUEUE_ROWS {
+        lines.push(Line::styled(format!("  and {} more", count - QUEUE_ROWS), FAINT));
+    }
+    if count > 0 {
+        let hint = if model.held {
+            "  Enter sends them, Up edits the last"
+        } else {
+            "  Up edits the last"
+        };
+        lines.push(Line::styled(hint, FAINT));
+    }
+    lines
+}
+
+fn approval_line(model: &Model) -> Option<Line<'static>> {
+    let request = model.approvals.first()?;
+    let more = model.approvals.len() - 1;
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    Some(Line::from(vec![
+        Span::styled("? ", Style::new().fg(Color::Yellow)),
+        Span::styled(format!("{}{more}", request.summary), STRONG),
+        Span::styled(format!("  {} risk · F2 decides", request.risk), FAINT),
+    ]))
+}
+
+fn attachment_line(model: &Model) -> Option<Line<'static>> {
+    if model.attachments.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = model
+        .attachments
+        .iter()
+        .map(|attachment| format!("[{}]", one_line(&attachment.name)))
+        .collect();
+    Some(Line::styled(
+        format!("  {}", names.join(" ")),
+        Style::new().fg(Color::Cyan),
+    ))
+}
+
+fn clip(line: &str, columns: u16) -> String {
+    let columns = usize::from(columns).saturating_sub(1);
+    let mut clipped = wrap(&Line::raw(line), columns, 0, Cut::Anywhere);
+    format!("{}…", clipped.swap_remove(0))
+}
+
+/// One row: what matters most stands left and is cut last.
+fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
+    if !buffer.area.contains(Position::new(area.x, area.y)) {
+        return;
+    }
+    if let Some(notice) = &model.notice {
+        buffer.set_stringn(
+            area.x,
+            area.y,
+            format!(" {notice}"),
+            usize::from(area.width),
+            Style::new().fg(Color::Yellow),
+        );
+        return;
+    }
+    let mut pieces: Vec<(String, Style)> = Vec::new();
+    match &model.connection {
+        Connection::Starting => pieces.push(("starting".to_owned(), Style::new().fg(Color::Yellow))),
+        Connection::Lost(reason) => {
+            pieces.push((format!("reconnecting: {reason}"), Style::new().fg(Color::Yellow)));
+        }
+        Connection::Connected => {}
+    }
+    if let Some(exchange) = model.open_exchange() {
+        let since = exchange.since.unwrap_or(model.now);
+        let elapsed = model.now.saturating_duration_since(since).as_secs();
+        let time = format!("{}:{:02}", elapsed / 60, elapsed % 60);
+        let waiting = model.parts.as_ref().filter(|parts| !parts.is_empty());
+        let what = match waiting {
+            Some(parts) => format!("waiting for {} {time}", parts.join(", ")),
+            None if !model.approvals.is_empty() => format!("waiting for a decision {time}"),
+            None => format!("working {time} · Esc cancels"),
+        };
+        pieces.push((what, Style::new().fg(Color::Green)));
+    }
+    if !model.queue.is_empty() {
+        pieces.push((format!("{} queued", model.queue.len()), Style::new()));
+    }
+    if let Some(session) = &model.session {
+        let short = session.id.rsplit('-').next().unwrap_or_default();
+        pieces.push((
+            session.name.as_deref().map_or_else(|| short.to_owned(), one_line),
+            FAINT,
+        ));
+    }
+    if model.connection == Connection::Connected {
+        pieces.push(("connected".to_owned(), FAINT));
+    }
+    if !model.usage.model.is_empty() {
+        pieces.push((model.usage.model.clone(), FAINT));
+    }
+    pieces.extend(context_left(&model.usage).map(|text| (text, FAINT)));
+    if area.width >= 60 {
+        pieces.push(("F1 help".to_owned(), FAINT));
+    }
+    let mut x = area.x + 1;
+    for (index, (piece, style)) in pieces.iter().enumerate() {
+        let piece = if index > 0 {
+            format!(" · {piece}")
+        } else {
+            piece.clone()
+        };
+        let room = usize::from(area.right().saturating_sub(x));
+        if width(&piece) > room && index > 0 {
+            break;
+        }
+        x = buffer.set_stringn(x, area.y, piece, room, *style).0;
+    }
+}
+
+fn context_left(usage: &Usage) -> Option<String> {
+    let (used, capacity) = (usage.context?, usage.capacity.filter(|capacity| *capacity > 0)?);
+    let left = capacity.saturating_sub(used).saturating_mul(100) / capacity;
+    Some(format!("{left}% context left"))
+}
+
+/// Plan, usage, approvals, parts.
+fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut add = |text: String, style: Style| {
+        lines.extend(wrap(
+            &Line::styled(text, style),
+            usize::from(columns),
+            2,
+            Cut::Words,
+        ));
+    };
+    if !model.plan.is_empty() {
+        add("Plan".to_owned(), STRONG);
+        for (done, step) in &model.plan {
+            add(
+                format!("{} {step}", if *done { "✓" } else { "·" }),
+                if *done { FAINT } else { Style::new() },
+            );
+        }
+        add(String::new(), Style::new());
+    }
+    let usage = &model.usage;
+    add("Usage since it was opened".to_owned(), STRONG);
+    add(
+        format!(
+            "{} turns, {} tokens in, {} out",
+            usage.turns, usage.input, usage.output
+        ),
+        Style::new(),
+    );
+    add(
+        usage
+            .cost
+            .map_or_else(|| "cost unknown".to_owned(), |cost| format!("cost {cost:.4}")),
+        Style::new(),
+    );
+    add(
+        context_left(usage).unwrap_or_else(|| "context unknown".to_owned()),
+        Style::new(),
+    );
+    add(String::new(), Style::new());
+    add("Approvals".to_owned(), STRONG);
+    if model.approvals.is_empty() {
+        add("nothing waits".to_owned(), FAINT);
+    }
+    for request in &model.approvals {
+        add(format!("? {}", request.summary), Style::new().fg(Color::Yellow));
+    }
+    add(String::new(), Style::new());
+    add("Parts".to_owned(), STRONG);
+    match &model.parts {
+        None => add("not asked".to_owned(), FAINT),
+        Some(missing) if missing.is_empty() => add("all ready".to_owned(), Style::new().fg(Color::Green)),
+        Some(missing) => missing
+            .iter()
+            .for_each(|part| add(format!("{part} is not ready"), Style::new().fg(Color::Red))),
+    }
+    if let Some(session) = &model.session {
+        add(String::new(), Style::new());
+        add("Session".to_owned(), STRONG);
+        add(session.id.clone(), FAINT);
+        if let Some(name) = &session.name {
+            add(one_line(name), FAINT);
+        }
+    }
+    lines
+}
+
+/// Draws what lies over the conversation; where its cursor is, if it has the keys.
+#[allow(
+    clippy::option_option,
+    reason = "no overlay, an overlay without a cursor, one with a cursor"
+)]
+fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<Position>> {
+    match &mut model.overlay {
+        Overlay::None => None,
+        Overlay::Search(wanted) => Some(input_row(
+            "search",
+            wanted,
+            "Enter up · Down down · Esc closes",
+            area,
+            buffer,
+        )),
+        Overlay::Attach(path) => Some(input_row(
+            "file",
+            path,
+            "Enter attaches · Esc closes",
+            area,
+            buffer,
+        )),
+        Overlay::Help => {
+            let lines: Vec<Line<'static>> = HELP.lines().map(|line| Line::raw(line.to_owned())).collect();
+            let inner = window(
+                "Help · any key closes it",
+                area,
+                76,
+                u16::try_from(lines.len()).unwrap_or(0),
+                buffer,
+            );
+            let wrapped: Vec<Line<'static>> = lines
+                .iter()
+                .flat_map(|line| wrap(line, usize::from(inner.width), 18, Cut::Words))
+                .collect();
+            text(&wrapped, inner, buffer);
+            Some(None)
+        }
+        Overlay::Palette(list) | Overlay::Sessions(list) => Some(list_window(list, area, buffer)),
+        Overlay::Approval(dialog) => Some(approval_window(dialog, area, buffer)),
+    }
+}
+
+/// A row for typing in place of the status row.
+fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let y = area.bottom().checked_sub(1)?;
+    buffer.set_stringn(
+        area.x,
+        y,
+        " ".repeat(usize::from(area.width)),
+        usize::from(area.width),
+        Style::new(),
+    );
+    let room = usize::from(area.width).saturating_sub(1);
+    let (x, _) = buffer.set_stringn(
+        area.x,
+        y,
+        format!(" {label}: {}", ken_text::for_terminal(typed)),
+        room,
+        STRONG,
+    );
+    let rest = usize::from(area.right().saturating_sub(x + 2));
+    buffer.set_stringn(x + 2, y, hint, rest, FAINT);
+    Some(Position::new(x.min(area.right().saturating_sub(1)), y))
+}
+
+/// A framed window in the middle; the area inside.
+fn window(title: &str, area: Rect, columns: u16, rows: u16, buffer: &mut Buffer) -> Rect {
+    let columns = (columns + 4).min(area.width);
+    let rows = (rows + 2).min(area.height);
+    let frame = Rect {
+        x: area.x + (area.width - columns) / 2,
+        y: area.y + (area.height - rows) / 2,
+        width: columns,
+        height: rows,
+    };
+    Clear.render(frame, buffer);
+    let block = Frame::bordered().title(format!(" {title} ")).border_style(FAINT);
+    let inner = block.inner(frame);
+    block.render(frame, buffer);
+    Rect {
+        x: inner.x + 1,
+        width: inner.width.saturating_sub(2),
+        ..inner
+    }
+}
+
+fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let rows = list.matching();
+    let inner = window(list.title, area, 72, 16, buffer);
+    if inner.is_empty() {
+        return None;
+    }
+    let room = usize::from(inner.width);
+    buffer.set_stringn(inner.x, inner.y, format!("› {}", list.filter), room, STRONG);
+    let visible = usize::from(inner.height.saturating_sub(1));
+    let first = (list.selected() + 1).saturating_sub(visible);
+    for (offset, row) in rows.iter().skip(first).take(visible).enumerate() {
+        let y = inner.y + 1 + u16::try_from(offset).unwrap_or(0);
+        let style = if first + offset == list.selected() {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
+        let remark = width(&row.remark);
+        let room_for_text = room.saturating_sub(remark + 1);
+        buffer.set_stringn(inner.x, y, " ".repeat(room), room, style);
+        buffer.set_stringn(inner.x, y, &row.text, room_for_text, style);
+        let x = inner.right().saturating_sub(u16::try_from(remark).unwrap_or(0));
+        if room > remark + 8 {
+            buffer.set_stringn(x, y, &row.remark, remark, style.patch(FAINT));
+        }
+    }
+    if rows.is_empty() {
+        buffer.set_stringn(inner.x, inner.y + 1, "nothing here", room, FAINT);
+    }
+    let x = inner.x + 2 + u16::try_from(width(&list.filter)).unwrap_or(0);
+    Some(Position::new(x.min(inner.right().saturating_sub(1)), inner.y))
+}
+
+fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let columns = area.width.saturating_sub(6).min(110);
+    let lines = approval_lines(&dialog.request, columns);
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let inner = window(
+        "Approval",
+        area,
+        columns,
+        rows.min(area.height.saturating_sub(2)),
+        buffer,
+    );
+    let visible = usize::from(inner.height.saturating_sub(2));
+    dialog.scroll = dialog.scroll.min(lines.len().saturating_sub(visible));
+    let end = (dialog.scroll + visible).min(lines.len());
+    text(
+        lines.get(dialog.scroll..end).unwrap_or_default(),
+        Rect {
+            height: inner.height.saturating_sub(2),
+            ..inner
+        },
+        buffer,
+    );
+    let y = inner.bottom().saturating_sub(1);
+    let room = usize::from(inner.width);
+    match &dialog.reason {
+        Some(reason) => {
+            let (x, _) = buffer.set_stringn(
+                inner.x,
+                y,
+                format!("deny, because: {}", ken_text::for_terminal(reason)),
+                room,
+                STRONG,
+            );
+            Some(Position::new(x.min(inner.right().saturating_sub(1)), y))
+        }
+        None => {
+            let more = if end < lines.len() { " · Down more" } else { "" };
+            let keys = format!("a approve once · s for the session · d deny · Esc later{more}");
+            buffer.set_stringn(inner.x, y, keys, room, STRONG);
+            None
+        }
+    }
+}
+
+fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
+    let columns = usize::from(columns);
+    let mut lines = Vec::new();
+    let mut add = |text: String, style: Style, cut: Cut| {
+        for line in text.split('\n') {
+            lines.extend(wrap(&Line::styled(line.to_owned(), style), columns, 2, cut));
+        }
+    };
+    add(request.summary.clone(), STRONG, Cut::Words);
+    let risk = match request.risk.as_str() {
+        "high" => Style::new().fg(Color::Red),
+        "medium" => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    };
+    add(
+        format!("{}, {} risk", request.action, request.risk),
+        risk,
+        Cut::Words,
+    );
+    for (name, value) in [
+        ("target", &request.target),
+        ("reason", &request.reason),
+        ("expires", &request.expires_at),
+    ] {
+        if !value.is_empty() {
+            add(format!("{name}: {value}"), Style::new(), Cut::Words);
+        }
+    }
+    for detail in &request.details {
+        add(detail.clone(), Style::new(), Cut::Anywhere);
+    }
+    for line in request.diff.lines() {
+        let style = match line.as_bytes().first() {
+            Some(b'+') => Style::new().fg(Color::Green),
+            Some(b'-') => Style::new().fg(Color::Red),
+            Some(b'@') => Style::new().fg(Color::Cyan),
+            _ => Style::new(),
+        };
+        add(line.to_owned(), style, Cut::Anywhere);
+    }
+    lines
+}
+
+fn text(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
+    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+}
+
+/// Reverses what is searched where it stands on one row.
+fn mark(wanted: &str, area: Rect, buffer: &mut Buffer) {
+    let wanted: Vec<String> = wanted.to_lowercase().chars().map(String::from).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let length = u16::try_from(wanted.len()).unwrap_or(u16::MAX);
+    for y in area.top()..area.bottom() {
+        for x in area.left()..area.right().saturating_sub(length - 1) {
+            let mut cells = (x..).zip(&wanted);
+            let is_here = cells.all(|(x, c)| {
+                buffer
+                    .cell((x, y))
+                    .is_some_and(|cell| cell.symbol().to_lowercase() == *c)
+            });
+            if is_here {
+                buffer.set_style(
+                    Rect {
+                        x,
+                        y,
+                        width: length,
+                        height: 1,
+                    },
+                    Style::new().add_modifier(Modifier::REVERSED),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

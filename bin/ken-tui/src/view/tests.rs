@@ -1,0 +1,553 @@
+use std::time::{Duration, Instant};
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use ken_client::chat::Session;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use serde_json::{Value, json};
+
+use super::view;
+use crate::message::{Effect, Message, Selector};
+use crate::model::Model;
+
+/// A state that is told what happens, and looked at.
+struct Client {
+    model: Model,
+    now: Instant,
+    effects: Vec<Effect>,
+}
+
+impl Client {
+    fn new() -> Client {
+        let now = Instant::now();
+        let (model, effects) = Model::new(Selector::Fresh, now);
+        Client { model, now, effects }
+    }
+
+    /// With an open session of one exchange.
+    fn opened() -> Client {
+        let mut client = Client::new();
+        let session = Session {
+            id: "tui-2027-02-03T04-05-06-789Z-0f3c9a1e".to_owned(),
+            name: Some("nightly".to_owned()),
+            created: false,
+        };
+        client.tell(Message::Opened(Ok(session)));
+        let page = json!({"exchanges": [{"submissionId": "s1", "status": "completed",
+            "prompt": {"text": "Do the tests pass?"},
+            "activities": [{"id": "s1:operation:1", "kind": "operation", "name": "prompt", "status": "completed"},
+                {"id": "s1:tool:c1", "kind": "tool", "name": "run_tests", "status": "completed", "durationMs": 1710}],
+            "assistant": {"text": "Two **fail**:\n\n| test | why |\n|---|---|\n| chat | 日本語 |\n\n```rust\nlet x = 1;\n```"}}],
+            "stream": {"nextOffset": "0000000000000000_0000000000000021"}, "page": {"before": "Q2x"}});
+        client.tell(Message::Page {
+            epoch: 1,
+            older: false,
+            page: Ok(page),
+        });
+        client
+    }
+
+    fn tell(&mut self, message: Message) {
+        let effects = self.model.update(message, self.now);
+        self.effects.extend(effects);
+    }
+
+    fn events(&mut self, events: &[Value]) {
+        self.tell(Message::Stream {
+            epoch: 1,
+            events: events.to_vec(),
+        });
+    }
+
+    fn type_text(&mut self, text: &str) {
+        text.chars()
+            .for_each(|c| self.key(KeyCode::Char(c), KeyModifiers::NONE));
+    }
+
+    fn key(&mut self, code: KeyCode, modifiers: KeyModifiers) {
+        self.tell(Message::Terminal(Event::Key(KeyEvent::new(code, modifiers))));
+    }
+
+    /// Sends a line, which the gateway takes.
+    fn say(&mut self, text: &str, submission: &str) {
+        self.type_text(text);
+        self.key(KeyCode::Enter, KeyModifiers::NONE);
+        let sent = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Send(outgoing) => Some(outgoing.id),
+            _ => None,
+        });
+        let answer = json!({"submissionId": submission,
+            "contextUsage": {"usedTokens": 24_576, "capacityTokens": 98_304, "modelSpecifier": "openai/gpt-x"}});
+        self.tell(Message::Sent {
+            id: sent.unwrap(),
+            answer: Ok(answer),
+        });
+    }
+
+    fn look(&mut self, columns: u16, rows: u16) -> (Vec<String>, Option<Position>) {
+        let area = Rect::new(0, 0, columns, rows);
+        let mut buffer = Buffer::empty(area);
+        let cursor = view(&mut self.model, area, &mut buffer);
+        let line = |y| {
+            let mut skip = 0;
+            let mut line = String::new();
+            for x in 0..columns {
+                let symbol = buffer[(x, y)].symbol();
+                if skip == 0 {
+                    line.push_str(symbol);
+                }
+                skip = std::cmp::max(skip, crate::wrap::width(symbol)).saturating_sub(1);
+            }
+            line.trim_end().to_owned()
+        };
+        ((0..rows).map(line).collect(), cursor)
+    }
+
+    fn sees(&mut self, text: &str) -> bool {
+        self.look(100, 40).0.join("\n").contains(text)
+    }
+
+    fn sends(&self) -> Vec<&str> {
+        let sent = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Send(outgoing) => Some(outgoing.text.as_str()),
+            _ => None,
+        });
+        sent.collect()
+    }
+}
+
+fn event(kind: &str, fields: Value) -> Value {
+    let mut event = json!({"type": kind, "submissionId": "s2", "session": "default"});
+    for (name, value) in fields.as_object().unwrap() {
+        event[name] = value.clone();
+    }
+    event
+}
+
+fn settled(outcome: &str) -> Value {
+    event("submission_settled", json!({"outcome": outcome}))
+}
+
+/// A turn in the middle of everything: thinking, a tool, an approval, text that comes, a queue, a draft.
+fn busy() -> Client {
+    let mut client = Client::opened();
+    client.say("Mend them", "s2");
+    client.events(&[
+        event("operation_start", json!({"operationKind": "prompt"})),
+        event("thinking_start", json!({})),
+        event(
+            "thinking_delta",
+            json!({"delta": "The first test waits for a port."}),
+        ),
+        event(
+            "thinking_end",
+            json!({"content": "The first test waits for a port."}),
+        ),
+        event(
+            "tool_start",
+            json!({"toolName": "shell", "toolCallId": "c2", "args": {"command": "cargo test"}}),
+        ),
+        event(
+            "tool",
+            json!({"toolName": "shell", "toolCallId": "c2", "isError": true, "durationMs": 12_400,
+            "result": {"content": [{"type": "text", "text": "1\n2\n3\n4\n5\n6"}]}}),
+        ),
+        event(
+            "tool_start",
+            json!({"toolName": "edit", "toolCallId": "c3", "args": {"path": "src/main.rs"}}),
+        ),
+        event(
+            "approval_requested",
+            json!({"requestId": "apr_1", "actionType": "file.edit", "risk": "medium"}),
+        ),
+        event("text_delta", json!({"text": "I change **one** li"})),
+    ]);
+    client.tell(Message::Approval(record()));
+    client.type_text("and then deploy");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.type_text("a draft");
+    client.now += Duration::from_secs(75);
+    client.tell(Message::Tick);
+    client
+}
+
+fn record() -> Value {
+    json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
+        "target": "repos/site", "reason": "The port is fixed.", "expiresAt": "2027-02-03T04:20:06.789Z",
+        "metadata": {"argv": ["apply", "-"], "diff": "--- a\n+++ b\n@@ -1 +1 @@\n-port 1\n+port 0"}},
+        "status": "pending", "requestId": "apr_1"})
+}
+
+/// Compares with the screens beside this file; KEN_SCREENS=write writes them anew.
+#[track_caller]
+fn is_screen(client: &mut Client, name: &str, columns: u16, rows: u16) {
+    let (lines, _) = client.look(columns, rows);
+    let shown = lines.join("\n") + "\n";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("src/view/screens/{name}-{columns}x{rows}.txt"));
+    if std::env::var("KEN_SCREENS").is_ok_and(|value| value == "write") {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &shown).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        shown == expected,
+        "{name} {columns}x{rows} is\n{shown}\nand not\n{expected}"
+    );
+}
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (200, 60), (40, 12)];
+
+#[test]
+fn screens() {
+    for (columns, rows) in SIZES {
+        is_screen(&mut Client::new(), "start", columns, rows);
+        is_screen(&mut Client::opened(), "resumed", columns, rows);
+        is_screen(&mut busy(), "busy", columns, rows);
+        let mut pane = busy();
+        pane.key(KeyCode::Char('s'), KeyModifiers::CONTROL);
+        is_screen(&mut pane, "pane", columns, rows);
+        let mut dialog = busy();
+        dialog.key(KeyCode::F(2), KeyModifiers::NONE);
+        is_screen(&mut dialog, "approval", columns, rows);
+        let mut palette = busy();
+        palette.key(KeyCode::Char('p'), KeyModifiers::CONTROL);
+        is_screen(&mut palette, "palette", columns, rows);
+        let mut help = busy();
+        help.key(KeyCode::F(1), KeyModifiers::NONE);
+        is_screen(&mut help, "help", columns, rows);
+    }
+}
+
+#[test]
+fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
+    let mut client = busy();
+    for columns in 1..60 {
+        for rows in 1..20 {
+            let (_, cursor) = client.look(columns, rows);
+            assert!(
+                cursor.is_none_or(|at| at.x < columns && at.y < rows),
+                "{columns}x{rows}: {cursor:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
+    let mut client = busy();
+    assert_eq!(client.sends(), ["Mend them"]);
+    // The draft in the editor stays; the queue comes back into an empty editor.
+    client.key(KeyCode::Char('u'), KeyModifiers::CONTROL);
+    client.key(KeyCode::Up, KeyModifiers::NONE);
+    assert_eq!(client.model.draft_text(), "and then deploy");
+    assert!(client.model.queue.is_empty());
+    client.type_text(" it");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.events(&[settled("completed")]);
+    assert_eq!(client.sends(), ["Mend them", "and then deploy it"]);
+}
+
+#[test]
+fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
+    let mut client = busy();
+    client.key(KeyCode::Esc, KeyModifiers::NONE);
+    let cancels = client
+        .effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Cancel { .. }))
+        .count();
+    assert_eq!(cancels, 1);
+    client.events(&[settled("aborted")]);
+    assert!(client.sees("I change one li"));
+    assert_eq!(client.sends(), ["Mend them"], "the queue waits for a word");
+    client.key(KeyCode::Char('u'), KeyModifiers::CONTROL);
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(client.sends(), ["Mend them", "and then deploy"]);
+}
+
+#[test]
+fn control_c_cancels_first_and_a_draft_can_be_found_again() {
+    let mut client = busy();
+    let control_c = |client: &mut Client| client.key(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    let quits = |client: &Client| {
+        client
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Quit(0)))
+    };
+    control_c(&mut client);
+    assert!(
+        !quits(&client)
+            && client
+                .effects
+                .iter()
+                .any(|effect| matches!(effect, Effect::Cancel { .. }))
+    );
+    client.events(&[settled("aborted")]);
+    client.type_text(" more");
+    control_c(&mut client);
+    assert_eq!(client.model.draft_text(), "");
+    client.key(KeyCode::Char('x'), KeyModifiers::NONE);
+    control_c(&mut client);
+    assert!(!quits(&client), "another key came between");
+    control_c(&mut client);
+    assert!(quits(&client));
+    let remembered: Vec<&String> = client
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Remember(text) => Some(text),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        remembered,
+        [
+            "Mend them",
+            "and then deploy",
+            "a draft more",
+            "x",
+            "and then deploy"
+        ]
+    );
+}
+
+#[test]
+fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
+    let mut client = busy();
+    client.type_text("a s d");
+    client.tell(Message::Terminal(Event::Paste("a\na\n".to_owned())));
+    let decides = |client: &Client| {
+        client
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Decide { .. }))
+            .count()
+    };
+    assert_eq!(decides(&client), 0);
+    client.key(KeyCode::F(2), KeyModifiers::NONE);
+    client.tell(Message::Terminal(Event::Paste("a".to_owned())));
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(decides(&client), 0);
+    client.type_text("d");
+    client.type_text("as it is");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    let decision = client.effects.iter().find_map(|effect| match effect {
+        Effect::Decide { request, decision } => {
+            Some((request.as_str(), decision.approved, decision.reason.as_deref()))
+        }
+        _ => None,
+    });
+    assert_eq!(decision, Some(("apr_1", false, Some("as it is"))));
+    client.events(&[event(
+        "approval_decided",
+        json!({"requestId": "apr_1", "status": "denied"}),
+    )]);
+    assert!(client.model.approvals.is_empty() && client.sees("✗ approval: Edit src/main.rs"));
+}
+
+#[test]
+fn a_notification_comes_only_while_nobody_looks() {
+    let mut client = busy();
+    let tells = |client: &Client| {
+        client
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Notify(_)))
+            .count()
+    };
+    assert_eq!(tells(&client), 0);
+    client.tell(Message::Terminal(Event::FocusLost));
+    client.events(&[event(
+        "approval_requested",
+        json!({"requestId": "apr_2", "actionType": "git.push", "risk": "high"}),
+    )]);
+    assert_eq!(tells(&client), 1);
+}
+
+#[test]
+fn a_prompt_that_is_refused_comes_back() {
+    let mut client = Client::opened();
+    client.type_text("hello");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    let refused = ken_types::Error::new(ken_types::Code::Conflict, "the session is archived");
+    client.tell(Message::Sent {
+        id: 1,
+        answer: Err(refused),
+    });
+    assert_eq!(client.model.draft_text(), "hello");
+    assert!(client.sees("! the session is archived") && !client.sees("› hello\n\n"));
+}
+
+#[test]
+fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
+    let mut client = Client::opened();
+    client.type_text("quick");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.events(&[
+        event("operation_start", json!({})),
+        event("text_delta", json!({"text": "An answer."})),
+    ]);
+    client.tell(Message::Sent {
+        id: 1,
+        answer: Ok(json!({"submissionId": "s2"})),
+    });
+    client.events(&[
+        event("text_delta", json!({"text": " All."})),
+        event("message_end", json!({"message": {"role": "assistant", "content": [{"type": "text", "text": "An answer. All."}]}})),
+        settled("completed"),
+    ]);
+    let lines = client.look(60, 30).0.join("\n");
+    assert!(lines.contains("› quick\n\nAn answer. All.\n"), "{lines}");
+    assert_eq!(lines.matches("An answer").count(), 1);
+    assert!(!client.model.is_busy());
+}
+
+#[test]
+fn an_interrupted_message_that_goes_on_is_shown_once() {
+    let mut client = Client::opened();
+    client.say("tell", "s2");
+    let end = |text: &str| {
+        event(
+            "message_end",
+            json!({"message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}),
+        )
+    };
+    client.events(&[
+        event("text_delta", json!({"text": "One, "})),
+        end("One, "),
+        event("submission_resumed", json!({})),
+    ]);
+    client.events(&[
+        event("text_delta", json!({"text": "One, two."})),
+        end("One, two."),
+        settled("completed"),
+    ]);
+    let lines = client.look(60, 40).0.join("\n");
+    assert_eq!(lines.matches("One,").count(), 1, "{lines}");
+}
+
+#[test]
+fn a_worker_shows_what_it_does_beside_its_task() {
+    let mut client = Client::opened();
+    client.say("research", "s2");
+    client.events(&[
+        event(
+            "tool_start",
+            json!({"toolName": "task", "toolCallId": "c1", "args": {}}),
+        ),
+        event(
+            "task_start",
+            json!({"taskId": "t1", "agent": "research-worker", "prompt": "Find it"}),
+        ),
+        event(
+            "tool_start",
+            json!({"toolName": "web_research", "parentSession": "default", "session": "task:default:t1"}),
+        ),
+        event(
+            "text_delta",
+            json!({"text": "hidden", "parentSession": "default", "session": "task:default:t1"}),
+        ),
+    ]);
+    assert!(client.sees("• research-worker  web_research") && !client.sees("hidden"));
+    client.events(&[event("task", json!({"taskId": "t1", "agent": "research-worker", "isError": false, "durationMs": 61_000, "result": "Found."}))]);
+    assert!(client.sees("✓ research-worker  1:01 min"));
+}
+
+#[test]
+fn a_prompt_of_another_client_is_fetched() {
+    let mut client = Client::opened();
+    client.effects.clear();
+    client.events(&[
+        event("operation_start", json!({})),
+        event("text_delta", json!({"text": "To somebody else."})),
+    ]);
+    assert!(
+        client
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Page { before: None, .. }))
+    );
+    let page = json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
+    client.tell(Message::Page {
+        epoch: 1,
+        older: false,
+        page: Ok(page),
+    });
+    let lines = client.look(60, 40).0.join("\n");
+    assert!(lines.contains("› From elsewhere\n\nTo somebody else."), "{lines}");
+}
+
+#[test]
+fn what_comes_for_a_session_that_was_left_is_dropped() {
+    let mut client = Client::opened();
+    client.tell(Message::Stream {
+        epoch: 0,
+        events: vec![event("text_delta", json!({"text": "stale"}))],
+    });
+    assert!(!client.sees("stale"));
+}
+
+#[test]
+fn a_silent_turn_asks_which_part_is_missing() {
+    let mut client = Client::opened();
+    client.say("hello", "s2");
+    client.tell(Message::Tick);
+    let asks = |client: &Client| {
+        client
+            .effects
+            .iter()
+            .filter(|effect| matches!(effect, Effect::Parts))
+            .count()
+    };
+    assert_eq!(asks(&client), 0);
+    client.now += Duration::from_secs(3);
+    client.tell(Message::Tick);
+    assert_eq!(asks(&client), 1);
+    client.tell(Message::Parts(vec!["model".to_owned()]));
+    assert!(client.sees("waiting for model 0:03"));
+}
+
+#[test]
+fn older_pages_come_when_the_beginning_is_passed() {
+    let mut client = Client::opened();
+    client.look(60, 10);
+    client.key(KeyCode::PageUp, KeyModifiers::NONE);
+    client.key(KeyCode::PageUp, KeyModifiers::NONE);
+    let top = client.look(60, 10).0[0].clone();
+    let asked = client
+        .effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Page { before: Some(_), .. }))
+        .count();
+    assert_eq!((asked, top.as_str()), (1, "› Do the tests pass?"));
+    let page = json!({"exchanges": [{"submissionId": "s0", "status": "completed", "prompt": {"text": "Earlier"}, "assistant": {"text": "Yes."}}]});
+    client.tell(Message::Page {
+        epoch: 1,
+        older: true,
+        page: Ok(page),
+    });
+    assert_eq!(
+        client.look(60, 10).0[1],
+        "› Do the tests pass?",
+        "only the blank line before it is new"
+    );
+    client.key(KeyCode::PageUp, KeyModifiers::NONE);
+    assert_eq!(client.look(60, 10).0[0], "› Earlier");
+}
+
+#[test]
+fn attachments_go_with_the_prompt() {
+    let mut client = Client::opened();
+    let content = crate::message::Content::Text("let x = 1;\n".to_owned());
+    client.tell(Message::Attached(Ok(crate::message::Attachment {
+        name: "a.rs".to_owned(),
+        content,
+    })));
+    assert!(client.sees("[a.rs]"));
+    client.type_text("look");
+    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    assert_eq!(client.sends(), ["look\n\na.rs:\n```\nlet x = 1;\n```"]);
+    assert!(client.sees("› look\n  [a.rs]"));
+}

@@ -1,0 +1,61 @@
+//! Requests for approval: what waits for a decision, and the decision.
+
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::uri::encode_segment;
+use serde_json::{Value, json};
+
+use crate::chat::Identity;
+use crate::gateway::Gateway;
+
+/// What a person decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub approved: bool,
+    /// Who decides, 1 to 120 characters.
+    pub by: String,
+    /// Why, at most 2 000 characters.
+    pub reason: Option<String>,
+    /// Whether the same action may run again in the session.
+    pub for_session: bool,
+}
+
+impl Gateway {
+    /// The requests of an identity that wait for a decision, oldest first.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn pending_approvals(&mut self, identity: &Identity) -> Result<Vec<Value>, Error> {
+        let target = format!("/api/approvals/pending?{}", identity.query_of_scope());
+        match self.get(&target)? {
+            Value::Array(records) => Ok(records),
+            _ => Err(Error::internal("the gateway's answer is no list of approvals")),
+        }
+    }
+
+    /// One request, with its decision once there is one.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`].
+    pub fn approval(&mut self, request: &str) -> Result<Value, Error> {
+        self.get(&format!("/api/approvals/{}", encode_segment(request)))
+    }
+
+    /// Decides a request, once.
+    ///
+    /// # Errors
+    /// As [`Gateway::call`]; `conflict` when it was decided before, or has expired.
+    pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
+        let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
+        if let Some(fields) = body.as_object_mut() {
+            if let Some(reason) = &decision.reason {
+                fields.insert("reason".to_owned(), reason.as_str().into());
+            }
+            if decision.for_session {
+                fields.insert("scope".to_owned(), "session".into());
+            }
+        }
+        let target = format!("/api/approvals/{}/decision", encode_segment(request));
+        self.post(&target, &Mint::fresh()?.ulid(), &body)
+    }
+}
