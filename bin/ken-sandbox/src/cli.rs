@@ -48,7 +48,10 @@ pub(crate) struct Job {
     /// End it after so many seconds: TERM, two seconds later KILL
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
-    /// Memory of each process for data, in MiB
+    /// End it when the program that started ken-sandbox ends
+    #[arg(long)]
+    pub(crate) with_parent: bool,
+    /// Memory of each process for data, and of all together where a control group may be made, in MiB
     #[arg(long, value_name = "MIB")]
     pub(crate) memory: Option<u64>,
     /// Size of each file that it writes, in MiB

@@ -8,6 +8,7 @@
 mod cli;
 mod confine;
 mod files;
+mod group;
 mod init;
 mod metadata;
 mod namespace;

@@ -19,6 +19,7 @@ use nix::unistd::{Pid, write};
 
 use crate::cli::{CANNOT_CONFINE, Job, NOT_FOUND, Refusal, TIMED_OUT};
 use crate::confine::{self, Command, FAILED, LISTENER};
+use crate::group::Group;
 use crate::namespace::{Forked, fork_inside};
 use crate::{files, init, metadata, syscalls};
 
@@ -26,6 +27,7 @@ use crate::{files, init, metadata, syscalls};
 const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to disappear.
 const SWEEP: Duration = Duration::from_secs(1);
+const MIB: u64 = 1024 * 1024;
 /// Passed on to the command when the caller has them, because programs read them before anything else.
 const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR"];
 
@@ -43,7 +45,13 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     signals
         .thread_block()
         .map_err(|errno| Refusal::step("signals", errno))?;
-    let status = Sandbox::start(command, signals, write)?.wait(job.timeout);
+    if job.with_parent {
+        prctl::set_pdeathsig(Signal::SIGTERM).map_err(|errno| Refusal::step("the death signal", errno))?;
+    }
+    let memory = job.memory.map(|memory| memory.saturating_mul(MIB));
+    let group = Group::make(memory, job.processes);
+    let status = Sandbox::start(command, signals, write, group.as_ref())?.wait(job.timeout);
+    drop(group);
     let leftovers = temporary.path().to_owned();
     temporary
         .close()
@@ -85,7 +93,6 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         Some(cwd) => cwd.clone(),
         None => std::env::current_dir().map_err(|error| Refusal::step("the working directory", error))?,
     };
-    const MIB: u64 = 1024 * 1024;
     let mut limits = vec![
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_NOFILE, job.open_files),
@@ -159,7 +166,12 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    fn start(mut command: Command, signals: SigSet, roots: Vec<PathBuf>) -> Result<Sandbox, Refusal> {
+    fn start(
+        mut command: Command,
+        signals: SigSet,
+        roots: Vec<PathBuf>,
+        group: Option<&Group>,
+    ) -> Result<Sandbox, Refusal> {
         let refused = |what: &'static str| move |errno: Errno| Refusal::step(what, errno.desc());
         let (own, theirs) = socketpair(
             AddressFamily::Unix,
@@ -171,7 +183,7 @@ impl Sandbox {
         // What the sandbox leaves behind becomes a child of this process.
         prctl::set_child_subreaper(true).map_err(refused("the subreaper"))?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(refused("signals"))?;
-        let (init, is_alone) = match fork_inside().map_err(refused("fork"))? {
+        let (init, is_alone) = match fork_inside(group).map_err(refused("fork"))? {
             Forked::Supervisor { init, is_alone } => (init, is_alone),
             Forked::Init => {
                 drop(own);

@@ -38,6 +38,8 @@ struct File {
     #[serde(default)]
     touch: Touch,
     #[serde(default)]
+    sandbox: Confinement,
+    #[serde(default)]
     env: Vec<String>,
     #[serde(default)]
     secrets: Vec<String>,
@@ -65,6 +67,17 @@ pub(crate) enum Writes {
     Text,
 }
 
+/// Who confines the tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Confinement {
+    /// ken-sandbox(1), with what `touch` allows.
+    #[default]
+    Touch,
+    /// A program of ken that does it itself, because only it knows what each call needs.
+    Own,
+}
+
 /// What the tool may reach beside the programs of the system and a temporary directory of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -88,6 +101,7 @@ pub(crate) struct Entry {
     pub(crate) output: Option<Schema>,
     pub(crate) writes: Writes,
     pub(crate) touch: Touch,
+    pub(crate) sandbox: Confinement,
     /// Variables that are passed on to it.
     pub(crate) env: Vec<String>,
     /// Secrets that it is given through a descriptor, as kend gives them to parts.
@@ -116,6 +130,7 @@ impl Entry {
             preview: file.preview.map(|command| resolved(command, folder)),
             writes: file.writes,
             touch: file.touch,
+            sandbox: file.sandbox,
             env: file.env,
             secrets: file.secrets,
             shows: file.shows,
@@ -180,6 +195,17 @@ impl File {
                 format!("{timeout} is not 1 to {MAX_TIMEOUT_MS} ms"),
             );
         }
+        if self.sandbox == Confinement::Own {
+            let programs = [&self.command]
+                .into_iter()
+                .chain(&self.preview)
+                .filter_map(|command| command.first());
+            if self.touch != Touch::default() || !programs.into_iter().all(|program| is_own_program(program))
+            {
+                let message = "`own` is for programs of ken, named without a path, and has no `touch`";
+                return invalid("/sandbox", message.to_owned());
+            }
+        }
         for (at, paths) in [
             ("/touch/read", &self.touch.read),
             ("/touch/write", &self.touch.write),
@@ -211,6 +237,10 @@ impl File {
 
 fn lacks_program(command: &[String]) -> bool {
     command.first().is_none_or(String::is_empty)
+}
+
+fn is_own_program(program: &str) -> bool {
+    program.starts_with("ken-") && !program.contains('/')
 }
 
 fn is_name(name: &str) -> bool {

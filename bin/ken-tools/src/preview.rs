@@ -96,6 +96,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
         call.call.session,
         entry.command,
         entry.touch,
+        entry.sandbox,
         entry.env,
         of_preview,
     ]);

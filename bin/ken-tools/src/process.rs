@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::entry::Entry;
+use crate::entry::{Confinement, Entry};
 
 /// What is kept of standard error: the beginning, in bytes.
 const MAX_ERRORS: usize = 4 * 1024;
@@ -55,11 +55,7 @@ pub(crate) struct Work<'a> {
 /// Runs a command of a tool to its end. Dropped before its end, it is killed with all that it started. An error
 /// says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
-    let sandbox = find_program("ken-sandbox")
-        .ok_or("The program ken-sandbox is not installed, so no tool can be run.")?;
-    let unready = |error: std::io::Error| format!("The tool could not be prepared: {error}");
-    let mut command = command(sandbox, work).map_err(unready)?;
-    let mut child = command
+    let mut child = command(work)?
         .spawn()
         .map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
@@ -72,9 +68,47 @@ pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     }
 }
 
-fn command(sandbox: PathBuf, work: &Work<'_>) -> std::io::Result<Command> {
+fn command(work: &Work<'_>) -> Result<Command, String> {
+    let mut command = match work.entry.sandbox {
+        Confinement::Touch => confined(work)?,
+        Confinement::Own => unconfined(work)?,
+    };
+    command.envs(work.variables.iter().copied());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+fn installed(program: &str) -> Result<PathBuf, String> {
+    find_program(program)
+        .ok_or_else(|| format!("The program {program} is not installed, so the tool cannot be run."))
+}
+
+/// A program that confines itself.
+fn unconfined(work: &Work<'_>) -> Result<Command, String> {
+    let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
+    let mut command = Command::new(installed(program)?);
+    command.args(words).current_dir("/");
+    for own in [
+        "KEN_SECRETS_FD",
+        "LISTEN_FDS",
+        "LISTEN_FDNAMES",
+        "LISTEN_PID",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+    ] {
+        command.env_remove(own);
+    }
+    Ok(command)
+}
+
+fn confined(work: &Work<'_>) -> Result<Command, String> {
+    let unready = |error: std::io::Error| format!("The tool could not be prepared: {error}");
     let (entry, touch) = (work.entry, &work.entry.touch);
-    let mut command = Command::new(sandbox);
+    let mut command = Command::new(installed("ken-sandbox")?);
     command
         .arg("--timeout")
         .arg(entry.timeout.as_secs_f64().to_string());
@@ -91,13 +125,13 @@ fn command(sandbox: PathBuf, work: &Work<'_>) -> std::io::Result<Command> {
         if let Some(state) = std::env::var_os("KEN_STATE_DIR").map(PathBuf::from) {
             for folder in &touch.state {
                 let folder = state.join(folder);
-                std::fs::create_dir_all(&folder)?;
+                std::fs::create_dir_all(&folder).map_err(unready)?;
                 command.arg("--write").arg(folder);
             }
             command.args(["--env", "KEN_STATE_DIR"]);
         }
     }
-    if let Some(secrets) = secrets(work)? {
+    if let Some(secrets) = secrets(work).map_err(unready)? {
         let number = secrets.as_raw_fd().to_string();
         command.args(["--fd", &number, "--env", "KEN_SECRETS_FD"]);
         command.env("KEN_SECRETS_FD", number);
@@ -106,19 +140,13 @@ fn command(sandbox: PathBuf, work: &Work<'_>) -> std::io::Result<Command> {
     for name in &entry.env {
         command.arg("--env").arg(name);
     }
-    for (name, value) in work.variables {
-        command.arg("--env").arg(name).env(name, value);
+    for (name, _) in work.variables {
+        command.arg("--env").arg(name);
     }
     if touch.network && work.may_change {
         command.arg("--network");
     }
-    command
-        .args(["--cwd", "/", "--"])
-        .args(work.command)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    command.args(["--cwd", "/", "--"]).args(work.command);
     Ok(command)
 }
 

@@ -10,6 +10,7 @@ use nix::unistd::geteuid;
 
 use crate::knowledge::Knowledge;
 use crate::stream::Stream;
+use crate::undo::OfRun;
 
 /// Run and look after a system of ken. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
@@ -70,6 +71,10 @@ pub(crate) enum Command {
     Cancel(Cancel),
     /// Add, list, find and delete what the agent is taught
     Knowledge(Knowledge),
+    /// Put back the files of the workspace that a run changed, and only those
+    Undo(OfRun),
+    /// Show what a run changed in the workspace
+    Diff(OfRun),
     /// Check the audit log of the cognitive server
     Audit(Audit),
     /// Show changes in the system: sessions, turns, runs, knowledge

@@ -26,6 +26,7 @@ mod runs;
 mod sessions;
 mod status;
 mod stream;
+mod undo;
 mod up;
 
 use std::process::ExitCode;
@@ -67,6 +68,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Show(show) => runs::show(cli, show),
         Command::Cancel(cancel) => runs::cancel(cli, cancel),
         Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
+        Command::Undo(of) => undo::run(cli, "undo", of),
+        Command::Diff(of) => undo::run(cli, "diff", of),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),
         Command::Restore(restore) => backup::restore(&cli.places()?, restore),

@@ -47,6 +47,9 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if let Err(error) = Engine::list(&config.model.choice) {
         say(&["model", "use"], in_words(error));
     }
+    for (key, message) in config.workspace.problems() {
+        say(&["workspace", key], message);
+    }
     let limits = &config.limits;
     for (key, rate) in [("rate_chat", &limits.rate_chat), ("rate_api", &limits.rate_api)] {
         if let Err(error) = rate.parse::<Rate>() {

@@ -18,12 +18,13 @@ pub(crate) const FIRST_FD: i32 = 3;
 type Shown = fn(&Config) -> String;
 
 /// The sections that a part can name in `reads`.
-pub(crate) const SECTIONS: [(&str, Shown); 5] = [
+pub(crate) const SECTIONS: [(&str, Shown); 6] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
     ("model", |config| format!("{:?}", config.model)),
     ("limits", |config| format!("{:?}", config.limits)),
+    ("workspace", |config| format!("{:?}", config.workspace)),
 ];
 
 /// Names that every part gets from kend's own environment, besides `LC_*`.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ pub struct Config {
     pub chat: Chat,
     pub model: Model,
     pub limits: Limits,
+    pub workspace: Workspace,
     /// The parts that kend starts, by name. Merged into the built-in parts key by key.
     pub part: BTreeMap<String, Part>,
 }
@@ -186,6 +188,83 @@ impl Default for Limits {
     }
 }
 
+/// The folder in which the coding worker works, and what needs no approval there. ken-coder reads it anew for each call.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspace {
+    /// The folder; if empty, `workspace` in the state directory. The variable `KEN_WORKSPACE` takes precedence.
+    pub root: String,
+    /// Absolute paths outside of it that commands may read and execute, such as those of a toolchain.
+    pub read: Vec<PathBuf>,
+    /// Environment of commands: `NAME` is passed through, `NAME=value` is set.
+    pub env: Vec<String>,
+    /// Of several rules for a path the first one counts; without one every change asks.
+    pub rules: Vec<WorkspaceRule>,
+}
+
+/// What the coding worker may do below a path without asking.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkspaceRule {
+    /// A folder or file, relative to the workspace; if empty, all of it.
+    #[serde(default)]
+    pub path: String,
+    pub policy: WorkspacePolicy,
+    /// Commands that run without approval in the folders of this rule: each a whole command line, word by word.
+    #[serde(default)]
+    pub commands: Vec<Vec<String>>,
+}
+
+/// Whether changes of files need approval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspacePolicy {
+    /// Changes of files need none. Commands and git do.
+    AutoEdit,
+    /// A person has to approve each change.
+    #[default]
+    Ask,
+    /// Nothing is changed here, whoever approves.
+    Deny,
+}
+
+impl Workspace {
+    /// The folder of the workspace; `variable` is the value of `KEN_WORKSPACE`.
+    pub fn folder(&self, state: &Path, variable: Option<PathBuf>) -> PathBuf {
+        match variable.filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) => folder,
+            None if self.root.is_empty() => state.join("workspace"),
+            None => PathBuf::from(&self.root),
+        }
+    }
+
+    /// Every value that is wrong though its type is right: the key and why.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        if !self.root.is_empty() && !Path::new(&self.root).is_absolute() {
+            found.push(("root", format!("{} is not an absolute path", self.root)));
+        }
+        for path in self.read.iter().filter(|path| !path.is_absolute()) {
+            found.push(("read", format!("{} is not an absolute path", path.display())));
+        }
+        for rule in &self.rules {
+            let relative = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+            if !Path::new(&rule.path).components().all(relative) {
+                let message = format!("{:?} is not a path below the workspace", rule.path);
+                found.push(("rules", message));
+            }
+            if rule
+                .commands
+                .iter()
+                .any(|words| words.first().is_none_or(String::is_empty))
+            {
+                found.push(("rules", "a command without a program".to_owned()));
+            }
+        }
+        found
+    }
+}
+
 /// A process that kend supervises.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -292,6 +371,26 @@ mod tests {
         assert_eq!(config, Config::default());
         assert!(serde_json::from_str::<Config>(r#"{"gateway":{"prot":1}}"#).is_err());
         assert!(serde_json::from_str::<Config>(r#"{"part":{"store":{"comand":[]}}}"#).is_err());
+    }
+
+    #[test]
+    fn the_workspace_is_what_was_named() {
+        let state = Path::new("/state");
+        let named = Workspace {
+            root: "/w".to_owned(),
+            ..Workspace::default()
+        };
+        assert_eq!(
+            Workspace::default().folder(state, None),
+            Path::new("/state/workspace")
+        );
+        assert_eq!(named.folder(state, Some(PathBuf::new())), Path::new("/w"));
+        assert_eq!(named.folder(state, Some("/v".into())), Path::new("/v"));
+        let wrong =
+            r#"{"root":"w","read":["r"],"rules":[{"path":"../x","policy":"auto-edit","commands":[[]]}]}"#;
+        let wrong: Workspace = serde_json::from_str(wrong).unwrap();
+        assert_eq!(wrong.problems().len(), 4);
+        assert!(serde_json::from_str::<Workspace>(r#"{"rules":[{"path":"repos"}]}"#).is_err());
     }
 
     #[test]

@@ -1,0 +1,59 @@
+//! A command that is a filter: what it does, and what it would do.
+
+use std::marker::PhantomData;
+
+use clap::Args;
+use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
+use ken_types::json;
+use serde::de::DeserializeOwned;
+
+use crate::preview::Preview;
+use crate::settings::Settings;
+
+/// One command; the type is its arguments.
+pub(crate) trait Operation: DeserializeOwned + Send + Sync {
+    /// As in `ken-coder edit`.
+    const NAME: &'static str;
+    /// The second word.
+    const COMMAND: &'static str;
+    const ABOUT: &'static str;
+    /// The fields, for `--help`.
+    const FIELDS: &'static str;
+    type Answer: Answer;
+
+    /// What it would do. Changes nothing.
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error>;
+
+    fn run(&self, settings: &Settings) -> Result<Self::Answer, Error>;
+}
+
+#[derive(Args)]
+pub(crate) struct Call<O: Operation> {
+    /// The call, as a JSON object
+    #[arg(short, long, value_name = "JSON")]
+    json: Option<String>,
+    /// Print what the call would do and whether it needs approval, and do nothing
+    #[arg(long)]
+    preview: bool,
+    #[arg(skip)]
+    operation: PhantomData<fn() -> O>,
+}
+
+impl<O: Operation> Filter for Call<O> {
+    const NAME: &'static str = O::NAME;
+    const ABOUT: &'static str = O::ABOUT;
+    const AFTER_HELP: &'static str = O::FIELDS;
+
+    fn inline(&self) -> Option<&str> {
+        self.json.as_deref()
+    }
+
+    fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
+        let operation: O = json::from_value(json::parse(input.as_bytes(), MAX_DEPTH)?)?;
+        let settings = Settings::load()?;
+        Ok(match self.preview {
+            true => reply.send(&operation.preview(&settings)?),
+            false => reply.send(&operation.run(&settings)?),
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! A change of several files that happens as a whole or not at all.
+
+use std::collections::BTreeMap;
+
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::time::Timestamp;
+
+use crate::journal::{Entry, Journal, Record};
+use crate::place::Place;
+use crate::settings::Settings;
+use crate::tree::{Links, Node, Tree, Version};
+
+/// The largest file that a change may replace or write, in bytes.
+pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
+/// The most files of one change, and of a patch or a list of edits.
+pub(crate) const MAX_FILES: usize = 2_000;
+/// Up to so many files each one is written to the disk before it gets its name.
+const SYNCED_ALONE: usize = 16;
+
+/// What a file will be.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) version: Version,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Bytes(Vec<u8>),
+    /// As it is in the journal.
+    Kept,
+}
+
+/// One file of a change.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    /// `None`: there is nothing.
+    pub(crate) before: Option<Version>,
+    /// `None`: it is removed.
+    pub(crate) after: Option<Target>,
+}
+
+/// By path.
+pub(crate) type Changes = BTreeMap<Place, Change>;
+
+/// Whether the disk is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// What was before is on the disk when the change begins.
+    Full,
+    /// For what can be had again: an undo only brings back what the journal holds already.
+    Light,
+}
+
+/// Files as they will be after the edits so far.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    tree: &'a Tree,
+    files: BTreeMap<Place, (Option<Node>, Option<Node>)>,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(tree: &'a Tree) -> Plan<'a> {
+        Plan {
+            tree,
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// The file as it will be. `None`: there will be none.
+    pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
+        Ok(self.entry(place)?.1.as_ref())
+    }
+
+    /// The file as it is.
+    pub(crate) fn original(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
+        Ok(self.entry(place)?.0.as_ref())
+    }
+
+    fn entry(&mut self, place: &Place) -> Result<&mut (Option<Node>, Option<Node>), Error> {
+        if !self.files.contains_key(place) {
+            place.check_changeable()?;
+            if self.files.len() == MAX_FILES {
+                return Err(Error::too_large(format!(
+                    "one change may touch {MAX_FILES} files"
+                )));
+            }
+            let node = self.tree.read(place, Links::Refuse, MAX_FILE)?;
+            if node.as_ref().is_some_and(|node| node.version.link) {
+                let message = format!("{place} is a symbolic link; name the file that it leads to");
+                return Err(Error::forbidden(message).at("/path"));
+            }
+            self.files.insert(place.clone(), (node.clone(), node));
+        }
+        self.files
+            .get_mut(place)
+            .ok_or_else(|| Error::internal("a file of the plan is missing"))
+    }
+
+    /// Gives a file a content; its mode stays, or is that of a new file.
+    pub(crate) fn set(&mut self, place: &Place, bytes: Vec<u8>, mode: Option<u32>) -> Result<(), Error> {
+        const NEW: u32 = 0o644;
+        let (before, after) = self.entry(place)?;
+        let known = after.as_ref().or(before.as_ref()).map(|node| node.version.mode);
+        let mode = mode.or(known).unwrap_or(NEW);
+        *after = Some(Node {
+            version: Version::of(&bytes, mode, false),
+            bytes,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, place: &Place) -> Result<(), Error> {
+        self.entry(place)?.1 = None;
+        Ok(())
+    }
+
+    /// Before and after of each file that changes.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Place, Option<&Node>, Option<&Node>)> {
+        self.files
+            .iter()
+            .filter(|(_, (before, after))| version(before) != version(after))
+            .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
+    }
+
+    pub(crate) fn changes(self) -> Changes {
+        let changed = |(before, after): &(Option<Node>, Option<Node>)| version(before) != version(after);
+        let files = self.files.into_iter().filter(|(_, pair)| changed(pair));
+        files
+            .map(|(place, (before, after))| {
+                let after = after.map(|node| Target {
+                    version: node.version,
+                    content: Content::Bytes(node.bytes),
+                });
+                let before = before.map(|node| node.version);
+                (place, Change { before, after })
+            })
+            .collect()
+    }
+}
+
+fn version(node: &Option<Node>) -> Option<&Version> {
+    node.as_ref().map(|node| &node.version)
+}
+
+/// A new record of this run.
+pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error> {
+    Ok(Record {
+        run: settings.run.clone(),
+        call: Mint::fresh()?.ulid(),
+        command: command.to_owned(),
+        root: settings.root.clone(),
+        session: settings.session.clone(),
+        at: Timestamp::now().to_string(),
+        files: Vec::new(),
+        folders: Vec::new(),
+        scope: Vec::new(),
+        interrupted: false,
+    })
+}
+
+/// Makes the change. An error leaves every file as it was.
+pub(crate) fn commit(
+    tree: &Tree,
+    journal: &Journal,
+    mut record: Record,
+    changes: &Changes,
+    durability: Durability,
+) -> Result<Record, Error> {
+    record.files = changes
+        .iter()
+        .map(|(path, change)| Entry {
+            path: path.clone(),
+            before: change.before.clone(),
+            after: change.after.as_ref().map(|target| target.version.clone()),
+        })
+        .collect();
+    keep(tree, journal, &record.files, durability)?;
+    // The folders are in the record before they are made: those that were there are left out.
+    let mut folders = Vec::new();
+    for (place, change) in changes {
+        if change.after.is_some() {
+            missing_folders(tree, place, &mut folders)?;
+        }
+    }
+    record.folders = folders;
+    journal.begin(&record)?;
+    match apply(tree, journal, &record, changes, durability) {
+        Ok(()) => {
+            journal.end(&record)?;
+            journal.prune_sometimes();
+            Ok(record)
+        }
+        Err(error) => {
+            match roll_back(tree, journal, &record) {
+                true => journal.forget(&record),
+                // What could not be put back stays on record, so that `undo` can try again and say what stands in the way.
+                false => journal.end(&record)?,
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Keeps what is there before the change.
+fn keep(tree: &Tree, journal: &Journal, files: &[Entry], durability: Durability) -> Result<(), Error> {
+    let mut new = Vec::new();
+    for entry in files {
+        let Some(before) = entry
+            .before
+            .as_ref()
+            .filter(|before| !journal.has(&before.digest))
+        else {
+            continue;
+        };
+        let node = tree.read(&entry.path, Links::Refuse, MAX_FILE)?;
+        let node = node.filter(|node| node.version == *before);
+        let node = node.ok_or_else(|| meanwhile(&entry.path))?;
+        journal.keep(&before.digest, &node.bytes)?;
+        new.push(before.digest.clone());
+    }
+    match durability {
+        Durability::Full => journal.sync(&new),
+        Durability::Light => Ok(()),
+    }
+}
+
+fn missing_folders(tree: &Tree, place: &Place, folders: &mut Vec<Place>) -> Result<(), Error> {
+    let mut missing = Vec::new();
+    let mut folder = place.split().map(|(folder, _)| folder);
+    while let Some(place) = folder.filter(|place| !place.as_str().is_empty() && !folders.contains(place)) {
+        if tree.stat(&place, Links::Refuse)?.is_some() {
+            break;
+        }
+        folder = place.split().map(|(folder, _)| folder);
+        missing.push(place);
+    }
+    folders.extend(missing.into_iter().rev());
+    Ok(())
+}
+
+fn apply(
+    tree: &Tree,
+    journal: &Journal,
+    record: &Record,
+    changes: &Changes,
+    durability: Durability,
+) -> Result<(), Error> {
+    let alone = durability == Durability::Full && changes.len() <= SYNCED_ALONE;
+    for (place, change) in changes {
+        let Some(target) = &change.after else { continue };
+        tree.make_folders(place, &mut Vec::new())?;
+        let staged = staged(record, place);
+        match &target.content {
+            Content::Bytes(bytes) => tree.stage(place, &staged, &target.version, bytes, alone)?,
+            Content::Kept => {
+                let bytes = journal.content(&target.version.digest)?;
+                tree.stage(place, &staged, &target.version, &bytes, alone)?;
+            }
+        }
+    }
+    if durability == Durability::Full && !alone {
+        tree.sync();
+    }
+    for (place, change) in changes {
+        check(tree, place, change)?;
+        match &change.after {
+            Some(_) => tree.put(place, &staged(record, place), change.before.is_none())?,
+            None => tree.remove(place)?,
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to replace what somebody else has changed.
+fn check(tree: &Tree, place: &Place, change: &Change) -> Result<(), Error> {
+    let now = tree.read(place, Links::Refuse, MAX_FILE)?;
+    match version(&now) == change.before.as_ref() {
+        true => Ok(()),
+        false => Err(meanwhile(place)),
+    }
+}
+
+fn meanwhile(place: &Place) -> Error {
+    Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
+}
+
+/// The temporary name of a file: the same after a crash, so that it can be removed.
+fn staged(record: &Record, place: &Place) -> String {
+    let name = crate::tree::digest(place.as_str().as_bytes());
+    format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
+}
+
+/// Puts back what a change that was cut off has changed already. Gives back whether all of it was.
+pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
+    let mut all = true;
+    for entry in &record.files {
+        let name = staged(record, &entry.path);
+        tree.discard(&entry.path, &name);
+        let Ok(now) = tree.read(&entry.path, Links::Refuse, MAX_FILE) else {
+            all = false;
+            continue;
+        };
+        if version(&now) == entry.before.as_ref() || version(&now) != entry.after.as_ref() {
+            continue;
+        }
+        let restored = match &entry.before {
+            None => tree.remove(&entry.path),
+            Some(before) => journal
+                .content(&before.digest)
+                .and_then(|bytes| tree.stage(&entry.path, &name, before, &bytes, false))
+                .and_then(|()| tree.put(&entry.path, &name, entry.after.is_none())),
+        };
+        all &= restored.is_ok();
+    }
+    for folder in record.folders.iter().rev() {
+        tree.remove_folder(folder);
+    }
+    all
+}

@@ -1,0 +1,82 @@
+//! Confines the work on files: it happens in a thread of its own, to which the kernel gives the workspace and the journal
+//! and nothing else. The thread that waits for it is not confined, because ken-sandbox(1) needs more to set up its own.
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope, make_bitflags,
+};
+use std::path::Path;
+
+use ken_types::Error;
+
+use crate::settings::Settings;
+
+/// As for ken-sandbox: an older kernel leaves signals and abstract sockets open.
+const REQUIRED: ABI = ABI::V6;
+
+/// What the work may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Runs `work` confined. Refused with the reason where the kernel cannot do that.
+pub(crate) fn within<T: Send>(
+    settings: &Settings,
+    access: Access,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        let confined = scope.spawn(|| {
+            restrict(settings, access)?;
+            work()
+        });
+        confined
+            .join()
+            .unwrap_or_else(|_| Err(Error::internal("the work on the workspace failed")))
+    })
+}
+
+fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Error::unavailable(format!(
+            "this kernel cannot confine ken-coder to the workspace (Landlock, version 6): {error}"
+        ))
+        .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
+    };
+    let all = AccessFs::from_all(REQUIRED);
+    let look = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+    let change =
+        all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeFifo | MakeSock | IoctlDev});
+    let granted = match access {
+        Access::Read => look,
+        Access::Write => change,
+    };
+    let beneath = |path: &Path, access: BitFlags<AccessFs>| {
+        PathFd::new(path)
+            .map(|opened| PathBeneath::new(opened, access))
+            .map_err(|error| refused(&error))
+    };
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(all)
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(REQUIRED)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
+        .and_then(Ruleset::create)
+        .map_err(|error| refused(&error))?;
+    let (root, state) = (
+        beneath(&settings.root, granted)?,
+        beneath(&settings.state, granted)?,
+    );
+    let status = created
+        .add_rule(root)
+        .and_then(|ruleset| ruleset.add_rule(state))
+        .map_err(|error| refused(&error))?
+        .restrict_self()
+        .map_err(|error| refused(&error))?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        _ => Err(refused(&"the kernel enforces only a part of the rules")),
+    }
+}

@@ -1,0 +1,435 @@
+//! `ken-coder write`, `edit`, `patch` and `apply`: changes of files that happen as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ken_tool::{Answer, Error};
+use serde::{Deserialize, Serialize};
+
+use crate::call::Operation;
+use crate::change::{Durability, MAX_FILES, Plan, commit, record};
+use crate::confine::{Access, within};
+use crate::journal::{Journal, Record};
+use crate::patch;
+use crate::place::Place;
+use crate::policy::{self, Approval};
+use crate::preview::Preview;
+use crate::settings::Settings;
+use crate::snapshot::recover;
+use crate::tree::Tree;
+
+/// What a change did.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changed {
+    /// For `ken undo` and `ken diff`.
+    run: String,
+    changed: Vec<ChangedFile>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangedFile {
+    path: Place,
+    action: &'static str,
+    /// Of the file as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+impl From<Record> for Changed {
+    fn from(record: Record) -> Changed {
+        let file = |entry: crate::journal::Entry| ChangedFile {
+            action: match (&entry.before, &entry.after) {
+                (None, _) => "created",
+                (_, None) => "removed",
+                _ => "changed",
+            },
+            digest: entry.after.map(|version| version.digest),
+            path: entry.path,
+        };
+        Changed {
+            run: record.run,
+            changed: record.files.into_iter().map(file).collect(),
+        }
+    }
+}
+
+impl Answer for Changed {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for ChangedFile { path, action, .. } in &self.changed {
+            writeln!(to, "{action} {path}")?;
+        }
+        writeln!(to, "undo: ken undo {}", self.run)
+    }
+}
+
+/// A change of files: what it asks for, as a plan.
+trait Edits {
+    const COMMAND: &'static str;
+
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error>;
+
+    fn look(&self, settings: &Settings) -> Result<Preview, Error>
+    where
+        Self: Sync,
+    {
+        within(settings, Access::Read, || {
+            let tree = Tree::open(&settings.root)?;
+            let mut plan = Plan::new(&tree);
+            self.plan(&mut plan)?;
+            Ok(Preview::of_plan(settings, &plan))
+        })
+    }
+
+    fn make(&self, settings: &Settings) -> Result<Changed, Error>
+    where
+        Self: Sync,
+    {
+        within(settings, Access::Write, || {
+            let tree = Tree::open(&settings.root)?;
+            let journal = Journal::lock(&settings.state)?;
+            recover(settings, &tree, &journal)?;
+            let mut plan = Plan::new(&tree);
+            self.plan(&mut plan)?;
+            let changes = plan.changes();
+            let verdict = policy::of_files(&settings.workspace, changes.keys());
+            if verdict.approval == Approval::Deny {
+                return Err(Error::forbidden(verdict.reason));
+            }
+            let record = record(settings, Self::COMMAND)?;
+            if changes.is_empty() {
+                return Ok(record.into());
+            }
+            commit(&tree, &journal, record, &changes, Durability::Full).map(Changed::from)
+        })
+    }
+}
+
+/// Refuses a file that is not as the caller has read it.
+fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> Result<(), Error> {
+    let Some(expect) = expect else { return Ok(()) };
+    let now = plan.original(place)?.map(|node| node.version.digest.clone());
+    if now.as_deref().unwrap_or("absent") == expect {
+        return Ok(());
+    }
+    let is = now.map_or_else(
+        || "is absent".to_owned(),
+        |digest| format!("has the digest {digest}"),
+    );
+    Err(
+        Error::conflict(format!("{place} has changed since it was read: it {is}"))
+            .at("/expect")
+            .hint("read it again"),
+    )
+}
+
+fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
+    let node = plan
+        .file(place)?
+        .ok_or_else(|| Error::not_found(format!("there is no file {place}")).at("/path"))?;
+    String::from_utf8(node.bytes.clone())
+        .map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
+}
+
+/// Replaces a text that must be there once.
+fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(), Error> {
+    if old.is_empty() {
+        return Err(
+            Error::invalid("/old", "the text to replace is empty").hint("`write` writes a whole file")
+        );
+    }
+    let text = text_of(plan, place)?;
+    let mut places = text.match_indices(old);
+    let Some((start, _)) = places.next() else {
+        return Err(
+            Error::conflict(format!("{place} does not hold the text to replace"))
+                .at("/old")
+                .hint("read the file; blanks and line ends count"),
+        );
+    };
+    let others = places.count();
+    if others > 0 {
+        return Err(
+            Error::conflict(format!("{place} holds the text to replace {} times", others + 1))
+                .at("/old")
+                .hint("take in more of what is around it"),
+        );
+    }
+    let (head, tail) = text.split_at(start);
+    let tail = tail.get(old.len()..).unwrap_or_default();
+    plan.set(place, format!("{head}{new}{tail}").into_bytes(), None)
+}
+
+macro_rules! operation {
+    ($type:ty, $command:literal, $about:literal, $fields:literal) => {
+        impl Operation for $type {
+            const NAME: &'static str = concat!("ken-coder ", $command);
+            const COMMAND: &'static str = $command;
+            const ABOUT: &'static str = $about;
+            const FIELDS: &'static str = $fields;
+            type Answer = Changed;
+
+            fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+                self.look(settings)
+            }
+
+            fn run(&self, settings: &Settings) -> Result<Changed, Error> {
+                self.make(settings)
+            }
+        }
+    };
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Write {
+    path: Place,
+    content: String,
+    expect: Option<String>,
+}
+
+operation!(
+    Write,
+    "write",
+    "Write a whole file",
+    "Fields: path, content, expect (the digest that the file has now; \"absent\" for a new one)."
+);
+
+impl Edits for Write {
+    const COMMAND: &'static str = "write";
+
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        check_expected(plan, &self.path, self.expect.as_deref())?;
+        plan.set(&self.path, self.content.clone().into_bytes(), None)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Edit {
+    path: Place,
+    old: String,
+    new: String,
+    expect: Option<String>,
+}
+
+operation!(
+    Edit,
+    "edit",
+    "Replace a text that is in a file exactly once",
+    "Fields: path, old (the text to replace), new, expect (the digest that the file has now)."
+);
+
+impl Edits for Edit {
+    const COMMAND: &'static str = "edit";
+
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        check_expected(plan, &self.path, self.expect.as_deref())?;
+        replace(plan, &self.path, &self.old, &self.new)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Patch {
+    patch: String,
+    /// The folder that its names are relative to.
+    #[serde(default)]
+    folder: Place,
+    #[serde(default)]
+    expect: BTreeMap<Place, String>,
+}
+
+operation!(
+    Patch,
+    "patch",
+    "Apply a unified diff of one or more files",
+    "Fields: patch, folder (that its names are relative to; default: the workspace), expect (an object: path to digest)."
+);
+
+impl Edits for Patch {
+    const COMMAND: &'static str = "patch";
+
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        for (place, expect) in &self.expect {
+            check_expected(plan, place, Some(expect))?;
+        }
+        let files = patch::parse(&self.patch).map_err(|why| Error::invalid("/patch", why))?;
+        for file in files {
+            self.one(plan, &file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Patch {
+    fn one(&self, plan: &mut Plan<'_>, file: &patch::FilePatch) -> Result<(), Error> {
+        let place = |name: &String| {
+            let place = Place::parse(name).map_err(|why| Error::invalid("/patch", why))?;
+            let names = place
+                .names()
+                .fold(self.folder.clone(), |folder, name| folder.join(name));
+            Ok::<Place, Error>(names)
+        };
+        let (old, new) = (
+            file.old.as_ref().map(place).transpose()?,
+            file.new.as_ref().map(place).transpose()?,
+        );
+        let text = match &old {
+            Some(old) => text_of(plan, old)?,
+            None => String::new(),
+        };
+        let shown = new.as_ref().or(old.as_ref()).cloned().unwrap_or_default();
+        let patched = file
+            .apply(&text)
+            .map_err(|why| Error::conflict(format!("{shown}: {why}; nothing was changed")).at("/patch"))?;
+        let Some(new) = new else {
+            if !patched.is_empty() {
+                let message = format!("{shown}: the patch removes the file but not all of its lines");
+                return Err(Error::conflict(message).at("/patch"));
+            }
+            return plan.remove(&shown);
+        };
+        let mut mode = file.mode;
+        if old.as_ref() != Some(&new) {
+            if plan.file(&new)?.is_some() {
+                return Err(
+                    Error::conflict(format!("{new} is there already; nothing was changed")).at("/patch"),
+                );
+            }
+            if let Some(old) = &old {
+                mode = mode.or(plan.file(old)?.map(|node| node.version.mode));
+                plan.remove(old)?;
+            }
+        }
+        plan.set(&new, patched.into_bytes(), mode)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Apply {
+    edits: Vec<OneEdit>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct OneEdit {
+    path: Place,
+    expect: Option<String>,
+    old: Option<String>,
+    new: Option<String>,
+    content: Option<String>,
+    move_to: Option<Place>,
+    executable: Option<bool>,
+    #[serde(default)]
+    remove: bool,
+}
+
+operation!(
+    Apply,
+    "apply",
+    "Change several files as a whole or not at all",
+    "Fields: edits, a list of objects with path and one of: old and new (a text that must be there once); content (the whole \
+     file); moveTo (a path); remove (true); executable (true or false). Each may have expect. They are applied in order."
+);
+
+impl Edits for Apply {
+    const COMMAND: &'static str = "apply";
+
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        if self.edits.is_empty() || self.edits.len() > MAX_FILES {
+            return Err(Error::invalid("/edits", format!("1 to {MAX_FILES} edits")));
+        }
+        for (number, edit) in self.edits.iter().enumerate() {
+            edit.plan(plan).map_err(|error| {
+                let at = format!("/edits/{number}{}", error.at.as_deref().unwrap_or_default());
+                let message = format!("edit {}: {}", number + 1, error.message);
+                Error { message, ..error }.at(at)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl OneEdit {
+    fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
+        check_expected(plan, &self.path, self.expect.as_deref())?;
+        match self {
+            OneEdit {
+                old: Some(old),
+                new: Some(new),
+                content: None,
+                move_to: None,
+                remove: false,
+                executable: None,
+                ..
+            } => replace(plan, &self.path, old, new),
+            OneEdit {
+                old: None,
+                new: None,
+                content: Some(content),
+                move_to: None,
+                remove: false,
+                ..
+            } => plan.set(&self.path, content.clone().into_bytes(), self.mode()),
+            OneEdit {
+                old: None,
+                new: None,
+                content: None,
+                move_to: Some(to),
+                remove: false,
+                executable: None,
+                ..
+            } => self.moved(plan, to),
+            OneEdit {
+                old: None,
+                new: None,
+                content: None,
+                move_to: None,
+                remove: true,
+                executable: None,
+                ..
+            } => {
+                self.bytes(plan)?;
+                plan.remove(&self.path)
+            }
+            OneEdit {
+                old: None,
+                new: None,
+                content: None,
+                move_to: None,
+                remove: false,
+                executable: Some(_),
+                ..
+            } => {
+                let (bytes, _) = self.bytes(plan)?;
+                plan.set(&self.path, bytes, self.mode())
+            }
+            _ => Err(Error::invalid(
+                "",
+                "an edit has one of old and new, content, moveTo, remove: true, executable",
+            )),
+        }
+    }
+
+    fn mode(&self) -> Option<u32> {
+        self.executable
+            .map(|executable| if executable { 0o755 } else { 0o644 })
+    }
+
+    fn bytes(&self, plan: &mut Plan<'_>) -> Result<(Vec<u8>, u32), Error> {
+        let node = plan.file(&self.path)?;
+        let node =
+            node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
+        Ok((node.bytes.clone(), node.version.mode))
+    }
+
+    fn moved(&self, plan: &mut Plan<'_>, to: &Place) -> Result<(), Error> {
+        let (bytes, mode) = self.bytes(plan)?;
+        if plan.file(to)?.is_some() {
+            return Err(Error::conflict(format!("{to} is there already")).at("/moveTo"));
+        }
+        plan.remove(&self.path)?;
+        plan.set(to, bytes, Some(mode))
+    }
+}

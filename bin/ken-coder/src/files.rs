@@ -1,0 +1,223 @@
+//! `ken-coder list` and `ken-coder read`.
+
+use std::fmt;
+
+use ignore::WalkBuilder;
+use ken_tool::{Answer, Error};
+use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
+
+use crate::call::Operation;
+use crate::confine::{Access, within};
+use crate::place::Place;
+use crate::preview::Preview;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree, in_words};
+
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 64 * 1024 * 1024;
+/// Bytes of text in an answer, if the call does not say, and at most.
+const TEXT_BYTES: usize = 24 * 1024;
+const MAX_TEXT_BYTES: usize = 256 * 1024;
+const ENTRIES: usize = 500;
+const MAX_ENTRIES: usize = 5_000;
+
+/// A walk over a folder: no links are followed, git's own folders are left out, and what git ignores too unless `all`.
+pub(crate) fn walk(settings: &Settings, folder: &Place, all: bool) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(settings.root.join(folder.as_str()));
+    walk.hidden(false)
+        .ignore(false)
+        .parents(false)
+        .git_global(false)
+        .git_ignore(!all)
+        .git_exclude(!all)
+        .require_git(false)
+        .follow_links(false)
+        .sort_by_file_name(Ord::cmp)
+        .filter_entry(|entry| entry.file_name() != ".git");
+    walk
+}
+
+/// The place of a path that a walk gave, if a call could name it.
+pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Place> {
+    let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
+    Place::parse(relative).ok()
+}
+
+/// Refuses a walk over something that is no folder, or is reached by a link.
+pub(crate) fn check_folder(tree: &Tree, folder: &Place) -> Result<(), Error> {
+    tree.folder(folder).map(drop)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct List {
+    #[serde(default)]
+    path: Place,
+    /// How many levels below it.
+    depth: Option<usize>,
+    max_entries: Option<usize>,
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Listed {
+    path: Place,
+    entries: Vec<ListedEntry>,
+    /// Whether there are more.
+    truncated: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ListedEntry {
+    path: Place,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+impl Operation for List {
+    const NAME: &'static str = "ken-coder list";
+    const COMMAND: &'static str = "list";
+    const ABOUT: &'static str = "List the files of a folder";
+    const FIELDS: &'static str = "Fields: path (the folder; default: the workspace), depth (levels, default 2), \
+        maxEntries (default 500), all (true: also what git ignores).";
+    type Answer = Listed;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        Ok(Preview::free(settings, "file.list", &self.path))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Listed, Error> {
+        within(settings, Access::Read, || {
+            check_folder(&Tree::open(&settings.root)?, &self.path)?;
+            let most = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
+            let mut walk = walk(settings, &self.path, self.all);
+            walk.max_depth(Some(self.depth.unwrap_or(2).max(1)));
+            let mut entries = walk.build().flatten().skip(1).filter_map(|entry| {
+                let about = entry.metadata().ok()?;
+                let kind = FileType::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&about));
+                Some(ListedEntry {
+                    path: place_of(settings, entry.path())?,
+                    kind: in_words(kind).trim_start_matches("a "),
+                    bytes: about.is_file().then_some(about.len()),
+                })
+            });
+            let listed: Vec<_> = entries.by_ref().take(most).collect();
+            Ok(Listed {
+                path: self.path.clone(),
+                truncated: entries.next().is_some(),
+                entries: listed,
+            })
+        })
+    }
+}
+
+impl Answer for Listed {
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for entry in &self.entries {
+            let end = if entry.kind == "folder" { "/" } else { "" };
+            match entry.bytes.filter(|_| verbose) {
+                Some(bytes) => writeln!(to, "{bytes:>10} {}", entry.path)?,
+                None => writeln!(to, "{}{end}", entry.path)?,
+            }
+        }
+        match self.truncated {
+            true => writeln!(to, "[more]"),
+            false => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Read {
+    path: Place,
+    /// From 1.
+    first_line: Option<usize>,
+    lines: Option<usize>,
+    max_bytes: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WasRead {
+    path: Place,
+    /// Of the whole file: what `expect` of a change wants.
+    digest: String,
+    bytes: usize,
+    lines: usize,
+    first_line: usize,
+    text: String,
+    /// Whether lines follow that are not in the text.
+    truncated: bool,
+}
+
+impl Operation for Read {
+    const NAME: &'static str = "ken-coder read";
+    const COMMAND: &'static str = "read";
+    const ABOUT: &'static str = "Read a text file";
+    const FIELDS: &'static str =
+        "Fields: path, firstLine (default 1), lines (default: all), maxBytes (of the text; default 24576).";
+    type Answer = WasRead;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        Ok(Preview::free(settings, "file.read", &self.path))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<WasRead, Error> {
+        within(settings, Access::Read, || {
+            let tree = Tree::open(&settings.root)?;
+            let node = tree.read(&self.path, Links::Follow, MAX_FILE)?;
+            let node =
+                node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
+            let text = String::from_utf8(node.bytes)
+                .map_err(|_| Error::invalid("/path", format!("{} is not text in UTF-8", self.path)))?;
+            Ok(self.part(&text, node.version.digest))
+        })
+    }
+}
+
+impl Read {
+    fn part(&self, text: &str, digest: String) -> WasRead {
+        let first = self.first_line.unwrap_or(1).max(1);
+        let most = self.max_bytes.unwrap_or(TEXT_BYTES).min(MAX_TEXT_BYTES);
+        let lines = text.split_inclusive('\n').count();
+        let wanted = text
+            .split_inclusive('\n')
+            .skip(first - 1)
+            .take(self.lines.unwrap_or(usize::MAX));
+        let (mut part, mut taken) = (String::new(), 0);
+        for line in wanted {
+            if part.len() + line.len() > most {
+                // Of a single long line at least its beginning.
+                if part.is_empty() {
+                    let end = (0..=most)
+                        .rev()
+                        .find(|end| line.is_char_boundary(*end))
+                        .unwrap_or(0);
+                    part.push_str(line.get(..end).unwrap_or_default());
+                }
+                break;
+            }
+            part.push_str(line);
+            taken += 1;
+        }
+        WasRead {
+            path: self.path.clone(),
+            digest,
+            bytes: text.len(),
+            lines,
+            first_line: first,
+            truncated: first - 1 + taken < lines,
+            text: part,
+        }
+    }
+}
+
+impl Answer for WasRead {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        to.write_str(&self.text)
+    }
+}

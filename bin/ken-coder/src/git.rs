@@ -1,0 +1,518 @@
+//! `ken-coder status`, `changes`, `log`, `commit` and `push`: git in the sandbox.
+//!
+//! What only looks can change nothing, whatever a repository's settings make git run. Hooks never run: they are programs
+//! that nobody has approved with the commit.
+
+use std::fmt;
+use std::time::Duration;
+
+use ken_tool::{Answer, Error};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::call::Operation;
+use crate::command::journaled;
+use crate::confine::{Access, within};
+use crate::place::Place;
+use crate::policy::{self, Approval};
+use crate::preview::{Preview, Risk};
+use crate::sandbox::{self, Job};
+use crate::settings::Settings;
+use crate::tree::Tree;
+
+/// What is shown of an output, in bytes.
+const OUTPUT: usize = 24 * 1024;
+/// The same of the diff of a commit.
+const DIFF: usize = crate::diff::MAX_DIFF;
+const TIMEOUT: Duration = Duration::from_secs(120);
+const COMMITS: usize = 20;
+const MAX_COMMITS: usize = 200;
+const MESSAGE_BYTES: usize = 16 * 1024;
+
+/// Options that hold for every call, whatever the repository says. They come through the environment, so that git's own
+/// children have them too.
+const OPTIONS: [(&str, &str); 7] = [
+    // The workspace may belong to another user than the one that runs ken.
+    ("safe.directory", "*"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.quotePath", "false"),
+    ("commit.gpgSign", "false"),
+    ("push.gpgSign", "false"),
+    ("gc.auto", "0"),
+];
+
+/// A commit needs somebody; a repository that names nobody gets this.
+const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
+
+const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
+const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
+const HISTORY: &str =
+    "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
+/// The commit as it would be, made in the temporary directory: its tree says exactly what it holds.
+const STAGE: &str = r#"set -e
+index=$(git rev-parse --path-format=absolute --git-path index)
+objects=$(git rev-parse --path-format=absolute --git-path objects)
+if [ -f "$index" ]; then cp "$index" "$TMPDIR/index"; fi
+mkdir "$TMPDIR/objects"
+export GIT_INDEX_FILE="$TMPDIR/index" GIT_OBJECT_DIRECTORY="$TMPDIR/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$objects"
+git add -A -- "$@"
+git write-tree
+git rev-parse -q --verify HEAD || echo none
+git symbolic-ref -q HEAD || echo detached
+git diff --cached --no-color --no-ext-diff --no-textconv"#;
+const COMMIT: &str = r#"set -e
+git add -A -- "$@"
+git diff --cached --quiet && { echo "there is nothing to commit" >&2; exit 1; }
+git config user.name >/dev/null || export GIT_AUTHOR_NAME="$KEN_NAME" GIT_COMMITTER_NAME="$KEN_NAME"
+git config user.email >/dev/null || export GIT_AUTHOR_EMAIL="$KEN_MAIL" GIT_COMMITTER_EMAIL="$KEN_MAIL"
+git commit -q --no-verify --cleanup=strip -F -
+git log -1 --no-color --no-show-signature --format='%H %s'"#;
+const TARGET: &str = r#"set -e
+git remote get-url --push "$1"
+branch=${2:-$(git symbolic-ref --short HEAD)}
+echo "$branch"
+git rev-parse "refs/heads/$branch"
+git log --no-color --no-show-signature --format='%h %s' -n 50 "refs/heads/$branch" --not --remotes="$1""#;
+const PUSH: &str = r#"set -e
+branch=${2:-$(git symbolic-ref --short HEAD)}
+GIT_ALLOW_PROTOCOL=file git push --no-verify "$1" "refs/heads/$branch" 2>&1"#;
+
+/// What git printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Printed {
+    repo: Place,
+    text: String,
+    /// All of it, in bytes.
+    bytes: u64,
+}
+
+impl Answer for Printed {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(to, "{}", self.text.trim_end())
+    }
+}
+
+struct Git<'a> {
+    settings: &'a Settings,
+    repo: &'a Place,
+    script: &'static str,
+    words: Vec<String>,
+    stdin: Option<&'a str>,
+    write: &'a [Place],
+    keep: usize,
+}
+
+impl Git<'_> {
+    fn job(&self) -> Result<Job<'_>, Error> {
+        if self.repo.project().is_none() {
+            let message = format!("{}: a repository is repos/NAME or projects/NAME", self.repo);
+            return Err(Error::invalid("/repo", message));
+        }
+        within(self.settings, Access::Read, || {
+            Tree::open(&self.settings.root)?.folder(self.repo).map(drop)
+        })?;
+        let mut argv = ["sh", "-c", self.script, "git"].map(str::to_owned).to_vec();
+        argv.extend(self.words.iter().cloned());
+        Ok(Job {
+            argv,
+            cwd: self.repo,
+            write: self.write,
+            env: self.environment(),
+            stdin: self.stdin,
+            timeout: TIMEOUT,
+            keep: self.keep,
+        })
+    }
+
+    fn environment(&self) -> Vec<String> {
+        let ceiling = |folder: &str| sandbox::absolute(self.settings, &Place::default().join(folder));
+        let ceilings = crate::place::FOLDERS.map(|folder| ceiling(folder).display().to_string());
+        let mut env = vec![
+            "GIT_CONFIG_NOSYSTEM=1".to_owned(),
+            "GIT_TERMINAL_PROMPT=0".to_owned(),
+            "GIT_OPTIONAL_LOCKS=0".to_owned(),
+            // A repository above the workspace is not the coding worker's.
+            format!("GIT_CEILING_DIRECTORIES={}", ceilings.join(":")),
+            format!("GIT_CONFIG_COUNT={}", OPTIONS.len()),
+            format!("KEN_NAME={}", AUTHOR.0),
+            format!("KEN_MAIL={}", AUTHOR.1),
+        ];
+        for (number, (name, value)) in OPTIONS.iter().enumerate() {
+            env.push(format!("GIT_CONFIG_KEY_{number}={name}"));
+            env.push(format!("GIT_CONFIG_VALUE_{number}={value}"));
+        }
+        env
+    }
+
+    /// What it prints, and how many bytes there were.
+    fn read(&self) -> Result<(String, u64), Error> {
+        let ended = sandbox::run(self.settings, &self.job()?)?;
+        match ended.status {
+            0 => Ok((ended.stdout.text(), ended.stdout.bytes)),
+            status => Err(failed(self.repo, status, &ended.stderr.text())),
+        }
+    }
+}
+
+fn failed(repo: &Place, status: i32, said: &str) -> Error {
+    let lines: Vec<&str> = said.lines().take(5).collect();
+    Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
+}
+
+/// Refuses a name that git would take for an option, or for more than a name.
+fn check_name(at: &str, name: &str) -> Result<(), Error> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._/~^@{}-".contains(letter);
+    match !name.is_empty() && !name.starts_with('-') && name.len() <= 200 && name.chars().all(plain) {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            at,
+            format!("{name:?} is not the name of a branch, commit or remote"),
+        )),
+    }
+}
+
+fn paths(repo: &Place, paths: &[Place]) -> Vec<String> {
+    // Relative to the repository: a path that names it is as good.
+    let relative = |place: &Place| match place.as_str().strip_prefix(repo.as_str()) {
+        Some(rest) if rest.starts_with('/') => format!(".{rest}"),
+        _ => format!("./{}", place.as_str()),
+    };
+    paths.iter().map(relative).collect()
+}
+
+/// A command that prints something and changes nothing.
+macro_rules! looking {
+    ($type:ty, $command:literal, $action:literal, $about:literal, $fields:literal) => {
+        impl Operation for $type {
+            const NAME: &'static str = concat!("ken-coder ", $command);
+            const COMMAND: &'static str = $command;
+            const ABOUT: &'static str = $about;
+            const FIELDS: &'static str = $fields;
+            type Answer = Printed;
+
+            fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+                Ok(Preview::free(settings, $action, &self.repo))
+            }
+
+            fn run(&self, settings: &Settings) -> Result<Printed, Error> {
+                let (script, words) = self.script()?;
+                let git = Git {
+                    settings,
+                    repo: &self.repo,
+                    script,
+                    words,
+                    stdin: None,
+                    write: &[],
+                    keep: OUTPUT,
+                };
+                let (text, bytes) = git.read()?;
+                Ok(Printed {
+                    repo: self.repo.clone(),
+                    text,
+                    bytes,
+                })
+            }
+        }
+    };
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Status {
+    repo: Place,
+}
+
+looking!(
+    Status,
+    "status",
+    "git.status",
+    "Show the state of a git repository",
+    "Fields: repo (such as repos/site)."
+);
+
+impl Status {
+    fn script(&self) -> Result<(&'static str, Vec<String>), Error> {
+        Ok((STATUS, Vec::new()))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Changes {
+    repo: Place,
+    #[serde(default)]
+    staged: bool,
+    base: Option<String>,
+    #[serde(default)]
+    paths: Vec<Place>,
+}
+
+looking!(
+    Changes,
+    "changes",
+    "git.diff",
+    "Show what differs in a git repository",
+    "Fields: repo, staged (true: what is staged), base (a commit to compare with), paths."
+);
+
+impl Changes {
+    fn script(&self) -> Result<(&'static str, Vec<String>), Error> {
+        let mut words = Vec::new();
+        if self.staged {
+            words.push("--cached".to_owned());
+        }
+        if let Some(base) = &self.base {
+            check_name("/base", base)?;
+            words.push(base.clone());
+        }
+        words.push("--".to_owned());
+        words.extend(paths(&self.repo, &self.paths));
+        Ok((LOOK, words))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Log {
+    repo: Place,
+    commits: Option<usize>,
+    from: Option<String>,
+    #[serde(default)]
+    paths: Vec<Place>,
+}
+
+looking!(
+    Log,
+    "log",
+    "git.log",
+    "Show the history of a git repository",
+    "Fields: repo, commits (how many; default 20), from (a branch or commit), paths."
+);
+
+impl Log {
+    fn script(&self) -> Result<(&'static str, Vec<String>), Error> {
+        let most = self.commits.unwrap_or(COMMITS).clamp(1, MAX_COMMITS);
+        let mut words = vec![format!("--max-count={most}")];
+        if let Some(from) = &self.from {
+            check_name("/from", from)?;
+            words.push(from.clone());
+        }
+        words.push("--".to_owned());
+        words.extend(paths(&self.repo, &self.paths));
+        Ok((HISTORY, words))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Commit {
+    repo: Place,
+    message: String,
+    #[serde(default)]
+    paths: Vec<Place>,
+}
+
+impl Commit {
+    fn check(&self) -> Result<Vec<String>, Error> {
+        if self.message.trim().is_empty() || self.message.contains('\0') {
+            return Err(Error::invalid("/message", "a commit needs a message"));
+        }
+        if self.message.len() > MESSAGE_BYTES {
+            return Err(
+                Error::too_large(format!("a message has at most {MESSAGE_BYTES} bytes")).at("/message"),
+            );
+        }
+        Ok(match self.paths.is_empty() {
+            true => vec![".".to_owned()],
+            false => paths(&self.repo, &self.paths),
+        })
+    }
+}
+
+impl Operation for Commit {
+    const NAME: &'static str = "ken-coder commit";
+    const COMMAND: &'static str = "commit";
+    const ABOUT: &'static str = "Commit changes of a git repository";
+    const FIELDS: &'static str =
+        "Fields: repo, message, paths (default: everything that has changed). Hooks are not run.";
+    type Answer = Printed;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        let git = Git {
+            settings,
+            repo: &self.repo,
+            script: STAGE,
+            words: self.check()?,
+            stdin: None,
+            write: &[],
+            keep: DIFF,
+        };
+        let (text, bytes) = git.read()?;
+        let mut lines = text.splitn(4, '\n');
+        let mut line = || lines.next().unwrap_or_default().to_owned();
+        let (tree, head, branch, diff) = (line(), line(), line(), line());
+        if diff.is_empty() {
+            return Err(Error::conflict(format!("{}: there is nothing to commit", self.repo)).at("/repo"));
+        }
+        let project = [self.repo.clone()];
+        let verdict = policy::of_folder(&settings.workspace, &self.repo, "git records a commit");
+        let branch = branch.trim_start_matches("refs/heads/");
+        let first = self.message.trim().lines().next().unwrap_or_default();
+        let action = json!({"git": "commit", "repo": self.repo, "branch": branch, "message": self.message,
+            "tree": tree, "parent": head, "diffBytes": bytes});
+        let about = (
+            format!("Commit to {branch} of {}: {first}", self.repo),
+            &self.repo,
+            Risk::Low,
+        );
+        let profile = sandbox::profile(settings, &project);
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "git.commit",
+            about,
+            action,
+            Some(diff),
+            (&profile, &serde_json::Value::Null),
+        ))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Printed, Error> {
+        let project = sandbox::scope(&self.repo);
+        changing(
+            settings,
+            &self.repo,
+            COMMIT,
+            self.check()?,
+            Some(&self.message),
+            &project,
+            Self::COMMAND,
+        )
+    }
+}
+
+fn changing(
+    settings: &Settings,
+    repo: &Place,
+    script: &'static str,
+    words: Vec<String>,
+    stdin: Option<&str>,
+    write: &[Place],
+    command: &str,
+) -> Result<Printed, Error> {
+    let verdict = policy::of_folder(&settings.workspace, repo, "");
+    if verdict.approval == Approval::Deny {
+        return Err(Error::forbidden(verdict.reason));
+    }
+    let git = Git {
+        settings,
+        repo,
+        script,
+        words,
+        stdin,
+        write,
+        keep: OUTPUT,
+    };
+    let ran = journaled(settings, command, &git.job()?)?;
+    match ran.status {
+        0 => Ok(Printed {
+            repo: repo.clone(),
+            text: ran.stdout,
+            bytes: ran.stdout_bytes,
+        }),
+        status => Err(failed(repo, status, &format!("{}{}", ran.stderr, ran.stdout))),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Push {
+    repo: Place,
+    remote: Option<String>,
+    branch: Option<String>,
+}
+
+impl Push {
+    fn words(&self) -> Result<Vec<String>, Error> {
+        let remote = self.remote.as_deref().unwrap_or("origin");
+        check_name("/remote", remote)?;
+        let mut words = vec![remote.to_owned()];
+        if let Some(branch) = &self.branch {
+            check_name("/branch", branch)?;
+            words.push(branch.clone());
+        }
+        Ok(words)
+    }
+}
+
+impl Operation for Push {
+    const NAME: &'static str = "ken-coder push";
+    const COMMAND: &'static str = "push";
+    const ABOUT: &'static str = "Push a branch of a git repository to another one in the workspace";
+    const FIELDS: &'static str = "Fields: repo, remote (default origin), branch (default: the current one).";
+    type Answer = Printed;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        let git = Git {
+            settings,
+            repo: &self.repo,
+            script: TARGET,
+            words: self.words()?,
+            stdin: None,
+            write: &[],
+            keep: OUTPUT,
+        };
+        let (text, _) = git.read()?;
+        let mut lines = text.splitn(4, '\n');
+        let mut line = || lines.next().unwrap_or_default().to_owned();
+        let (url, branch, commit, commits) = (line(), line(), line(), line());
+        check_remote(&url)?;
+        let verdict = policy::of_folder(&settings.workspace, &self.repo, "git publishes a branch");
+        let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
+            "commits": commits.lines().collect::<Vec<_>>()});
+        let about = (
+            format!("Push {branch} of {} to {url}", self.repo),
+            &self.repo,
+            Risk::High,
+        );
+        let profile = sandbox::profile(settings, &sandbox::scope(&Place::default()));
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "git.push",
+            about,
+            action,
+            None,
+            (&profile, &serde_json::Value::Null),
+        ))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Printed, Error> {
+        let everything = sandbox::scope(&Place::default());
+        changing(
+            settings,
+            &self.repo,
+            PUSH,
+            self.words()?,
+            None,
+            &everything,
+            Self::COMMAND,
+        )
+    }
+}
+
+/// The sandbox has no network, so only a folder of the workspace can be a remote.
+fn check_remote(url: &str) -> Result<(), Error> {
+    let path = url.strip_prefix("file://").unwrap_or(url);
+    let is_path = path.starts_with('/') || path.starts_with('.');
+    match is_path && !path.contains("::") {
+        true => Ok(()),
+        false => Err(Error::forbidden(format!(
+            "the remote {url} is reached over the network, which commands do not have"
+        ))
+        .at("/remote")
+        .hint("push it yourself")),
+    }
+}

@@ -1,0 +1,349 @@
+//! What changes replaced, so that it can be put back. It lies outside of the workspace, where no command can reach it:
+//!
+//! - `objects/ab/abcd…`: contents, by digest;
+//! - `pending/CALL.json`: a change that has begun and whose end is not known;
+//! - `journal/RUN/CALL.json`: a change that has happened.
+//!
+//! Contents and record are on the disk before the change begins. A record moves from `pending` when it has ended.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use ken_types::Error;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::place::Place;
+use crate::tree::{Version, digest};
+
+/// How long a change waits for the one before it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Journals of runs that were last changed before are removed.
+pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// When all contents have more bytes, the oldest runs are removed.
+pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+/// How often a change looks whether something is to be removed.
+const PRUNED_EVERY: Duration = Duration::from_secs(3600);
+/// Up to so many new contents each one is written to the disk by itself; more of them together.
+const SYNCED_ALONE: usize = 16;
+
+/// A change: what files were and are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) run: String,
+    /// A ULID, so that records sort by time.
+    pub(crate) call: String,
+    /// The command, such as `edit`.
+    pub(crate) command: String,
+    /// The workspace.
+    pub(crate) root: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+    /// When it began, RFC 3339.
+    pub(crate) at: String,
+    pub(crate) files: Vec<Entry>,
+    /// Folders that it made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) folders: Vec<Place>,
+    /// Of a command that has begun: the folders that it can change; then `files` is all that there was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scope: Vec<Place>,
+    /// Whether the end of it was not seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) interrupted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) path: Place,
+    /// `None`: there was nothing.
+    pub(crate) before: Option<Version>,
+    pub(crate) after: Option<Version>,
+}
+
+/// The journal, and the sole right to change the workspace.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    state: PathBuf,
+    /// Absent for those who only read.
+    _lock: Option<OwnedFd>,
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
+    Error::unavailable(format!("the journal: {}: {error}", path.display()))
+}
+
+impl Journal {
+    pub(crate) fn reader(state: &Path) -> Journal {
+        Journal {
+            state: state.to_owned(),
+            _lock: None,
+        }
+    }
+
+    /// Waits for the change that is under way, if there is one.
+    pub(crate) fn lock(state: &Path) -> Result<Journal, Error> {
+        let path = state.join("lock");
+        let mut options = fs::OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let lock = OwnedFd::from(options.open(&path).map_err(|error| failed(&path, error))?);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let message = "another change of the workspace, or a command, is under way";
+                    return Err(Error::busy(message, 5_000));
+                }
+                Err(errno) => return Err(failed(&path, errno)),
+            }
+        }
+        Ok(Journal {
+            state: state.to_owned(),
+            _lock: Some(lock),
+        })
+    }
+
+    fn object(&self, digest: &str) -> PathBuf {
+        let (folder, _) = digest.split_at(2.min(digest.len()));
+        self.state.join("objects").join(folder).join(digest)
+    }
+
+    pub(crate) fn has(&self, digest: &str) -> bool {
+        self.object(digest).exists()
+    }
+
+    /// Keeps a content. Gives back whether it is new.
+    pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> Result<bool, Error> {
+        let path = self.object(digest);
+        if path.exists() {
+            return Ok(false);
+        }
+        let folder = path.parent().unwrap_or(&self.state);
+        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        write(&path, bytes, false)?;
+        Ok(true)
+    }
+
+    /// A content that was kept. It is checked: a disk can lie.
+    pub(crate) fn content(&self, wanted: &str) -> Result<Vec<u8>, Error> {
+        let path = self.object(wanted);
+        let bytes = fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::not_found("its content is no longer in the journal"),
+            _ => failed(&path, error),
+        })?;
+        match digest(&bytes) == wanted {
+            true => Ok(bytes),
+            false => Err(failed(&path, "the content is damaged")),
+        }
+    }
+
+    /// Brings contents that were kept to the disk.
+    pub(crate) fn sync(&self, digests: &[String]) -> Result<(), Error> {
+        if digests.len() > SYNCED_ALONE {
+            let folder = File::open(&self.state).map_err(|error| failed(&self.state, error))?;
+            return rustix::fs::syncfs(&folder).map_err(|errno| failed(&self.state, errno));
+        }
+        for digest in digests {
+            let path = self.object(digest);
+            for path in [path.as_path(), path.parent().unwrap_or(&self.state)] {
+                let synced = File::open(path).and_then(|file| file.sync_all());
+                synced.map_err(|error| failed(path, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pending(&self, record: &Record) -> PathBuf {
+        self.state.join("pending").join(format!("{}.json", record.call))
+    }
+
+    /// Writes a record down before its change begins.
+    pub(crate) fn begin(&self, record: &Record) -> Result<(), Error> {
+        let path = self.pending(record);
+        write(&path, &encoded(record), true)
+    }
+
+    /// Files a record whose change has ended.
+    pub(crate) fn end(&self, record: &Record) -> Result<(), Error> {
+        let folder = self.state.join("journal").join(&record.run);
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        let (pending, path) = (self.pending(record), folder.join(format!("{}.json", record.call)));
+        write(&path, &encoded(record), true)?;
+        match fs::remove_file(&pending) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(&pending, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets a record whose change did not happen.
+    pub(crate) fn forget(&self, record: &Record) {
+        let _ = fs::remove_file(self.pending(record));
+    }
+
+    /// Records whose change was cut off. To be asked by the holder of the lock only: for others they are under way.
+    pub(crate) fn interrupted(&self) -> Result<Vec<Record>, Error> {
+        records(&self.state.join("pending"))
+    }
+
+    /// The records of a run, oldest first; none for an unknown one.
+    pub(crate) fn records(&self, run: &str) -> Result<Vec<Record>, Error> {
+        records(&self.state.join("journal").join(run))
+    }
+
+    /// The runs that there are, and when each was last changed; newest first.
+    pub(crate) fn runs(&self) -> Result<Vec<(String, SystemTime)>, Error> {
+        let folder = self.state.join("journal");
+        let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
+        let mut runs: Vec<(String, SystemTime)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let changed = entry.metadata().ok()?.modified().ok()?;
+                Some((entry.file_name().into_string().ok()?, changed))
+            })
+            .collect();
+        runs.sort_by(|(name, at), (other, other_at)| other_at.cmp(at).then(other.cmp(name)));
+        Ok(runs)
+    }
+
+    /// Removes what is too old or too much, once in a while.
+    pub(crate) fn prune_sometimes(&self) {
+        let mark = self.state.join("pruned");
+        let age = fs::metadata(&mark)
+            .and_then(|about| about.modified())
+            .ok()
+            .and_then(|at| at.elapsed().ok());
+        if age.is_none_or(|age| age >= PRUNED_EVERY) {
+            // It fails when something else does, which the change itself reports.
+            let _ = self.prune(KEPT, MAX_BYTES);
+            let _ = fs::write(&mark, "");
+        }
+    }
+
+    /// Removes runs that are older than `kept`, then the oldest ones while all contents have more than `most` bytes. Gives
+    /// back how many runs and contents were removed.
+    pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
+        let mut runs = self.runs()?;
+        let (mut gone, mut objects) = (0, 0);
+        let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
+        while runs.last().is_some_and(|(_, at)| is_old(at)) {
+            gone += usize::from(self.remove_oldest(&mut runs)?);
+        }
+        loop {
+            let (removed, bytes) = self.sweep(&runs)?;
+            objects += removed;
+            if bytes <= most || runs.is_empty() {
+                return Ok((gone, objects));
+            }
+            // A tenth at a time: each sweep reads every record.
+            for _ in 0..(runs.len() / 10).max(1) {
+                gone += usize::from(self.remove_oldest(&mut runs)?);
+            }
+        }
+    }
+
+    fn remove_oldest(&self, runs: &mut Vec<(String, SystemTime)>) -> Result<bool, Error> {
+        let Some((run, _)) = runs.pop() else {
+            return Ok(false);
+        };
+        let folder = self.state.join("journal").join(run);
+        fs::remove_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        Ok(true)
+    }
+
+    /// Removes contents that no record needs; gives back how many, and the bytes of the others.
+    fn sweep(&self, runs: &[(String, SystemTime)]) -> Result<(usize, u64), Error> {
+        let mut needed = HashSet::new();
+        let mut records = self.interrupted()?;
+        for (run, _) in runs {
+            records.extend(self.records(run)?);
+        }
+        for entry in records.into_iter().flat_map(|record| record.files) {
+            needed.extend(entry.before.map(|version| version.digest));
+        }
+        let (mut removed, mut bytes) = (0, 0);
+        let folder = self.state.join("objects");
+        let folders = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
+        for object in folders
+            .flatten()
+            .flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten())
+        {
+            if object
+                .file_name()
+                .to_str()
+                .is_some_and(|name| needed.contains(name))
+            {
+                bytes += object.metadata().map_or(0, |about| about.len());
+            } else if fs::remove_file(object.path()).is_ok() {
+                removed += 1;
+            }
+        }
+        Ok((removed, bytes))
+    }
+
+    /// Where a command's notes on the files of its last run are.
+    pub(crate) fn notes(&self) -> PathBuf {
+        self.state.join("seen.json")
+    }
+
+    /// Replaces a file of the journal.
+    pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        write(path, bytes, false)
+    }
+}
+
+fn records(folder: &Path) -> Result<Vec<Record>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(folder, error)),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+        serde_json::from_slice(&bytes).map_err(|error| failed(&path, error))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn encoded(record: &Record) -> Vec<u8> {
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+/// All of it or nothing, under a temporary name first.
+fn write(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Error> {
+    let temporary = path.with_extension("part");
+    let folder = path.parent().unwrap_or(path);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(&temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        if sync {
+            file.sync_all()?;
+        }
+        fs::rename(&temporary, path)?;
+        match sync {
+            true => File::open(folder)?.sync_all(),
+            false => Ok(()),
+        }
+    });
+    written.map_err(|error| failed(path, error))
+}

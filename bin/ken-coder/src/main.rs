@@ -1,0 +1,74 @@
+//! ken-coder: the coding worker's hands. Each command is a filter that reads one JSON object and writes one, and does one
+//! thing below one folder: the workspace. See ken-coder(1).
+//!
+//! Three things keep it there. Paths are resolved below the workspace by the kernel ([`tree`]); all work on files happens in
+//! a thread that Landlock confines to the workspace and the journal ([`confine`]); programs run in ken-sandbox(1)
+//! ([`sandbox`]). What a change replaces is in the journal before it happens ([`journal`]), so that it can be undone.
+
+mod call;
+mod change;
+mod command;
+mod confine;
+mod diff;
+mod edits;
+mod files;
+mod git;
+mod journal;
+mod patch;
+mod place;
+mod policy;
+mod preview;
+mod read_only;
+mod sandbox;
+mod search;
+mod settings;
+mod snapshot;
+mod tree;
+mod undo;
+
+use std::process::ExitCode;
+
+use call::{Call, Operation};
+use ken_tool::Report;
+
+const ABOUT: &str = "Work on the files of the workspace, and run commands there";
+
+type Run = fn() -> ExitCode;
+
+/// Name, line for `--help`, and what runs it.
+const COMMANDS: [(&str, &str, Run); 18] = [
+    entry::<files::List>(),
+    entry::<files::Read>(),
+    entry::<search::Search>(),
+    entry::<edits::Write>(),
+    entry::<edits::Edit>(),
+    entry::<edits::Patch>(),
+    entry::<edits::Apply>(),
+    entry::<command::Run>(),
+    entry::<command::Test>(),
+    entry::<git::Status>(),
+    entry::<git::Changes>(),
+    entry::<git::Log>(),
+    entry::<git::Commit>(),
+    entry::<git::Push>(),
+    ("undo", undo::Undo::ABOUT, ken_tool::report::<undo::Undo>),
+    ("diff", undo::Diff::ABOUT, ken_tool::report::<undo::Diff>),
+    ("journal", undo::Journal::ABOUT, ken_tool::report::<undo::Journal>),
+    ("prune", undo::Prune::ABOUT, ken_tool::report::<undo::Prune>),
+];
+
+const fn entry<O: Operation>() -> (&'static str, &'static str, Run) {
+    (O::COMMAND, O::ABOUT, ken_tool::subcommand::<Call<O>>)
+}
+
+fn main() -> ExitCode {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    match COMMANDS.iter().find(|(name, ..)| *name == word) {
+        Some((_, _, run)) => run(),
+        None => ken_tool::front(
+            "ken-coder",
+            ABOUT,
+            &COMMANDS.map(|(name, about, _)| (name, about)),
+        ),
+    }
+}

@@ -1,0 +1,180 @@
+//! A path below the workspace, as it may be written in a call.
+
+use std::fmt;
+
+use ken_types::Error;
+use serde::{Deserialize, Serialize};
+
+/// The longest path, in bytes. Longer ones exist, but nobody means them.
+const PATH_BYTES: usize = 1024;
+/// The longest name of a file (NAME_MAX of <limits.h>).
+const NAME_BYTES: usize = 255;
+/// The folders of the workspace whose files may be changed.
+pub(crate) const FOLDERS: [&str; 2] = ["repos", "projects"];
+
+/// A relative path of plain names. The empty one is the workspace itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Place(String);
+
+impl Place {
+    /// What is wrong with a text that is no such path.
+    pub(crate) fn parse(text: &str) -> Result<Place, String> {
+        let shown = || format!("{:?}", head(text));
+        if text.len() > PATH_BYTES {
+            return Err(format!(
+                "{} has {} bytes, a path may have {PATH_BYTES}",
+                shown(),
+                text.len()
+            ));
+        }
+        if let Some(bad) = text.chars().find(|letter| letter.is_control()) {
+            return Err(format!("{} holds the control character {bad:?}", shown()));
+        }
+        if text.starts_with('/') {
+            return Err(format!(
+                "{} is absolute; paths are relative to the workspace",
+                shown()
+            ));
+        }
+        let mut names = Vec::new();
+        for name in text.split('/') {
+            match name {
+                "" | "." => {}
+                ".." => return Err(format!("{} holds `..`", shown())),
+                name if name.len() > NAME_BYTES => {
+                    return Err(format!(
+                        "{} holds a name of {} bytes, {NAME_BYTES} are allowed",
+                        shown(),
+                        name.len()
+                    ));
+                }
+                name => names.push(name),
+            }
+        }
+        Ok(Place(names.join("/")))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// For a system call, which knows no empty path.
+    pub(crate) fn or_dot(&self) -> &str {
+        if self.0.is_empty() { "." } else { &self.0 }
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/').filter(|name| !name.is_empty())
+    }
+
+    /// The folder around it and its own name; `None` for the workspace itself.
+    pub(crate) fn split(&self) -> Option<(Place, &str)> {
+        match self.0.rsplit_once('/') {
+            _ if self.0.is_empty() => None,
+            Some((folder, name)) => Some((Place(folder.to_owned()), name)),
+            None => Some((Place::default(), &self.0)),
+        }
+    }
+
+    pub(crate) fn join(&self, name: &str) -> Place {
+        match self.0.as_str() {
+            "" => Place(name.to_owned()),
+            folder => Place(format!("{folder}/{name}")),
+        }
+    }
+
+    /// Whether it is `folder` or lies below it.
+    pub(crate) fn is_in(&self, folder: &Place) -> bool {
+        let rest = self.0.strip_prefix(folder.as_str());
+        folder.0.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// The repository or project that it belongs to, such as `repos/site`.
+    pub(crate) fn project(&self) -> Option<Place> {
+        let mut names = self.names();
+        let folder = names.next().filter(|name| FOLDERS.contains(name))?;
+        Some(Place(format!("{folder}/{}", names.next()?)))
+    }
+
+    /// Refuses what no call may change: files beside repositories and projects, and git's own.
+    pub(crate) fn check_changeable(&self) -> Result<(), Error> {
+        let at = |message: String| Err(Error::forbidden(message).at("/path"));
+        if self.project().is_none_or(|project| project == *self) {
+            return at(format!(
+                "{self}: only files of a repository (repos/NAME/…) or project (projects/NAME/…) can be changed"
+            ));
+        }
+        if self.names().any(|name| name.eq_ignore_ascii_case(".git")) {
+            return at(format!("{self}: git's own files are changed by git only"));
+        }
+        Ok(())
+    }
+}
+
+/// The beginning of a text, for an error.
+fn head(text: &str) -> String {
+    const SHOWN: usize = 60;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Place, String> {
+        Place::parse(&text)
+    }
+}
+
+impl From<Place> for String {
+    fn from(place: Place) -> String {
+        place.0
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() {
+            "the workspace"
+        } else {
+            &self.0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::Place;
+
+    #[test]
+    fn a_place_is_a_plain_relative_path() {
+        let read = |text: &str| Place::parse(text).map(String::from);
+        assert_eq!(read("repos//site/./a.txt"), Ok("repos/site/a.txt".to_owned()));
+        assert_eq!(read("."), Ok(String::new()));
+        for wrong in ["/etc/passwd", "repos/../x", "..", "a\0b", "a\nb"] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(read(&"x".repeat(256)).is_err());
+        assert!(read(&"x/".repeat(2000)).is_err());
+    }
+
+    #[test]
+    fn a_project_is_a_folder_in_one_of_the_two() {
+        let project = |text| Place::parse(text).unwrap().project().map(String::from);
+        assert_eq!(project("repos/site/src/a"), Some("repos/site".to_owned()));
+        assert_eq!(project("repos"), None);
+        assert_eq!(project("other/site/a"), None);
+        let place = |text| Place::parse(text).unwrap();
+        assert!(place("repos/site/a").is_in(&place("repos/site")));
+        assert!(!place("repos/sites").is_in(&place("repos/site")));
+        assert!(place("repos/site/.git/config").check_changeable().is_err());
+        assert!(place("AGENTS.md").check_changeable().is_err());
+        assert!(place("repos/site").check_changeable().is_err());
+        assert!(place("projects/x/a").check_changeable().is_ok());
+    }
+}

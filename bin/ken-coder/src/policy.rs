@@ -1,0 +1,165 @@
+//! What needs approval, by the rules that the operator wrote into `[workspace]` of ken.toml. Nothing else frees anything.
+
+use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
+
+use crate::place::Place;
+use crate::read_only::is_read_only;
+use crate::settings::Settings;
+
+/// Whether a call needs approval, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) approval: Approval,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Approval {
+    None,
+    Ask,
+    Deny,
+}
+
+/// How a command may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandVerdict {
+    pub(crate) verdict: Verdict,
+    /// Whether the kernel lets it change nothing.
+    pub(crate) is_read_only: bool,
+}
+
+/// A change of these files: the strictest of their rules counts.
+pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
+    let strictest = places
+        .map(|place| (policy_of(workspace, place), place))
+        .max_by_key(|(policy, _)| *policy);
+    match strictest {
+        None => free("nothing changes"),
+        Some((WorkspacePolicy::AutoEdit, _)) => free("a rule of the operator lets these files be edited"),
+        Some((WorkspacePolicy::Ask, _)) => ask("files are changed"),
+        Some((WorkspacePolicy::Deny, place)) => denied(place),
+    }
+}
+
+/// A change of a folder by something whose files are not known before, such as git.
+pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
+    match denied_below(workspace, folder) {
+        true => denied(folder),
+        false => ask(why),
+    }
+}
+
+/// A command in a folder that it can change as far as `scope` goes.
+pub(crate) fn of_command(
+    settings: &Settings,
+    argv: &[String],
+    cwd: &Place,
+    scope: &[Place],
+) -> CommandVerdict {
+    let workspace = &settings.workspace;
+    let is_read_only = is_read_only(argv) && is_path_safe(settings);
+    let listed = rule_of(workspace, cwd).is_some_and(|rule| rule.commands.iter().any(|known| known == argv));
+    let forbidden = scope.iter().find(|folder| denied_below(workspace, folder));
+    let verdict = match forbidden {
+        _ if is_read_only => free("the command only looks"),
+        Some(folder) => denied(folder),
+        None if listed => free("a rule of the operator names this command"),
+        None => ask("a command is run"),
+    };
+    CommandVerdict {
+        verdict,
+        is_read_only,
+    }
+}
+
+/// A program that is named without a path must not be found in the workspace.
+fn is_path_safe(settings: &Settings) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
+}
+
+fn free(reason: &str) -> Verdict {
+    Verdict {
+        approval: Approval::None,
+        reason: reason.to_owned(),
+    }
+}
+
+fn ask(reason: &str) -> Verdict {
+    Verdict {
+        approval: Approval::Ask,
+        reason: reason.to_owned(),
+    }
+}
+
+fn denied(place: &Place) -> Verdict {
+    Verdict {
+        approval: Approval::Deny,
+        reason: format!("a rule of the operator forbids changes of {place}"),
+    }
+}
+
+fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {
+    workspace
+        .rules
+        .iter()
+        .find(|rule| folder_of(rule).is_some_and(|folder| place.is_in(&folder)))
+}
+
+fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
+    rule_of(workspace, place).map_or(WorkspacePolicy::Ask, |rule| rule.policy)
+}
+
+/// Whether a command that can change a folder could change something that is denied: the folder, or something below it.
+fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
+    let below = workspace.rules.iter().any(|rule| {
+        rule.policy == WorkspacePolicy::Deny && folder_of(rule).is_some_and(|denied| denied.is_in(folder))
+    });
+    below || policy_of(workspace, folder) == WorkspacePolicy::Deny
+}
+
+fn folder_of(rule: &WorkspaceRule) -> Option<Place> {
+    Place::parse(&rule.path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn workspace() -> Workspace {
+        serde_json::from_str(
+            r#"{"rules":[{"path":"repos/site/secret","policy":"deny"},{"path":"repos/site","policy":"auto-edit",
+                "commands":[["make","test"]]},{"path":"projects/x","policy":"ask"}]}"#,
+        )
+        .unwrap()
+    }
+
+    fn files(names: &[&str]) -> Approval {
+        let places: Vec<Place> = names.iter().map(|name| Place::parse(name).unwrap()).collect();
+        of_files(&workspace(), places.iter()).approval
+    }
+
+    #[test]
+    fn the_first_rule_counts_and_the_strictest_file() {
+        assert_eq!(files(&["repos/site/a"]), Approval::None);
+        assert_eq!(files(&["repos/sites/a"]), Approval::Ask);
+        assert_eq!(files(&["repos/site/a", "projects/x/b"]), Approval::Ask);
+        assert_eq!(files(&["repos/site/a", "repos/site/secret/b"]), Approval::Deny);
+    }
+
+    #[test]
+    fn a_command_that_could_change_what_is_denied_is_denied() {
+        let folder = |name| Place::parse(name).unwrap();
+        assert_eq!(
+            of_folder(&workspace(), &folder("repos/site"), "").approval,
+            Approval::Deny
+        );
+        assert_eq!(
+            of_folder(&workspace(), &folder("projects/x"), "").approval,
+            Approval::Ask
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! What a call would do, for those who approve it.
+
+use std::fmt;
+
+use ken_tool::Answer;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::change::Plan;
+use crate::diff::Diff;
+use crate::place::Place;
+use crate::policy::{Approval, Verdict};
+use crate::settings::Settings;
+use crate::tree::digest;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Risk {
+    Low,
+    Medium,
+    High,
+}
+
+/// In the form that ken-tools(5) wants of a preview.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Preview {
+    pub(crate) approval: Approval,
+    pub(crate) action_type: &'static str,
+    pub(crate) summary: String,
+    pub(crate) reason: String,
+    pub(crate) risk: Risk,
+    pub(crate) target: String,
+    pub(crate) action: Value,
+    pub(crate) diff: Option<String>,
+    pub(crate) fingerprint: String,
+}
+
+/// What a fingerprint is made of, in this order.
+#[derive(Serialize)]
+struct Exact<'a> {
+    action_type: &'a str,
+    target: &'a str,
+    action: &'a Value,
+    /// What the action itself does not name, such as the state of a repository.
+    state: &'a Value,
+    root: String,
+    sandbox: &'a str,
+}
+
+impl Preview {
+    /// `sandbox` names what the call can touch, `state` whatever else it depends on.
+    #[allow(clippy::too_many_arguments)] // each is a field of the answer
+    pub(crate) fn new(
+        settings: &Settings,
+        verdict: Verdict,
+        action_type: &'static str,
+        (summary, target, risk): (String, &Place, Risk),
+        action: Value,
+        diff: Option<String>,
+        (sandbox, state): (&str, &Value),
+    ) -> Preview {
+        let target = target.or_dot().to_owned();
+        let exact = Exact {
+            action_type,
+            target: &target,
+            action: &action,
+            state,
+            root: settings.root.display().to_string(),
+            sandbox,
+        };
+        let fingerprint = digest(&serde_json::to_vec(&exact).unwrap_or_default());
+        Preview {
+            approval: verdict.approval,
+            action_type,
+            summary,
+            reason: verdict.reason,
+            risk,
+            target,
+            action,
+            diff,
+            fingerprint,
+        }
+    }
+
+    /// Of a call that only reads.
+    pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
+        let verdict = Verdict {
+            approval: Approval::None,
+            reason: "it only reads".to_owned(),
+        };
+        let about = (format!("Read {target}"), target, Risk::Low);
+        Preview::new(
+            settings,
+            verdict,
+            action_type,
+            about,
+            Value::Null,
+            None,
+            ("read", &Value::Null),
+        )
+    }
+
+    /// Of a change of files.
+    pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
+        let mut diff = Diff::default();
+        let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
+        for (place, before, after) in plan.pairs() {
+            diff.add(place, before, after);
+            removed += usize::from(after.is_none());
+            let [before, after] = [before, after].map(|node| node.map(|node| &node.version));
+            files.push(serde_json::json!({"path": place, "before": before, "after": after}));
+            places.push(place);
+        }
+        let verdict = crate::policy::of_files(&settings.workspace, places.iter().copied());
+        let target = common(&places);
+        let runs = places.iter().any(|place| is_run_by_tools(place));
+        let risk = match (removed, places.len()) {
+            (0, ..=20) if !runs => Risk::Low,
+            _ => Risk::Medium,
+        };
+        let summary = summary(&places, removed, &target);
+        // The action shown is bounded; what the fingerprint covers is all of it.
+        const SHOWN: usize = 200;
+        let all = Value::from(files);
+        let shown: Vec<_> = all
+            .as_array()
+            .into_iter()
+            .flatten()
+            .take(SHOWN)
+            .cloned()
+            .collect();
+        let action = serde_json::json!({"files": shown, "count": places.len()});
+        Preview::new(
+            settings,
+            verdict,
+            "file.edit",
+            (summary, &target, risk),
+            action,
+            Some(diff.finish()),
+            ("files", &all),
+        )
+    }
+}
+
+/// Files that builds, editors or hosting services execute.
+fn is_run_by_tools(place: &Place) -> bool {
+    const NAMES: [&str; 8] = [
+        "Makefile",
+        "build.rs",
+        "package.json",
+        "setup.py",
+        "conftest.py",
+        "Dockerfile",
+        ".envrc",
+        ".gitattributes",
+    ];
+    place
+        .names()
+        .any(|name| NAMES.contains(&name) || name == ".github" || name.ends_with(".sh"))
+}
+
+fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
+    let files = |count: usize| match count {
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    };
+    match places {
+        [] => "Change nothing".to_owned(),
+        [one] if removed == 1 => format!("Remove {one}"),
+        [one] => format!("Edit {one}"),
+        all if removed == 0 => format!("Edit {} in {target}", files(all.len())),
+        all => format!("Edit {} in {target}, {removed} of them removed", files(all.len())),
+    }
+}
+
+/// The file, else the project of all of them.
+fn common(places: &[&Place]) -> Place {
+    let project = places.first().and_then(|place| place.project());
+    match places {
+        [one] => (*one).clone(),
+        all if all.iter().all(|place| place.project() == project) => project.unwrap_or_default(),
+        _ => Place::default(),
+    }
+}
+
+impl Answer for Preview {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        let asks = match self.approval {
+            Approval::None => "runs without approval",
+            Approval::Ask => "needs approval",
+            Approval::Deny => "is denied",
+        };
+        writeln!(to, "{}: {asks}: {}", self.summary, self.reason)?;
+        to.write_str(self.diff.as_deref().unwrap_or_default())
+    }
+}

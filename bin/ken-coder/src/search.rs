@@ -1,0 +1,156 @@
+//! `ken-coder search`.
+
+use std::fmt;
+
+use ignore::overrides::OverrideBuilder;
+use ken_tool::{Answer, Error};
+use regex::bytes::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::call::Operation;
+use crate::confine::{Access, within};
+use crate::files::{check_folder, place_of, walk};
+use crate::place::Place;
+use crate::preview::Preview;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree};
+
+/// Larger files are not searched, in bytes.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+const MATCHES: usize = 100;
+const MAX_MATCHES: usize = 1_000;
+/// What is shown of a line, in characters.
+const LINE: usize = 240;
+/// Memory of a compiled expression, in bytes.
+const EXPRESSION: usize = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Search {
+    pattern: String,
+    #[serde(default)]
+    path: Place,
+    /// Such as `*.rs`.
+    glob: Option<String>,
+    #[serde(default)]
+    literal: bool,
+    #[serde(default)]
+    ignore_case: bool,
+    max_matches: Option<usize>,
+    #[serde(default)]
+    all: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Found {
+    matches: Vec<Match>,
+    files_searched: usize,
+    /// Binary and large files, and those that are not plain files.
+    files_skipped: usize,
+    truncated: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Match {
+    path: Place,
+    line: usize,
+    text: String,
+}
+
+impl Operation for Search {
+    const NAME: &'static str = "ken-coder search";
+    const COMMAND: &'static str = "search";
+    const ABOUT: &'static str = "Search the text of files";
+    const FIELDS: &'static str = "Fields: pattern (a regular expression), literal (true: plain text), ignoreCase, path (a folder), \
+        glob (such as *.rs), maxMatches (default 100), all (true: also what git ignores).";
+    type Answer = Found;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        Ok(Preview::free(settings, "file.search", &self.path))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Found, Error> {
+        let pattern = self.compiled()?;
+        within(settings, Access::Read, || self.search(settings, &pattern))
+    }
+}
+
+impl Search {
+    fn compiled(&self) -> Result<Regex, Error> {
+        if self.pattern.is_empty() {
+            return Err(Error::invalid("/pattern", "the pattern is empty"));
+        }
+        let pattern = match self.literal {
+            true => regex::escape(&self.pattern),
+            false => self.pattern.clone(),
+        };
+        let compiled = RegexBuilder::new(&pattern)
+            .case_insensitive(self.ignore_case)
+            .size_limit(EXPRESSION)
+            .build();
+        compiled.map_err(|error| {
+            let message = error.to_string();
+            let last = message.lines().last().unwrap_or_default();
+            Error::invalid("/pattern", format!("not a regular expression: {}", last.trim()))
+        })
+    }
+
+    fn search(&self, settings: &Settings, pattern: &Regex) -> Result<Found, Error> {
+        let tree = Tree::open(&settings.root)?;
+        check_folder(&tree, &self.path)?;
+        let most = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
+        let mut walk = walk(settings, &self.path, self.all);
+        if let Some(glob) = &self.glob {
+            let wrong = |error: ignore::Error| Error::invalid("/glob", error.to_string());
+            let mut globs = OverrideBuilder::new(settings.root.join(self.path.as_str()));
+            walk.overrides(globs.add(glob).map_err(wrong)?.build().map_err(wrong)?);
+        }
+        let mut found = Found {
+            matches: Vec::new(),
+            files_searched: 0,
+            files_skipped: 0,
+            truncated: false,
+        };
+        for entry in walk.build().flatten() {
+            if entry.file_type().is_none_or(|kind| kind.is_dir()) {
+                continue;
+            }
+            let node = place_of(settings, entry.path())
+                .and_then(|place| Some((tree.read(&place, Links::Refuse, MAX_FILE).ok()??, place)))
+                .filter(|(node, _)| !node.version.link && !node.bytes.contains(&0));
+            let Some((node, place)) = node else {
+                found.files_skipped += 1;
+                continue;
+            };
+            found.files_searched += 1;
+            for (number, line) in node.bytes.split(|byte| *byte == b'\n').enumerate() {
+                if !pattern.is_match(line) {
+                    continue;
+                }
+                if found.matches.len() == most {
+                    found.truncated = true;
+                    return Ok(found);
+                }
+                found.matches.push(Match {
+                    path: place.clone(),
+                    line: number + 1,
+                    text: String::from_utf8_lossy(line).chars().take(LINE).collect(),
+                });
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Answer for Found {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for Match { path, line, text } in &self.matches {
+            writeln!(to, "{path}:{line}:{text}")?;
+        }
+        match self.truncated {
+            true => writeln!(to, "[more]"),
+            false => Ok(()),
+        }
+    }
+}

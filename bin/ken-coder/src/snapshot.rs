@@ -1,0 +1,307 @@
+//! What a command changed: the files that it can reach are kept before it runs, and compared afterwards.
+//!
+//! What git ignores is left out, as it can be made again. Contents that the journal has already are not read again: a file
+//! whose size, times and number are as they were when it was read is taken for the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use ken_types::Error;
+use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
+
+use crate::change::{MAX_FILE, roll_back};
+use crate::files::{place_of, walk};
+use crate::journal::{Entry, Journal, Record};
+use crate::place::Place;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree, Version};
+
+/// The most files, and the most bytes that were not in the journal before.
+const FILES: usize = 20_000;
+const NEW_BYTES: u64 = 256 * 1024 * 1024;
+/// Times of files have this granularity at worst, in nanoseconds: what was read sooner after a change may change again
+/// without a trace.
+const TICK: i128 = 50_000_000;
+
+/// What tells that a file was not touched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stamp {
+    bytes: i64,
+    number: u64,
+    mode: u32,
+    modified: i128,
+    changed: i128,
+}
+
+impl Stamp {
+    fn of(stat: &Stat) -> Stamp {
+        let nanoseconds = |seconds: i64, rest: u64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        Stamp {
+            bytes: stat.st_size,
+            number: stat.st_ino,
+            mode: stat.st_mode,
+            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+/// A file that was read, and when.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Seen {
+    stamp: Stamp,
+    version: Version,
+    at: i128,
+}
+
+impl Seen {
+    /// Whether a file with this stamp is certainly as it was read.
+    fn holds(&self, stamp: &Stamp) -> bool {
+        self.stamp == *stamp && self.stamp.changed + TICK < self.at
+    }
+}
+
+fn now() -> i128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
+}
+
+/// The files below some folders at one time.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    files: BTreeMap<Place, Seen>,
+    /// Files that are too many, too large, or no plain files.
+    unsaved: BTreeSet<Place>,
+    folders: BTreeSet<Place>,
+    at: i128,
+}
+
+impl Snapshot {
+    /// Takes it, and keeps the contents in the journal.
+    pub(crate) fn take(
+        settings: &Settings,
+        tree: &Tree,
+        journal: &Journal,
+        scope: &[Place],
+    ) -> Result<Snapshot, Error> {
+        let notes = journal.notes();
+        let mut known: BTreeMap<Place, Seen> = fs::read(&notes)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
+        let (places, folders) = found(settings, scope);
+        let mut snapshot = Snapshot {
+            files: BTreeMap::new(),
+            unsaved: BTreeSet::new(),
+            folders,
+            at: 0,
+        };
+        let (mut new, mut new_bytes) = (Vec::new(), 0);
+        for place in places {
+            let saved = match snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
+                true => seen(tree, journal, &place, known.get(&place)),
+                false => None,
+            };
+            match saved {
+                Some((seen, bytes)) => {
+                    if bytes > 0 {
+                        new_bytes += bytes;
+                        new.push(seen.version.digest.clone());
+                    }
+                    snapshot.files.insert(place, seen);
+                }
+                None => {
+                    snapshot.unsaved.insert(place);
+                }
+            }
+        }
+        journal.sync(&new)?;
+        // Notes on other folders stay, those on these are replaced.
+        known.retain(|place, _| !scope.iter().any(|folder| place.is_in(folder)));
+        known.extend(
+            snapshot
+                .files
+                .iter()
+                .map(|(place, seen)| (place.clone(), seen.clone())),
+        );
+        journal.replace(&notes, &serde_json::to_vec(&known).unwrap_or_default())?;
+        snapshot.at = now();
+        Ok(snapshot)
+    }
+
+    /// For the record of a command that is about to begin.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let entry = |(path, seen): (&Place, &Seen)| Entry {
+            path: path.clone(),
+            before: Some(seen.version.clone()),
+            after: None,
+        };
+        self.files.iter().map(entry).collect()
+    }
+
+    /// What has changed since.
+    pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> Differences {
+        let before = |place: &Place| match self.files.get(place) {
+            Some(seen) => Before::Was(seen.version.clone(), Some(seen.clone())),
+            None if self.unsaved.contains(place) => Before::Unknown,
+            None => Before::Absent,
+        };
+        let known = self.files.keys().chain(&self.unsaved);
+        let mut found = differences(settings, tree, scope, self.at, known, &before);
+        found.folders.retain(|folder| !self.folders.contains(folder));
+        found
+    }
+}
+
+/// What a command has changed.
+#[derive(Debug)]
+pub(crate) struct Differences {
+    pub(crate) files: Vec<Entry>,
+    /// Folders that are new.
+    pub(crate) folders: Vec<Place>,
+    /// Files of which nothing is in the journal and that have changed, as far as that can be told.
+    pub(crate) unsaved: Vec<Place>,
+}
+
+enum Before {
+    Absent,
+    Was(Version, Option<Seen>),
+    Unknown,
+}
+
+fn differences<'a>(
+    settings: &Settings,
+    tree: &Tree,
+    scope: &[Place],
+    at: i128,
+    known: impl Iterator<Item = &'a Place>,
+    before: &dyn Fn(&Place) -> Before,
+) -> Differences {
+    let (places, folders) = found(settings, scope);
+    let mut places: BTreeSet<Place> = places.into_iter().collect();
+    places.extend(known.cloned());
+    let mut differences = Differences {
+        files: Vec::new(),
+        folders: folders.into_iter().collect(),
+        unsaved: Vec::new(),
+    };
+    for path in places {
+        let stat = tree.stat(&path, Links::Refuse).ok().flatten();
+        let stamp = stat.as_ref().map(Stamp::of);
+        let is_touched = stamp.as_ref().is_none_or(|stamp| stamp.changed + TICK >= at);
+        let (before, seen) = match before(&path) {
+            Before::Was(version, seen) => (Some(version), seen),
+            // One that git does not ignore any more was there before.
+            Before::Absent if is_touched => (None, None),
+            Before::Absent => continue,
+            Before::Unknown => {
+                if is_touched {
+                    differences.unsaved.push(path);
+                }
+                continue;
+            }
+        };
+        if let (Some(seen), Some(stamp)) = (&seen, &stamp)
+            && seen.holds(stamp)
+        {
+            continue;
+        }
+        match tree.read(&path, Links::Refuse, u64::MAX >> 1) {
+            Ok(node) => {
+                let after = node.map(|node| node.version);
+                if before != after {
+                    differences.files.push(Entry { path, before, after });
+                }
+            }
+            Err(_) => differences.unsaved.push(path),
+        }
+    }
+    differences
+}
+
+/// The file as it is, and how many bytes of it are new in the journal.
+fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> Option<(Seen, u64)> {
+    let stat = tree.stat(place, Links::Refuse).ok()??;
+    let stamp = Stamp::of(&stat);
+    if let Some(known) = known.filter(|known| known.holds(&stamp) && journal.has(&known.version.digest)) {
+        return Some((known.clone(), 0));
+    }
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        return None;
+    }
+    let at = now();
+    let node = tree.read(place, Links::Refuse, MAX_FILE).ok()??;
+    let is_new = journal.keep(&node.version.digest, &node.bytes).ok()?;
+    let bytes = if is_new { node.bytes.len().max(1) as u64 } else { 0 };
+    let seen = Seen {
+        stamp,
+        version: node.version,
+        at,
+    };
+    Some((seen, bytes))
+}
+
+/// The files and folders below some folders, and what git runs by itself: its settings and hooks.
+fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) {
+    let (mut files, mut folders) = (Vec::new(), BTreeSet::new());
+    for folder in scope {
+        for entry in walk(settings, folder, false).build().flatten() {
+            let Some(place) = place_of(settings, entry.path()) else {
+                continue;
+            };
+            match entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                true => {
+                    folders.insert(place);
+                }
+                false => files.push(place),
+            }
+        }
+        let git = folder.join(".git");
+        let hooks = git.join("hooks");
+        files.push(git.join("config"));
+        let names = fs::read_dir(settings.root.join(hooks.as_str()));
+        let names = names.into_iter().flatten().flatten();
+        files.extend(names.filter_map(|entry| Some(hooks.join(entry.file_name().to_str()?))));
+    }
+    // The settings of git are named whether they are there or not.
+    files.retain(|place| settings.root.join(place.as_str()).symlink_metadata().is_ok());
+    (files, folders)
+}
+
+/// Sets right what was cut off, by a kill or a loss of power: a change of files is rolled back; what a command had done
+/// until then is put on record.
+pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Result<(), Error> {
+    for mut record in journal.interrupted()? {
+        if record.root != settings.root {
+            continue; // of another workspace, whose next change finds it
+        }
+        if record.scope.is_empty() {
+            match roll_back(tree, journal, &record) {
+                true => journal.forget(&record),
+                false => journal.end(&record)?,
+            }
+            continue;
+        }
+        let before: BTreeMap<Place, Version> = std::mem::take(&mut record.files)
+            .into_iter()
+            .filter_map(|entry| Some((entry.path, entry.before?)))
+            .collect();
+        let begun = begun(&record);
+        let was = |place: &Place| match before.get(place) {
+            Some(version) => Before::Was(version.clone(), None),
+            None => Before::Absent,
+        };
+        let found = differences(settings, tree, &record.scope, begun, before.keys(), &was);
+        record.files = found.files;
+        record.interrupted = true;
+        journal.end(&record)?;
+    }
+    Ok(())
+}
+
+/// In nanoseconds.
+fn begun(record: &Record) -> i128 {
+    let at: Option<ken_types::time::Timestamp> = record.at.parse().ok();
+    at.map_or(i128::MAX, |at| i128::from(at.millis()) * 1_000_000)
+}

@@ -1,0 +1,298 @@
+//! The files of the workspace. Every path is resolved below its root by the kernel (openat2(2)), so that neither `..`, nor a
+//! link, nor a folder that is swapped meanwhile leads out of it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use ken_types::Error;
+use ken_types::hex;
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat,
+    openat2, readlinkat, renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::place::Place;
+
+/// How often a resolution is tried again that a rename elsewhere in the tree has disturbed (EAGAIN of openat2(2)).
+const TRIES: usize = 16;
+
+/// What a file is, so that two can be told apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    /// SHA-256 of the content, in hexadecimal; for a symbolic link that of its target.
+    pub(crate) digest: String,
+    /// Permissions.
+    pub(crate) mode: u32,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) link: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl Version {
+    pub(crate) fn of(bytes: &[u8], mode: u32, link: bool) -> Version {
+        Version {
+            digest: digest(bytes),
+            mode,
+            link,
+        }
+    }
+}
+
+/// SHA-256 in hexadecimal.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex::encode(&Sha256::digest(bytes))
+}
+
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) version: Version,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Whether a symbolic link below the root is followed. One that leads out never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    Follow,
+    Refuse,
+}
+
+/// The root of the workspace.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+}
+
+impl Tree {
+    pub(crate) fn open(root: &Path) -> Result<Tree, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(root, flags, Mode::empty())
+            .map(|root| Tree { root })
+            .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", root.display())))
+    }
+
+    /// What is there; for [`Links::Refuse`] a link itself. `None`: nothing.
+    pub(crate) fn stat(&self, place: &Place, links: Links) -> Result<Option<Stat>, Error> {
+        let mut flags = OFlags::PATH;
+        flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
+        match self.resolve(place, flags, links) {
+            Ok(opened) => fstat(&opened).map(Some).map_err(|errno| refused(place, errno)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(refused(place, errno)),
+        }
+    }
+
+    /// Reads a file of at most `most` bytes. A link is read as a file with [`Links::Follow`], else as its target.
+    pub(crate) fn read(&self, place: &Place, links: Links, most: u64) -> Result<Option<Node>, Error> {
+        let Some(stat) = self.stat(place, links)? else {
+            return Ok(None);
+        };
+        let mode = stat.st_mode & 0o7777;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Symlink => {
+                let bytes = self.target(place)?;
+                let version = Version::of(&bytes, 0o777, true);
+                return Ok(Some(Node { version, bytes }));
+            }
+            other => return Err(forbidden(place, &format!("is {}", in_words(other)))),
+        }
+        if stat.st_nlink > 1 {
+            let message = format!(
+                "has {} hard links, so it may be a file outside of the workspace",
+                stat.st_nlink
+            );
+            return Err(forbidden(place, &message));
+        }
+        let too_large = || Error::too_large(format!("{place} has more than {most} bytes")).at("/path");
+        if stat.st_size.unsigned_abs() > most {
+            return Err(too_large());
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = self
+            .resolve(place, flags, links)
+            .map_err(|errno| refused(place, errno))?;
+        let now = fstat(&opened).map_err(|errno| refused(place, errno))?;
+        if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
+            return Err(Error::conflict(format!("{place} is being replaced")));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
+        let read = File::from(opened).take(most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Error::unavailable(format!("{place} cannot be read: {error}")))?;
+        match bytes.len() as u64 > most {
+            true => Err(too_large()),
+            false => Ok(Some(Node {
+                version: Version::of(&bytes, mode, false),
+                bytes,
+            })),
+        }
+    }
+
+    /// Writes a new file beside `place` under a temporary name.
+    pub(crate) fn stage(
+        &self,
+        place: &Place,
+        name: &str,
+        version: &Version,
+        bytes: &[u8],
+        sync: bool,
+    ) -> Result<(), Error> {
+        let (folder, _) = self.around(place)?;
+        let failed = |errno: Errno| refused(place, errno);
+        if version.link {
+            return symlinkat(bytes, &folder, name).map_err(failed);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&folder, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        fchmod(&file, Mode::from_raw_mode(version.mode & 0o1777)).map_err(failed)?;
+        let mut file = File::from(file);
+        let written = file.write_all(bytes).and_then(|()| match sync {
+            true => file.sync_all(),
+            false => Ok(()),
+        });
+        written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
+    }
+
+    /// Gives a staged file its name. One that should be new replaces nothing.
+    pub(crate) fn put(&self, place: &Place, staged: &str, is_new: bool) -> Result<(), Error> {
+        let (folder, name) = self.around(place)?;
+        let flags = if is_new {
+            RenameFlags::NOREPLACE
+        } else {
+            RenameFlags::empty()
+        };
+        renameat_with(&folder, staged, &folder, name, flags).map_err(|errno| match errno {
+            Errno::EXIST => Error::conflict(format!("{place} has been created meanwhile")),
+            errno => refused(place, errno),
+        })
+    }
+
+    pub(crate) fn remove(&self, place: &Place) -> Result<(), Error> {
+        let (folder, name) = self.around(place)?;
+        unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| refused(place, errno))
+    }
+
+    /// Removes a staged file, if it is there.
+    pub(crate) fn discard(&self, place: &Place, staged: &str) {
+        if let Ok((folder, _)) = self.around(place) {
+            let _ = unlinkat(&folder, staged, AtFlags::empty());
+        }
+    }
+
+    /// Removes a folder, if it is empty.
+    pub(crate) fn remove_folder(&self, place: &Place) {
+        if let Ok((folder, name)) = self.around(place) {
+            let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Makes the folders that are missing on the way to a file, and adds them to `made`.
+    pub(crate) fn make_folders(&self, place: &Place, made: &mut Vec<Place>) -> Result<(), Error> {
+        let mut folder = Place::default();
+        let names: Vec<&str> = place.names().collect();
+        for name in names.iter().take(names.len().saturating_sub(1)) {
+            let around = self.folder(&folder)?;
+            folder = folder.join(name);
+            match mkdirat(&around, *name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => made.push(folder.clone()),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(refused(&folder, errno)),
+            }
+        }
+        self.folder(&folder).map(drop)
+    }
+
+    /// A folder, with no link on the way to it.
+    pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
+        self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse)
+            .map_err(|errno| refused(place, errno))
+    }
+
+    /// Writes everything to the disk.
+    pub(crate) fn sync(&self) {
+        let _ = rustix::fs::syncfs(&self.root);
+    }
+
+    /// Bytes that an ordinary user can still write to the file system of the workspace.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let about = rustix::fs::fstatvfs(&self.root).ok()?;
+        Some(about.f_bavail.saturating_mul(about.f_frsize))
+    }
+
+    fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {
+        let (folder, name) = self.around(place)?;
+        readlinkat(&folder, name, Vec::new())
+            .map(std::ffi::CString::into_bytes)
+            .map_err(|errno| refused(place, errno))
+    }
+
+    fn around<'a>(&self, place: &'a Place) -> Result<(OwnedFd, &'a str), Error> {
+        let (folder, name) = place
+            .split()
+            .ok_or_else(|| forbidden(place, "is the workspace itself"))?;
+        Ok((self.folder(&folder)?, name))
+    }
+
+    fn resolve(&self, place: &Place, flags: OFlags, links: Links) -> Result<OwnedFd, Errno> {
+        let mut how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        how.set(ResolveFlags::NO_SYMLINKS, links == Links::Refuse);
+        let mut tries = 0;
+        loop {
+            match openat2(
+                &self.root,
+                place.or_dot(),
+                flags | OFlags::CLOEXEC,
+                Mode::empty(),
+                how,
+            ) {
+                Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
+                result => return result,
+            }
+        }
+    }
+}
+
+fn forbidden(place: &Place, why: &str) -> Error {
+    Error::forbidden(format!("{place} {why}")).at("/path")
+}
+
+/// Why the kernel did not resolve a path, or refused what was to be done there.
+fn refused(place: &Place, errno: Errno) -> Error {
+    match errno {
+        Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),
+        Errno::XDEV => forbidden(place, "leads out of the workspace"),
+        Errno::LOOP => forbidden(
+            place,
+            "is reached by a symbolic link; name the place that it leads to",
+        ),
+        Errno::NOTDIR => {
+            Error::conflict(format!("{place}: there is a file where a folder is needed")).at("/path")
+        }
+        Errno::ISDIR => forbidden(place, "is a folder"),
+        Errno::NAMETOOLONG => Error::invalid("/path", format!("{place}: the path is too long")),
+        Errno::ACCESS | Errno::PERM => forbidden(place, "cannot be used: permission denied"),
+        Errno::NOSYS => Error::unavailable("this kernel cannot resolve paths below a folder (openat2)")
+            .hint("use Linux 6.12 or newer"),
+        errno => Error::unavailable(format!("{place}: {errno}")).at("/path"),
+    }
+}
+
+pub(crate) fn in_words(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "of an unknown kind",
+    }
+}

@@ -1,0 +1,402 @@
+//! `ken-coder undo`, `diff`, `journal` and `prune`: what a run changed, for the person who looks at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
+use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use ken_types::id::Mint;
+use ken_types::time::Timestamp;
+use serde::Serialize;
+
+use crate::change::{Change, Changes, Content, Durability, MAX_FILE, Target, commit, record};
+use crate::confine::{Access, within};
+use crate::diff::Diff as Shown;
+use crate::journal::{Journal as Kept, KEPT, MAX_BYTES, Record};
+use crate::place::Place;
+use crate::settings::{Settings, check_run};
+use crate::snapshot::recover;
+use crate::tree::{Links, Node, Tree, Version};
+
+/// The files that a run changed, from before its first change to after its last one.
+struct Whole {
+    files: BTreeMap<Place, Span>,
+    folders: Vec<Place>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    before: Option<Version>,
+    after: Option<Version>,
+    /// Whether somebody else changed the file between two changes of the run.
+    is_broken: bool,
+}
+
+impl Whole {
+    fn of(records: Vec<Record>) -> Whole {
+        let mut whole = Whole {
+            files: BTreeMap::new(),
+            folders: Vec::new(),
+        };
+        for record in records {
+            for entry in record.files {
+                let span = whole.files.entry(entry.path).or_insert_with(|| Span {
+                    before: entry.before.clone(),
+                    after: entry.before.clone(),
+                    is_broken: false,
+                });
+                span.is_broken |= span.after != entry.before;
+                span.after = entry.after;
+            }
+            whole.folders.extend(record.folders);
+        }
+        whole
+            .files
+            .retain(|_, span| span.before != span.after || span.is_broken);
+        whole
+    }
+}
+
+/// The run that a word means: its id, or the beginning of only one. It must have worked in this workspace.
+fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
+    check_run(word)?;
+    let runs = journal.runs()?;
+    let mut like = runs
+        .iter()
+        .map(|(run, _)| run)
+        .filter(|run| run.starts_with(word));
+    let run = match (runs.iter().find(|(run, _)| run == word), like.next(), like.next()) {
+        (Some((run, _)), ..) | (None, Some(run), None) => run.clone(),
+        (None, Some(_), Some(_)) => {
+            return Err(
+                Error::conflict(format!("several runs begin with {word}")).hint("give more of the id")
+            );
+        }
+        (None, None, _) => {
+            return Err(
+                Error::not_found(format!("the journal has no changes of a run {word}"))
+                    .hint("`ken-coder journal` lists the runs that changed files"),
+            );
+        }
+    };
+    let records = journal.records(&run)?;
+    match records.iter().find(|record| record.root != settings.root) {
+        None => Ok((run, records)),
+        Some(other) => {
+            let root = other.root.display();
+            let message = format!(
+                "the run {run} worked in {root}, and the workspace is {}",
+                settings.root.display()
+            );
+            Err(Error::conflict(message).hint(format!("set KEN_WORKSPACE={root}")))
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Undo {
+    /// Id of a run, or the beginning of it
+    #[arg(value_name = "RUN")]
+    run: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Undone {
+    run: String,
+    /// The run that undoes this one's undoing; absent when nothing was put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo: Option<String>,
+    restored: Vec<Place>,
+    refused: Vec<Refused>,
+}
+
+#[derive(Debug, Serialize)]
+struct Refused {
+    path: Place,
+    why: String,
+}
+
+impl Report for Undo {
+    const NAME: &'static str = "ken-coder undo";
+    const ABOUT: &'static str = "Put back the files that a run changed, and only those";
+    const AFTER_HELP: &'static str = "A file that was changed since is refused and named.\n\n\
+        Exit status: 0 all are as they were before the run, 1 some were refused, 2 an error.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let settings = Settings::load()?;
+        let undone = within(&settings, Access::Write, || self.undo(&settings))?;
+        Ok(reply.send(&undone))
+    }
+}
+
+impl Undo {
+    fn undo(&self, settings: &Settings) -> Result<Undone, Error> {
+        let tree = Tree::open(&settings.root)?;
+        let journal = Kept::lock(&settings.state)?;
+        recover(settings, &tree, &journal)?;
+        let (run, records) = find(settings, &journal, &self.run)?;
+        let whole = Whole::of(records);
+        let (mut changes, mut refused) = (Changes::new(), Vec::new());
+        for (path, span) in &whole.files {
+            match back(&tree, &journal, path, span) {
+                Ok(Some(change)) => {
+                    changes.insert(path.clone(), change);
+                }
+                Ok(None) => {}
+                Err(why) => refused.push(Refused {
+                    path: path.clone(),
+                    why,
+                }),
+            }
+        }
+        let restored: Vec<Place> = changes.keys().cloned().collect();
+        let mut undo = None;
+        if !changes.is_empty() {
+            let mut record = record(settings, "undo")?;
+            record.run = Mint::fresh()?.ulid();
+            undo = Some(record.run.clone());
+            commit(&tree, &journal, record, &changes, Durability::Light)?;
+        }
+        // The deepest first; one that holds something else stays.
+        let folders: BTreeSet<&Place> = whole.folders.iter().collect();
+        for folder in folders.into_iter().rev() {
+            tree.remove_folder(folder);
+        }
+        Ok(Undone {
+            run,
+            undo,
+            restored,
+            refused,
+        })
+    }
+}
+
+/// The change that puts a file back; `None` when it is as it was; or why it cannot be.
+fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option<Change>, String> {
+    let now = tree
+        .read(path, Links::Refuse, MAX_FILE)
+        .map_err(|error| error.message)?;
+    let now = now.map(|node| node.version);
+    if now == span.before {
+        return Ok(None);
+    }
+    if span.is_broken {
+        return Err("it was changed by somebody else during the run".to_owned());
+    }
+    if now != span.after {
+        return Err(match (&now, &span.after) {
+            (None, _) => "it was removed since".to_owned(),
+            (_, None) => "it was created again since".to_owned(),
+            _ => "it was changed since".to_owned(),
+        });
+    }
+    let after = match &span.before {
+        None => None,
+        Some(version) if journal.has(&version.digest) => Some(Target {
+            version: version.clone(),
+            content: Content::Kept,
+        }),
+        Some(_) => return Err("its content is no longer in the journal".to_owned()),
+    };
+    Ok(Some(Change { before: now, after }))
+}
+
+impl Answer for Undone {
+    fn verdict(&self) -> Verdict {
+        match self.refused.is_empty() {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for path in &self.restored {
+            writeln!(to, "put back {path}")?;
+        }
+        for Refused { path, why } in &self.refused {
+            writeln!(to, "refused  {path}: {why}")?;
+        }
+        match &self.undo {
+            Some(undo) => writeln!(to, "to have it again: ken undo {undo}"),
+            None if self.refused.is_empty() => writeln!(to, "every file is as it was before the run"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// Id of a run, or the beginning of it
+    #[arg(value_name = "RUN")]
+    run: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Differences {
+    run: String,
+    files: Vec<Difference>,
+    diff: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Difference {
+    path: Place,
+    action: &'static str,
+    /// Whether the file is as the run left it: only then can it be undone.
+    current: bool,
+}
+
+impl Report for Diff {
+    const NAME: &'static str = "ken-coder diff";
+    const ABOUT: &'static str = "Show what a run changed";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let settings = Settings::load()?;
+        let found = within(&settings, Access::Read, || self.diff(&settings))?;
+        Ok(reply.send(&found))
+    }
+}
+
+impl Diff {
+    fn diff(&self, settings: &Settings) -> Result<Differences, Error> {
+        let tree = Tree::open(&settings.root)?;
+        let journal = Kept::reader(&settings.state);
+        let (run, records) = find(settings, &journal, &self.run)?;
+        let (mut files, mut shown) = (Vec::new(), Shown::default());
+        for (path, span) in Whole::of(records).files {
+            // What the run wrote is on record by its digest only: what is there now is shown, marked when it is something else.
+            let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
+            let before = span.before.as_ref().and_then(|version| {
+                Some(Node {
+                    version: version.clone(),
+                    bytes: journal.content(&version.digest).ok()?,
+                })
+            });
+            shown.add(&path, before.as_ref(), now.as_ref());
+            files.push(Difference {
+                current: now.map(|node| node.version) == span.after,
+                action: match (&span.before, &span.after) {
+                    (None, _) => "created",
+                    (_, None) => "removed",
+                    _ => "changed",
+                },
+                path,
+            });
+        }
+        Ok(Differences {
+            run,
+            files,
+            diff: shown.finish(),
+        })
+    }
+}
+
+impl Answer for Differences {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for file in self.files.iter().filter(|file| !file.current) {
+            writeln!(to, "# {} was changed since", file.path)?;
+        }
+        to.write_str(&self.diff)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Journal {}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Runs {
+    runs: Vec<RunOf>,
+}
+
+#[derive(Debug, Serialize)]
+struct RunOf {
+    run: String,
+    at: String,
+    changes: usize,
+    files: usize,
+}
+
+impl Report for Journal {
+    const NAME: &'static str = "ken-coder journal";
+    const ABOUT: &'static str = "List the runs that changed files, newest first";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let settings = Settings::load()?;
+        let runs = within(&settings, Access::Read, || {
+            let journal = Kept::reader(&settings.state);
+            let mut runs = Vec::new();
+            for (run, _) in journal.runs()? {
+                let records = journal.records(&run)?;
+                runs.push(RunOf {
+                    at: records.last().map(|record| record.at.clone()).unwrap_or_default(),
+                    changes: records.len(),
+                    files: Whole::of(records).files.len(),
+                    run,
+                });
+            }
+            Ok(Runs { runs })
+        })?;
+        Ok(reply.send(&runs))
+    }
+}
+
+impl Answer for Runs {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for run in &self.runs {
+            writeln!(to, "{} {} {} files", run.at, run.run, run.files)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Prune {
+    /// Keep runs of the last N days
+    #[arg(long, value_name = "N", default_value_t = KEPT.as_secs() / 86_400)]
+    days: u64,
+    /// Keep at most N MiB of contents
+    #[arg(long, value_name = "N", default_value_t = MAX_BYTES / 1024 / 1024)]
+    mib: u64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pruned {
+    runs_removed: usize,
+    contents_removed: usize,
+    at: String,
+}
+
+impl Report for Prune {
+    const NAME: &'static str = "ken-coder prune";
+    const ABOUT: &'static str = "Remove old runs from the journal, as every change does once an hour";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let settings = Settings::load()?;
+        let pruned = within(&settings, Access::Write, || {
+            let journal = Kept::lock(&settings.state)?;
+            recover(&settings, &Tree::open(&settings.root)?, &journal)?;
+            let kept = Duration::from_secs(self.days.saturating_mul(86_400));
+            let (runs_removed, contents_removed) =
+                journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            Ok(Pruned {
+                runs_removed,
+                contents_removed,
+                at: Timestamp::now().to_string(),
+            })
+        })?;
+        Ok(reply.send(&pruned))
+    }
+}
+
+impl Answer for Pruned {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(
+            to,
+            "removed {} runs and {} contents",
+            self.runs_removed, self.contents_removed
+        )
+    }
+}

@@ -1,0 +1,180 @@
+//! A home with a workspace, and ken-coder in it.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Home {
+        let home = Home(tempfile::Builder::new().prefix("ken-coder-").tempdir().unwrap());
+        std::fs::create_dir_all(home.path("repos/site")).unwrap();
+        home
+    }
+
+    /// With this section `[workspace]`.
+    pub(crate) fn with(section: &str) -> Home {
+        let home = Home::new();
+        home.configure(section);
+        home
+    }
+
+    pub(crate) fn configure(&self, section: &str) {
+        std::fs::write(
+            self.0.path().join("ken.toml"),
+            format!("[workspace]\n{section}\n"),
+        )
+        .unwrap();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A path in the workspace.
+    pub(crate) fn path(&self, place: &str) -> PathBuf {
+        self.0.path().join("state/workspace").join(place)
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.0.path().join("state/coder")
+    }
+
+    pub(crate) fn put(&self, place: &str, text: &str) {
+        let path = self.path(place);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn text(&self, place: &str) -> String {
+        std::fs::read_to_string(self.path(place)).unwrap_or_else(|error| panic!("{place}: {error}"))
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ken-coder"));
+        command
+            .args(words)
+            .env("KEN_HOME", self.0.path())
+            .env_remove("KEN_WORKSPACE")
+            .env_remove("KEN_RUN");
+        command
+    }
+
+    pub(crate) fn call(&self, command: &str, call: &Value) -> Output {
+        self.fed(self.command(&[command, "--format", "compact"]), call)
+    }
+
+    /// What it would do.
+    pub(crate) fn preview(&self, command: &str, call: &Value) -> Value {
+        let output = self.fed(self.command(&[command, "--preview"]), call);
+        assert!(output.status.success(), "{command}: {}", said(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The answer of a call that works.
+    pub(crate) fn done(&self, command: &str, call: &Value) -> Value {
+        let output = self.call(command, call);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "{command}: {}",
+            said(&output)
+        );
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// The error of a call that is refused.
+    pub(crate) fn refused(&self, command: &str, call: &Value) -> Value {
+        let output = self.call(command, call);
+        assert_eq!(output.status.code(), Some(2), "{command} {call}: {output:?}");
+        assert!(output.stdout.is_empty());
+        serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"].take()
+    }
+
+    /// The same; its message.
+    pub(crate) fn why_not(&self, command: &str, call: &Value) -> String {
+        self.refused(command, call)["message"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    pub(crate) fn report(&self, words: &[&str]) -> (Option<i32>, Value) {
+        let output = self.command(words).output().unwrap();
+        let from = if output.stdout.is_empty() {
+            &output.stderr
+        } else {
+            &output.stdout
+        };
+        let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
+        (output.status.code(), value)
+    }
+
+    fn fed(&self, mut command: Command, call: &Value) -> Output {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(call.to_string().as_bytes())
+            .unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Every file of the workspace and its content, to compare.
+    pub(crate) fn files(&self) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+        let mut found = std::collections::BTreeMap::new();
+        let mut folders = vec![self.path("")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                match entry.file_type().unwrap().is_dir() {
+                    true => folders.push(entry.path()),
+                    false => {
+                        drop(found.insert(entry.path(), std::fs::read(entry.path()).unwrap_or_default()))
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn git(&self, words: &[&str]) -> String {
+        let output = Command::new("git")
+            .args([
+                "-c",
+                "user.name=A",
+                "-c",
+                "user.email=a@example.org",
+                "-c",
+                "init.defaultBranch=main",
+            ])
+            .args(["-c", "safe.directory=*"])
+            .args(words)
+            .current_dir(self.path("repos/site"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("HOME", self.folder())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// `ken-sandbox` lies beside `ken-coder`; this crate alone does not build it.
+pub(crate) fn sandbox_is_built() {
+    let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
+    assert!(sandbox.exists(), "build it first: cargo build -p ken-sandbox");
+}

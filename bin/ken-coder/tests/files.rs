@@ -1,0 +1,437 @@
+//! Files: what is refused and why, and changes that happen as a whole or not at all.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use common::Home;
+use serde_json::{Value, json};
+
+#[test]
+fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
+    let home = Home::new();
+    let outside = home.folder().join("secret");
+    std::fs::write(&outside, "the secret").unwrap();
+    home.put("repos/site/plain", "x\n");
+    symlink(&outside, home.path("repos/site/out")).unwrap();
+    symlink(home.folder(), home.path("repos/site/folder-out")).unwrap();
+    symlink("plain", home.path("repos/site/in")).unwrap();
+    symlink("/proc/self/root", home.path("repos/site/root")).unwrap();
+    std::fs::hard_link(&outside, home.path("repos/site/hard")).unwrap();
+    nix_fifo(&home.path("repos/site/fifo"));
+    let _socket = UnixListener::bind(home.path("repos/site/socket")).unwrap();
+    let long = "x".repeat(4_000);
+    let longer = "x/".repeat(2_000);
+    for (path, reading, changing) in [
+        ("../../secret", "holds `..`", "holds `..`"),
+        ("repos/site/../../../../secret", "holds `..`", "holds `..`"),
+        ("/etc/passwd", "is absolute", "is absolute"),
+        ("repos/site/a\0b", "NUL", "NUL"),
+        ("repos/site/a\nb", "control character", "control character"),
+        (long.as_str(), "bytes", "bytes"),
+        (longer.as_str(), "bytes", "bytes"),
+        ("repos/site/out", "leads out of the workspace", "symbolic link"),
+        (
+            "repos/site/folder-out/secret",
+            "leads out of the workspace",
+            "symbolic link",
+        ),
+        (
+            "repos/site/root/etc/passwd",
+            "leads out of the workspace",
+            "symbolic link",
+        ),
+        ("repos/site/hard", "2 hard links", "2 hard links"),
+        ("repos/site/fifo", "a FIFO", "a FIFO"),
+        ("repos/site/socket", "a socket", "a socket"),
+        ("repos/site", "a folder", "only files of a repository"),
+        (
+            "repos/site/plain/x",
+            "there is no file",
+            "a file where a folder is needed",
+        ),
+    ] {
+        let begun = Instant::now();
+        let why = home.why_not("read", &json!({"path": path}));
+        assert!(why.contains(reading), "read {path:?}: {why}");
+        for (command, call) in [
+            ("write", json!({"path": path, "content": "y"})),
+            ("apply", json!({"edits": [{"path": path, "content": "y"}]})),
+        ] {
+            let why = home.why_not(command, &call);
+            assert!(why.contains(changing), "{command} {path:?}: {why}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{path}");
+    }
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), "the secret");
+    // A link that stays inside can be read.
+    assert_eq!(
+        home.done("read", &json!({"path": "repos/site/in"}))["text"],
+        "x\n"
+    );
+    for (path, why) in [
+        ("repos/site/.git/hooks/pre-commit", "git's own files"),
+        ("repos/site/.GIT/config", "git's own files"),
+        ("AGENTS.md", "only files of a repository"),
+        ("other/x/y", "only files of a repository"),
+    ] {
+        let said = home.why_not("write", &json!({"path": path, "content": "x"}));
+        assert!(said.contains(why), "{path}: {said}");
+    }
+    assert_eq!(
+        home.why_not("list", &json!({"path": "repos/site/folder-out"}))
+            .matches("symbolic link")
+            .count(),
+        1
+    );
+    let found = home.done("search", &json!({"pattern": "secret"}));
+    assert_eq!(found["matches"], json!([]), "{found}");
+    // Links, the hard link, the FIFO and the socket.
+    assert_eq!(found["filesSkipped"], json!(7), "{found}");
+}
+
+/// Only root may make a device.
+#[test]
+fn a_device_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let home = Home::new();
+    let device = home.path("repos/site/null");
+    let made = std::process::Command::new("mknod")
+        .arg(&device)
+        .args(["c", "1", "3"])
+        .status()
+        .unwrap();
+    assert!(made.success());
+    assert!(
+        home.why_not("read", &json!({"path": "repos/site/null"}))
+            .contains("a device")
+    );
+    assert!(
+        home.why_not("write", &json!({"path": "repos/site/null", "content": "x"}))
+            .contains("a device")
+    );
+}
+
+fn nix_fifo(path: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+/// The folder is swapped with a link all the time: nothing is read or written outside.
+#[test]
+fn a_folder_that_becomes_a_link_leads_nowhere() {
+    let home = Home::new();
+    let outside = home.folder().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("f"), "outside").unwrap();
+    home.put("repos/site/real/f", "inside");
+    symlink(&outside, home.path("repos/site/link")).unwrap();
+    let (real, link) = (home.path("repos/site/real"), home.path("repos/site/link"));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let here = nix::fcntl::AT_FDCWD;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                nix::fcntl::renameat2(here, &real, here, &link, nix::fcntl::RenameFlags::RENAME_EXCHANGE)
+                    .unwrap();
+            }
+        });
+        for number in 0..15 {
+            let read = home.call("read", &json!({"path": "repos/site/real/f"}));
+            assert!(
+                !String::from_utf8_lossy(&read.stdout).contains("outside"),
+                "{read:?}"
+            );
+            home.call(
+                "write",
+                &json!({"path": "repos/site/real/f", "content": format!("inside {number}")}),
+            );
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(std::fs::read_to_string(outside.join("f")).unwrap(), "outside");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+}
+
+#[test]
+fn files_are_listed_read_and_searched() {
+    let home = Home::new();
+    home.put("repos/site/src/a.rs", "fn main() {}\n// TODO: more\n");
+    home.put("repos/site/target/b.rs", "// TODO: ignored\n");
+    home.put("repos/site/.gitignore", "target\n");
+    home.put("repos/site/bin", "\0TODO\0");
+    let listed = home.done("list", &json!({"path": "repos/site"}));
+    let paths: Vec<&str> = listed["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "repos/site/.gitignore",
+            "repos/site/bin",
+            "repos/site/src",
+            "repos/site/src/a.rs"
+        ]
+    );
+    assert_eq!(listed["truncated"], false);
+    assert_eq!(
+        home.done(
+            "list",
+            &json!({"path": "repos/site", "all": true, "maxEntries": 2})
+        )["truncated"],
+        true
+    );
+    let read = home.done(
+        "read",
+        &json!({"path": "repos/site/src/a.rs", "firstLine": 2, "lines": 1}),
+    );
+    assert_eq!(
+        (&read["text"], &read["lines"], &read["truncated"]),
+        (&json!("// TODO: more\n"), &json!(2), &json!(false))
+    );
+    let cut = home.done("read", &json!({"path": "repos/site/src/a.rs", "maxBytes": 13}));
+    assert_eq!(
+        (&cut["text"], &cut["truncated"]),
+        (&json!("fn main() {}\n"), &json!(true))
+    );
+    let found = home.done(
+        "search",
+        &json!({"pattern": "todo: [a-z]+", "ignoreCase": true, "glob": "*.rs"}),
+    );
+    assert_eq!(
+        found["matches"],
+        json!([{"path": "repos/site/src/a.rs", "line": 2, "text": "// TODO: more"}])
+    );
+    assert!(
+        home.why_not("search", &json!({"pattern": "("}))
+            .contains("not a regular expression")
+    );
+    assert!(
+        home.why_not("read", &json!({"path": "repos/site/bin2"}))
+            .contains("there is no file")
+    );
+    home.put("repos/site/latin", "x");
+    std::fs::write(home.path("repos/site/latin"), b"\xe9").unwrap();
+    assert!(
+        home.why_not("read", &json!({"path": "repos/site/latin"}))
+            .contains("not text")
+    );
+    assert_eq!(home.refused("read", &json!({"path": 1}))["code"], "invalid");
+    assert!(home.why_not("read", &json!({"paht": "x"})).contains("paht"));
+}
+
+#[test]
+fn an_edit_matches_once_and_keeps_the_mode() {
+    let home = Home::new();
+    home.put("repos/site/run.sh", "echo one\necho two\n");
+    let path = home.path("repos/site/run.sh");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let edit = |old: &str, new: &str| json!({"path": "repos/site/run.sh", "old": old, "new": new});
+    let changed = home.done("edit", &edit("two", "three"));
+    assert_eq!(changed["changed"][0]["action"], "changed");
+    assert_eq!(home.text("repos/site/run.sh"), "echo one\necho three\n");
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+        0o750
+    );
+    assert!(home.why_not("edit", &edit("echo", "print")).contains("2 times"));
+    assert!(home.why_not("edit", &edit("four", "x")).contains("does not hold"));
+    assert!(home.why_not("edit", &edit("", "x")).contains("empty"));
+    assert!(
+        home.why_not("edit", &json!({"path": "repos/site/no", "old": "a", "new": "b"}))
+            .contains("there is no file")
+    );
+    let only = |entry: std::fs::DirEntry| entry.file_name();
+    let names: Vec<_> = std::fs::read_dir(home.path("repos/site"))
+        .unwrap()
+        .flatten()
+        .map(only)
+        .collect();
+    assert_eq!(names, ["run.sh"], "nothing temporary is left");
+}
+
+#[test]
+fn a_file_that_has_changed_since_it_was_read_is_not_overwritten() {
+    let home = Home::new();
+    home.put("repos/site/a", "one\n");
+    let digest = home.done("read", &json!({"path": "repos/site/a"}))["digest"].take();
+    home.put("repos/site/a", "somebody else\n");
+    for (command, call) in [
+        (
+            "write",
+            json!({"path": "repos/site/a", "content": "two\n", "expect": digest}),
+        ),
+        (
+            "edit",
+            json!({"path": "repos/site/a", "old": "one", "new": "two", "expect": digest}),
+        ),
+        (
+            "apply",
+            json!({"edits": [{"path": "repos/site/a", "remove": true, "expect": digest}]}),
+        ),
+        (
+            "patch",
+            json!({"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-one\n+two\n", "folder": "repos/site", "expect": {"repos/site/a": digest}}),
+        ),
+        (
+            "write",
+            json!({"path": "repos/site/a", "content": "two\n", "expect": "absent"}),
+        ),
+    ] {
+        let error = home.refused(command, &call);
+        assert_eq!(error["code"], "conflict", "{command}: {error}");
+    }
+    assert_eq!(home.text("repos/site/a"), "somebody else\n");
+    home.done(
+        "write",
+        &json!({"path": "repos/site/new", "content": "x", "expect": "absent"}),
+    );
+}
+
+#[test]
+fn a_patch_applies_as_a_whole_or_not_at_all() {
+    let home = Home::new();
+    home.put("repos/site/a", "1\n2\n3\n");
+    home.put("repos/site/b", "x\ny\n");
+    let patch = |second: &str| {
+        json!({"folder": "repos/site", "patch": format!("diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n\
+            --- a/b\n+++ b/b\n@@ -1,2 +1,2 @@\n-{second}\n+X\n y\n--- /dev/null\n+++ b/new/c\n@@ -0,0 +1 @@\n+new\n")})
+    };
+    let before = home.files();
+    let why = home.why_not("patch", &patch("z"));
+    assert!(
+        why.contains("repos/site/b") && why.contains("hunk 1") && why.contains("nothing was changed"),
+        "{why}"
+    );
+    assert_eq!(home.files(), before);
+    let changed = home.done("patch", &patch("x"));
+    assert_eq!(changed["changed"].as_array().unwrap().len(), 3, "{changed}");
+    assert_eq!(
+        (
+            home.text("repos/site/a").as_str(),
+            home.text("repos/site/b").as_str()
+        ),
+        ("1\ntwo\n3\n", "X\ny\n")
+    );
+    assert_eq!(home.text("repos/site/new/c"), "new\n");
+    for (text, why) in [
+        ("hello", "no `--- ` and `+++ `"),
+        (
+            "--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n",
+            "holds `..`",
+        ),
+        (
+            "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+new\n",
+            "is there already",
+        ),
+        (
+            "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n",
+            "not all of its lines",
+        ),
+    ] {
+        let said = home.why_not("patch", &json!({"patch": text, "folder": "repos/site"}));
+        assert!(said.contains(why), "{text}: {said}");
+    }
+}
+
+#[test]
+fn several_edits_are_one_change() {
+    let home = Home::new();
+    home.put("repos/site/a", "one\n");
+    home.put("repos/site/b", "two\n");
+    let before = home.files();
+    let edits = |last: Value| {
+        json!({"edits": [
+            {"path": "repos/site/a", "old": "one", "new": "1"},
+            {"path": "repos/site/a", "old": "1", "new": "I"},
+            {"path": "repos/site/b", "moveTo": "repos/site/sub/b"},
+            {"path": "repos/site/c.sh", "content": "echo\n", "executable": true},
+            last,
+        ]})
+    };
+    let error = home.refused("apply", &edits(json!({"path": "repos/site/no", "remove": true})));
+    assert_eq!(error["at"], "/edits/4/path", "{error}");
+    assert_eq!(home.files(), before);
+    assert!(
+        home.why_not("apply", &edits(json!({"path": "repos/site/a"})))
+            .contains("one of")
+    );
+    home.done(
+        "apply",
+        &edits(json!({"path": "repos/site/sub/b", "old": "two", "new": "2"})),
+    );
+    assert_eq!(
+        (
+            home.text("repos/site/a").as_str(),
+            home.text("repos/site/sub/b").as_str()
+        ),
+        ("I\n", "2\n")
+    );
+    assert!(!home.path("repos/site/b").exists());
+    assert_eq!(
+        std::fs::metadata(home.path("repos/site/c.sh"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o755
+    );
+    // A file where a folder is needed, found only when the change is under way: all is as it was.
+    let before = home.files();
+    let error = home.refused(
+        "apply",
+        &json!({"edits": [{"path": "repos/site/a", "content": "z"}, {"path": "repos/site/z", "content": "z"}, {"path": "repos/site/z/y", "content": "z"}]}),
+    );
+    assert!(error["message"].as_str().unwrap().contains("folder"), "{error}");
+    assert_eq!(home.files(), before);
+}
+
+/// Every change is cut off somewhere; the next one finds all of it or nothing.
+#[test]
+fn a_killed_change_happened_or_did_not() {
+    let kills: u32 = std::env::var("KEN_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(12);
+    let home = Home::new();
+    let names: Vec<String> = (0..40).map(|number| format!("repos/site/f{number}")).collect();
+    for name in &names {
+        home.put(name, "0\n");
+    }
+    let mut cut = 0;
+    for round in 1..=kills {
+        let edits: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"path": name, "content": format!("{round}\n")}))
+            .collect();
+        let call = home.folder().join("call.json");
+        std::fs::write(&call, json!({"edits": edits}).to_string()).unwrap();
+        let mut child = home
+            .command(&["apply", call.to_str().unwrap()])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Spread over the time that a change takes here.
+        std::thread::sleep(Duration::from_millis(u64::from(round * 7 % 80)));
+        let _ = child.kill();
+        cut += u32::from(!child.wait().unwrap().success());
+        home.done(
+            "write",
+            &json!({"path": "repos/site/other", "content": format!("{round}\n")}),
+        );
+        let texts: std::collections::BTreeSet<String> = names.iter().map(|name| home.text(name)).collect();
+        assert_eq!(texts.len(), 1, "round {round}: {texts:?}");
+        let left = std::fs::read_dir(home.path("repos/site")).unwrap().count();
+        assert_eq!(left, names.len() + 1, "round {round}: temporary files are left");
+    }
+    assert!(cut > 0, "no change was cut off");
+}

@@ -1,0 +1,182 @@
+//! Previews: what needs approval, and a fingerprint that changes with whatever would be done.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Home;
+use serde_json::{Value, json};
+
+const RULES: &str = r#"rules = [
+  { path = "repos/site/secret", policy = "deny" },
+  { path = "repos/site/src", policy = "auto-edit" },
+  { path = "repos/tools", policy = "auto-edit", commands = [["make", "test"]] },
+]"#;
+
+fn approval(home: &Home, command: &str, call: &Value) -> String {
+    home.preview(command, call)["approval"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn a_change_asks_with_its_diff_and_changes_nothing() {
+    let home = Home::new();
+    home.put("repos/site/a", "one\ntwo\n");
+    let before = home.files();
+    let call = json!({"path": "repos/site/a", "old": "two", "new": "three"});
+    let preview = home.preview("edit", &call);
+    assert_eq!(preview["approval"], "ask");
+    assert_eq!(
+        (&preview["actionType"], &preview["risk"]),
+        (&json!("file.edit"), &json!("low"))
+    );
+    assert_eq!(
+        (&preview["summary"], &preview["target"]),
+        (&json!("Edit repos/site/a"), &json!("repos/site/a"))
+    );
+    assert_eq!(
+        preview["diff"],
+        "diff --git a/repos/site/a b/repos/site/a\n--- a/repos/site/a\n+++ b/repos/site/a\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
+    );
+    assert_eq!(preview["fingerprint"].as_str().unwrap().len(), 64);
+    assert_eq!(home.files(), before);
+    assert_eq!(home.preview("edit", &call), preview, "equal calls, equal answers");
+    home.put("repos/site/a", "zero\ntwo\n");
+    assert_ne!(
+        home.preview("edit", &call)["fingerprint"],
+        preview["fingerprint"],
+        "the file has changed"
+    );
+}
+
+#[test]
+fn an_argument_that_differs_is_another_fingerprint() {
+    let home = Home::new();
+    home.put("repos/site/sub/x", "");
+    let run = json!({"argv": ["make", "test"], "cwd": "repos/site"});
+    let fingerprint = |call: &Value| home.preview("run", call)["fingerprint"].take();
+    let first = fingerprint(&run);
+    for (field, value) in [
+        ("argv", json!(["make", "tests"])),
+        ("cwd", json!("repos/site/sub")),
+        ("stdin", json!("y")),
+        ("timeoutSeconds", json!(5)),
+    ] {
+        let mut other = run.clone();
+        other[field] = value;
+        assert_ne!(fingerprint(&other), first, "{field}");
+    }
+    home.configure("read = [\"/opt\"]");
+    assert_ne!(fingerprint(&run), first, "what the sandbox allows");
+    home.configure("");
+    assert_eq!(fingerprint(&run), first);
+    // A program of the workspace that is replaced.
+    home.put("repos/site/t.sh", "echo 1\n");
+    let own = json!({"argv": ["./t.sh"], "cwd": "repos/site"});
+    let first = fingerprint(&own);
+    home.put("repos/site/t.sh", "echo 2\n");
+    assert_ne!(fingerprint(&own), first);
+}
+
+#[test]
+fn only_a_rule_of_the_operator_frees_a_change() {
+    let home = Home::with(RULES);
+    let write = |path: &str| json!({"path": path, "content": "x"});
+    for (path, expected) in [
+        ("repos/site/src/a", "none"),
+        ("repos/tools/a", "none"),
+        ("repos/site/a", "ask"),
+        ("projects/x/a", "ask"),
+        ("repos/site/secret/a", "deny"),
+    ] {
+        assert_eq!(approval(&home, "write", &write(path)), expected, "{path}");
+    }
+    let both = json!({"edits": [{"path": "repos/site/src/a", "content": "x"}, {"path": "repos/site/b", "content": "x"}]});
+    assert_eq!(approval(&home, "apply", &both), "ask");
+    let error = home.refused("write", &write("repos/site/secret/a"));
+    assert_eq!(error["code"], "forbidden", "{error}");
+    assert!(!home.path("repos/site/secret").exists());
+    assert_eq!(
+        approval(&home, "read", &json!({"path": "repos/site/secret/a"})),
+        "none"
+    );
+    home.configure("rules = [{ path = \"repos\" }]");
+    assert!(
+        home.why_not("list", &json!({})).contains("policy"),
+        "a rule that is wrong frees nothing"
+    );
+    home.configure("rules = [{ path = \"../x\", policy = \"auto-edit\" }]");
+    assert!(home.why_not("list", &json!({})).contains("../x"));
+}
+
+#[test]
+fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
+    common::sandbox_is_built();
+    let home = Home::with(RULES);
+    home.put("repos/tools/Makefile", "test:\n");
+    home.put("repos/plain/a", "x");
+    for (argv, cwd, expected) in [
+        (vec!["ls", "-la"], "repos/plain", "none"),
+        (vec!["grep", "-rn", "x", "."], "repos/plain", "none"),
+        (vec!["make", "test"], "repos/tools", "none"),
+        (vec!["make", "test", "-B"], "repos/tools", "ask"),
+        (vec!["make"], "repos/tools", "ask"),
+        (vec!["make", "test"], "repos/plain", "ask"),
+        (vec!["sh", "-c", "ls"], "repos/plain", "ask"),
+        (vec!["env", "ls"], "repos/plain", "ask"),
+        (vec!["timeout", "5", "ls"], "repos/plain", "ask"),
+        (vec!["xargs", "ls"], "repos/plain", "ask"),
+        (vec!["./ls"], "repos/plain", "ask"),
+        (vec!["/bin/ls"], "repos/plain", "ask"),
+        (vec!["ls", "--rec"], "repos/plain", "ask"),
+        (vec!["ls", ";", "rm", "a"], "repos/plain", "none"), // names of files, whatever they look like
+        (vec!["touch", "a"], "repos/site", "deny"),
+        (vec!["ls"], "repos/site", "none"),
+    ] {
+        let call = json!({"argv": argv, "cwd": cwd});
+        assert_eq!(approval(&home, "run", &call), expected, "{call}");
+    }
+    for text in ["ls | wc -l", "ls; rm a", "ls $(rm a)", "ls > a"] {
+        let preview = home.preview("run", &json!({"shell": text, "cwd": "repos/plain"}));
+        assert_eq!(
+            (&preview["approval"], &preview["risk"]),
+            (&json!("ask"), &json!("high")),
+            "{text}"
+        );
+        assert_eq!(preview["action"]["argv"], json!(["sh", "-c", text]));
+    }
+    // In force, too, without a preview.
+    assert!(
+        home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"}))
+            .contains("forbids")
+    );
+    // What only looks cannot do more, should it want to.
+    home.put("repos/plain/b", "");
+    let ran = home.done(
+        "run",
+        &json!({"argv": ["cat", "a", "/dev/stdin"], "cwd": "repos/plain", "stdin": "y"}),
+    );
+    assert_eq!((&ran["stdout"], &ran["changedCount"]), (&json!("xy"), &json!(0)));
+    for (call, why) in [
+        (json!({"cwd": "repos/plain"}), "the program is missing"),
+        (
+            json!({"argv": ["ls"], "shell": "ls", "cwd": "repos/plain"}),
+            "not both",
+        ),
+        (json!({"argv": ["a\0b"], "cwd": "repos/plain"}), "NUL"),
+        (json!({"argv": ["ls"], "cwd": "repos/none"}), "there is no"),
+        (
+            json!({"argv": ["ls"], "cwd": "repos/plain", "timeoutSeconds": 0}),
+            "above 0",
+        ),
+        (
+            json!({"argv": ["x".repeat(200_000)], "cwd": "repos/plain"}),
+            "at most",
+        ),
+    ] {
+        let said = home.why_not("run", &call);
+        assert!(said.contains(why), "{call}: {said}");
+    }
+}

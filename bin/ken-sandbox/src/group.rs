@@ -1,0 +1,75 @@
+//! A control group for the sandbox, where one may be made (cgroups(7), version 2). It is a bonus: with it memory and
+//! processes are limited together, and one write kills all that the command has started, whatever it did to hide.
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The group of the services' own processes (DelegateSubgroup= in share/systemd/ken.service): a group with processes cannot
+/// hand out limits, so those of sandboxes are made beside it.
+const SERVICE: &str = "main";
+/// How long killed processes may take to leave the group.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Removed with all its processes when it is dropped.
+pub(crate) struct Group {
+    path: PathBuf,
+    folder: File,
+}
+
+impl Group {
+    /// `memory` in bytes. `None` where no group may be made.
+    pub(crate) fn make(memory: Option<u64>, processes: u64) -> Option<Group> {
+        let parent = parent()?;
+        let path = parent.join(format!("ken-sandbox-{}", std::process::id()));
+        // Refused while the parent holds processes; then the group has no limits, and can still be killed as one.
+        let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory +pids");
+        fs::create_dir(&path).ok()?;
+        let folder = File::open(&path).ok()?;
+        let group = Group { path, folder };
+        let mut limits = vec![("pids.max", processes)];
+        limits.extend(memory.map(|memory| ("memory.max", memory)));
+        limits.extend(memory.map(|_| ("memory.swap.max", 0)));
+        for (name, most) in limits {
+            // Absent where the controller is.
+            let _ = fs::OpenOptions::new()
+                .write(true)
+                .open(group.path.join(name))
+                .and_then(|mut file| std::io::Write::write_all(&mut file, most.to_string().as_bytes()));
+        }
+        Some(group)
+    }
+
+    /// For clone3(2), which starts a process inside.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.folder.as_raw_fd()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        // The usual case: nothing is left in it.
+        while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
+            let _ = fs::write(self.path.join("cgroup.kill"), "1");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The folder of the group that new ones may be made in.
+fn parent() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mount = mounts.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        kind.starts_with("cgroup2 ").then(|| place.split(' ').nth(4))?
+    })?;
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let own = PathBuf::from(mount).join(own);
+    match own.ends_with(SERVICE) {
+        true => own.parent().map(Into::into),
+        false => Some(own),
+    }
+}

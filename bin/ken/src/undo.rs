@@ -1,0 +1,47 @@
+//! `ken undo` and `ken diff`: what a run changed in the workspace. ken-coder(1) does it; this prints it.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use ken_tool::find_program;
+use ken_types::Error;
+use serde_json::Value;
+
+use crate::cli::Cli;
+use crate::output::{Outcome, put};
+
+#[derive(Debug, Args)]
+pub(crate) struct OfRun {
+    /// Id of the submission or run that made the changes, or the beginning of it
+    run: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// `what` is `undo` or `diff`. The exit status is that of ken-coder: 1 when some files were refused.
+pub(crate) fn run(cli: &Cli, what: &str, of: &OfRun) -> Outcome {
+    let places = cli.places()?;
+    let program = find_program("ken-coder")
+        .ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
+    let format = if of.json { "compact" } else { "summary" };
+    let output = Command::new(program)
+        .args([what, "--format", format, "--", &of.run])
+        .env("KEN_CONFIG", &places.config)
+        .env("KEN_STATE_DIR", &places.state)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::unavailable(format!("ken-coder: {error}")))?;
+    put(&String::from_utf8_lossy(&output.stdout))?;
+    match output.status.code().and_then(|status| u8::try_from(status).ok()) {
+        Some(status @ 0..=1) => Ok(ExitCode::from(status)),
+        _ => Err(said(&output.stderr)),
+    }
+}
+
+/// The error that ken-coder has written.
+fn said(stderr: &[u8]) -> Error {
+    let said: Option<Value> = serde_json::from_slice(stderr).ok();
+    said.and_then(|said| serde_json::from_value(said.get("error")?.clone()).ok())
+        .unwrap_or_else(|| Error::unavailable(String::from_utf8_lossy(stderr).trim().to_owned()))
+}
