@@ -21,6 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) models: CachedReply<ModelInfo>,
     pub(crate) agent: Pool,
     pub(crate) cognitive: Pool,
+    pub(crate) scheduler: Pool,
     pub(crate) kend: Pool,
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,

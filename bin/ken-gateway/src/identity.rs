@@ -33,7 +33,7 @@ fn in_query(name: &str) -> String {
     format!("?{name}")
 }
 
-const CONNECTORS: [&str; 3] = ["tui", "web-api", "messenger"];
+const CONNECTORS: [&str; 4] = ["tui", "web-api", "messenger", "schedule"];
 
 impl Identity {
     /// Reads a query, where each field may be given once.

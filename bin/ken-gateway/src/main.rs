@@ -13,6 +13,7 @@ mod openapi;
 mod page;
 mod routes;
 mod runs;
+mod schedules;
 mod sessions;
 mod start;
 mod store;

@@ -7,7 +7,7 @@ use ken_types::Error;
 
 use crate::app::Gateway;
 use crate::stream::{public, read};
-use crate::{agents, chat, health, knowledge, openapi, runs, sessions, workflows};
+use crate::{agents, chat, health, knowledge, openapi, runs, schedules, sessions, workflows};
 
 /// The limit for bodies that may contain images, in bytes.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -58,6 +58,16 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/knowledge/reindex/:jobId", knowledge::job)
         .on("GET    /api/knowledge/:id", knowledge::get)
         .on("DELETE /api/knowledge/:id", knowledge::delete)
+        .on("GET    /api/schedules", schedules::list)
+        .on("POST   /api/schedules", schedules::create)
+        .on("GET    /api/schedules/:slug", schedules::get)
+        .on("PATCH  /api/schedules/:slug", schedules::update)
+        .on("DELETE /api/schedules/:slug", schedules::delete)
+        .on("POST   /api/schedules/:slug/pause", schedules::pause)
+        .on("POST   /api/schedules/:slug/resume", schedules::resume)
+        .on("POST   /api/schedules/:slug/run", schedules::run)
+        .on("GET    /api/schedules/:slug/runs", schedules::runs)
+        .on("GET    /api/schedules/:slug/runs/:runId", schedules::get_run)
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
         .on("GET    /agents/:name/:id", agents::stream)
@@ -82,16 +92,6 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
 /// Routes of parts that do not exist yet. They answer 503 with the name of the part rather than 404, so that a client
 /// learns the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    ("GET    /api/schedules", "ken-scheduler"),
-    ("POST   /api/schedules", "ken-scheduler"),
-    ("GET    /api/schedules/:slug", "ken-scheduler"),
-    ("PATCH  /api/schedules/:slug", "ken-scheduler"),
-    ("DELETE /api/schedules/:slug", "ken-scheduler"),
-    ("POST   /api/schedules/:slug/pause", "ken-scheduler"),
-    ("POST   /api/schedules/:slug/resume", "ken-scheduler"),
-    ("POST   /api/schedules/:slug/run", "ken-scheduler"),
-    ("GET    /api/schedules/:slug/runs", "ken-scheduler"),
-    ("GET    /api/schedules/:slug/runs/:runId", "ken-scheduler"),
     ("GET    /api/approvals/pending", "ken-approver"),
     ("GET    /api/approvals/bindings/pending", "ken-approver"),
     ("GET    /api/approvals/:requestId", "ken-approver"),

@@ -39,6 +39,7 @@ pub(crate) fn start(
         model,
         agent: pool("agent"),
         cognitive: pool("cognitive"),
+        scheduler: pool("scheduler"),
         kend: pool("kend"),
         wait: Duration::from_millis(start.config.chat.wait_ms.into()),
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),

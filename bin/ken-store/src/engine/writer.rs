@@ -23,7 +23,7 @@ use crate::engine::leases::{Due, Leases};
 use crate::engine::queue::{Pushed, Queue};
 use crate::engine::thread;
 use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
-use crate::ops::{background, leases, system};
+use crate::ops::{background, leases, schedules, system};
 use crate::tables::{self, Backend, Tables};
 
 /// Requests that may wait.
@@ -471,7 +471,16 @@ impl BatchWriter {
         for job in &mut batch.jobs {
             refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?);
         }
+        let mut followed = schedules::follow(self.database.tables(), &mut batch.change, 0)?;
         self.serve_claims(batch)?;
+        loop {
+            let next = schedules::follow(self.database.tables(), &mut batch.change, followed.until)?;
+            if !next.opened {
+                break;
+            }
+            followed = next;
+            self.serve_claims(batch)?;
+        }
         system::record(self.database.tables(), &mut batch.change)?;
         self.database.commit()?;
         self.has_written();

@@ -4,7 +4,7 @@
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{blobs, calls, keys, public, reindex, system};
+use crate::ops::{blobs, calls, keys, public, reindex, schedules, system};
 use crate::tables::Tables;
 
 /// Does one slice.
@@ -16,6 +16,7 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         public::sweep(tables, change)?,
         public::clean(tables)?,
         blobs::prune(tables, change.now)?,
+        schedules::prune(tables, change.now)?,
     ];
     if slices.contains(&true) {
         return Ok(Left::More);

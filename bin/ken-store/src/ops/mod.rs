@@ -19,6 +19,7 @@ pub(crate) mod public;
 mod queue;
 mod reindex;
 mod runs;
+pub(crate) mod schedules;
 mod search;
 mod sessions;
 pub(crate) mod streams;
@@ -125,6 +126,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         blobs::add,
         notes::add,
         approvals::add,
+        schedules::add,
     ];
     nouns
         .into_iter()

@@ -11,6 +11,7 @@ pub(crate) mod producers;
 pub(crate) mod public;
 pub(crate) mod queue;
 pub(crate) mod record;
+pub(crate) mod schedules;
 pub(crate) mod scope_words;
 pub(crate) mod search;
 pub(crate) mod stream_names;

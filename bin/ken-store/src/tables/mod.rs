@@ -9,6 +9,9 @@ use ken_types::event::{Failure, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
 use ken_types::ops::runs::{RunRecord, RunStatus};
+use ken_types::ops::schedules::{
+    Delivery, Due, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Producer;
 use ken_types::{Error, Timestamp};
@@ -66,6 +69,7 @@ pub trait Tables:
     + Blobs
     + Notes
     + Approvals
+    + Schedules
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -670,4 +674,132 @@ pub trait Approvals {
     /// Pending ones whose time is over.
     fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
+}
+
+/// A schedule.
+#[derive(Debug, Clone)]
+pub struct ScheduleRow {
+    pub key: i64,
+    pub id: String,
+    pub slug: String,
+    /// The scope of the session whose agent made it; the operator's have none.
+    pub owner: Option<i64>,
+    pub generation: u64,
+    pub settings: Settings,
+    pub prompt: String,
+    pub payload: Option<Value>,
+    pub enabled: bool,
+    pub progress: Progress,
+    pub last_fired: Option<i64>,
+    pub last_status: Option<RunState>,
+    /// Failed runs in a row.
+    pub failures: u32,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub deleted: bool,
+}
+
+/// A run of a schedule.
+#[derive(Debug, Clone)]
+pub struct ScheduleRunRow {
+    pub key: i64,
+    pub id: String,
+    pub schedule: i64,
+    pub schedule_id: String,
+    pub generation: u64,
+    pub slot_at: Option<i64>,
+    pub trigger: Trigger,
+    pub status: RunState,
+    pub attempt: u32,
+    /// It is not admitted earlier.
+    pub not_before: i64,
+    /// How long it may take from its admission on.
+    pub timeout_ms: i64,
+    pub submission: Option<SubmissionId>,
+    pub result_text: Option<String>,
+    pub error: Option<String>,
+    pub reason: Option<Reason>,
+    pub delivery: Delivery,
+    pub started_at: Option<i64>,
+    pub admitted_at: Option<i64>,
+    pub finished_at: Option<i64>,
+}
+
+impl ScheduleRunRow {
+    pub fn instance(&self) -> String {
+        format!("schedule:{}:{}", self.schedule_id, self.id)
+    }
+
+    /// As the contract shows it.
+    pub fn shown(self) -> ScheduleRun {
+        let instance = self.instance();
+        ScheduleRun {
+            instance_id: instance.clone(),
+            session_id: instance,
+            run_id: self.id,
+            schedule_id: self.schedule_id,
+            slot_at: self.slot_at,
+            trigger: self.trigger,
+            status: self.status,
+            attempt: self.attempt,
+            dispatch_id: self.submission.clone(),
+            submission_id: self.submission,
+            result_text: self.result_text,
+            error: self.error,
+            reason: self.reason,
+            delivery: self.delivery,
+            started_at: self.started_at,
+            admitted_at: self.admitted_at,
+            finished_at: self.finished_at,
+        }
+    }
+}
+
+/// Schedules and their runs.
+pub trait Schedules {
+    /// One that is not deleted.
+    fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error>;
+    fn schedule_by_id(&self, id: &str) -> Result<Option<ScheduleRow>, Error>;
+    fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error>;
+    fn count_schedules(&self) -> Result<u64, Error>;
+    fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
+    /// Everything but the key, the id and the time of creation.
+    fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
+    /// By slug.
+    fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
+    /// Its slug is free from here on.
+    fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error>;
+    /// Deletes some schedules with their runs that were marked before; how many.
+    fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    /// Those whose next slot has come, the first to fire first.
+    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error>;
+    fn next_fire(&self) -> Result<Option<i64>, Error>;
+    /// False when the slot has its record already.
+    fn insert_schedule_run(&self, run: &ScheduleRunRow) -> Result<bool, Error>;
+    fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
+    /// The slug is that of its schedule, deleted or not.
+    fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;
+    fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
+    /// What changes while it runs.
+    fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
+    /// Runs of a schedule that wait, and that are worked on.
+    fn active_schedule_runs(&self, schedule: i64) -> Result<(u64, u64), Error>;
+    fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
+    /// Runs of all schedules that are worked on.
+    fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;
+    fn count_working_schedule_runs(&self) -> Result<u64, Error>;
+    /// The oldest that waits, may be admitted now, and whose schedule has no other that is worked on.
+    fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
+    /// When the next run may be tried again that may not be now.
+    fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error>;
+    /// Newest first, strictly before a key; each with its key, its text cut to so many characters.
+    fn list_schedule_runs(
+        &self,
+        schedule: i64,
+        before: i64,
+        limit: u32,
+        text: usize,
+    ) -> Result<Vec<(i64, ScheduleRun)>, Error>;
+    /// Deletes the oldest terminal runs of a schedule but so many.
+    fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error>;
 }

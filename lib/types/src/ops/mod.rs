@@ -14,6 +14,7 @@ pub mod cognitive;
 pub mod kend;
 pub mod model;
 pub mod runs;
+pub mod schedules;
 pub mod service;
 pub mod store;
 pub mod streams;

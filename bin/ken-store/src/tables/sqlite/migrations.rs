@@ -15,6 +15,7 @@ pub(crate) const STEPS: &[&str] = &[
     BLOBS,
     NOTES,
     APPROVALS,
+    SCHEDULES,
 ];
 
 /// The version that a database has after all steps.
@@ -56,6 +57,60 @@ CREATE TABLE approvals (
 CREATE INDEX approvals_by_submission ON approvals (submission);
 CREATE INDEX approvals_pending ON approvals (expires_at) WHERE status = 'pending';
 CREATE INDEX approvals_for_session ON approvals (session, fingerprint) WHERE for_session = 1;
+";
+
+/// Schedules, and a record of every slot.
+const SCHEDULES: &str = "
+-- mark: every slot until there has its record, or passed while the schedule was paused. next_slot fires at next_fire.
+-- A deleted schedule is kept for a while, for its runs.
+CREATE TABLE schedules (
+  schedule    INTEGER PRIMARY KEY,
+  id          TEXT NOT NULL UNIQUE,
+  slug        TEXT NOT NULL,
+  owner       INTEGER REFERENCES scopes,
+  generation  INTEGER NOT NULL,
+  settings    TEXT NOT NULL,
+  prompt      TEXT NOT NULL,
+  payload     TEXT,
+  enabled     INTEGER NOT NULL,
+  anchor      INTEGER NOT NULL,
+  mark        INTEGER NOT NULL,
+  next_slot   INTEGER,
+  next_fire   INTEGER,
+  last_fired  INTEGER,
+  last_status TEXT,
+  failures    INTEGER NOT NULL DEFAULT 0,
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  deleted_at  INTEGER
+) STRICT;
+CREATE UNIQUE INDEX schedules_by_slug ON schedules (slug) WHERE deleted_at IS NULL;
+CREATE INDEX schedules_due ON schedules (next_fire) WHERE next_fire IS NOT NULL;
+CREATE INDEX schedules_deleted ON schedules (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE TABLE schedule_runs (
+  run         INTEGER PRIMARY KEY AUTOINCREMENT,
+  id          TEXT NOT NULL UNIQUE,
+  schedule    INTEGER NOT NULL REFERENCES schedules,
+  generation  INTEGER NOT NULL,
+  slot_at     INTEGER,
+  status      TEXT NOT NULL,
+  active      INTEGER NOT NULL,
+  attempt     INTEGER NOT NULL,
+  not_before  INTEGER NOT NULL,
+  timeout_ms  INTEGER NOT NULL,
+  submission  TEXT,
+  result_text TEXT,
+  error       TEXT,
+  reason      TEXT,
+  delivery    TEXT NOT NULL,
+  started_at  INTEGER,
+  admitted_at INTEGER,
+  finished_at INTEGER
+) STRICT;
+CREATE UNIQUE INDEX schedule_slots ON schedule_runs (schedule, generation, slot_at) WHERE slot_at IS NOT NULL;
+CREATE INDEX schedule_runs_by_age ON schedule_runs (schedule, active, run);
+CREATE INDEX schedule_runs_active ON schedule_runs (status, run) WHERE active = 1;
+CREATE INDEX schedule_runs_submitted ON schedule_runs (submission) WHERE submission IS NOT NULL;
 ";
 
 /// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.

@@ -14,6 +14,7 @@ mod migrations;
 mod notes;
 mod open;
 mod public;
+mod schedules;
 mod sessions;
 mod submissions;
 

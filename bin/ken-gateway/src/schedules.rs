@@ -1,0 +1,243 @@
+//! Schedules and their runs. ken-scheduler does all of it, so that every route answers 503 while it is down.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_http::{Failure, Request, Response, plain};
+use ken_types::id::Mint;
+use ken_types::ops::Op;
+use ken_types::ops::schedules::*;
+use ken_types::{Code, Error, json as strict_json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::app::Gateway;
+use crate::body::{self, required};
+use crate::idempotency::{ReplayableResponse, once};
+use crate::page;
+use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+
+/// How long `?wait=1` waits for the end of a run.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Calls an operation that reads.
+async fn ask<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
+    let asked = gateway.scheduler.call::<O>(args, CALL).await;
+    asked.map_err(deadline_as_unavailable)
+}
+
+/// Makes a change whose ids are in `args`, or which may be made again.
+async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
+    let changed = gateway.scheduler.change::<O>(args, CALL, CHANGE).await;
+    changed.map_err(change_failed)
+}
+
+fn of(request: &Request) -> OfSchedule {
+    OfSchedule {
+        slug: request.segment("slug").to_owned(),
+        owner: None,
+    }
+}
+
+/// GET /api/schedules
+pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    request.query()?;
+    let all = ListSchedules { owner: None };
+    let mut list = serde_json::to_value(ask::<SchedulesList>(&gateway, &all).await?).map_err(unwritable)?;
+    let items = list.get_mut("schedules").and_then(Value::as_array_mut);
+    for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+        item.retain(|name, _| !["schedule", "timezone"].contains(&name.as_str()));
+    }
+    Response::json(200, &list)
+}
+
+fn unwritable(error: serde_json::Error) -> Error {
+    Error::internal(format!("an answer could not be written: {error}"))
+}
+
+/// The fields of a body without those that only a POST has.
+fn fields(mut body: Map<String, Value>, own: &[&str]) -> Result<Fields, Failure> {
+    body.retain(|name, _| !own.contains(&name.as_str()));
+    Ok(strict_json::from_value(Value::Object(body))?)
+}
+
+fn text(body: &Map<String, Value>, name: &str) -> Result<Option<String>, Error> {
+    match body.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(Error::invalid(format!("/{name}"), format!("{name} is no text"))),
+    }
+}
+
+fn flag(body: &Map<String, Value>, name: &str) -> Result<bool, Error> {
+    match body.get(name) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(Error::invalid(
+            format!("/{name}"),
+            format!("{name} is neither true nor false"),
+        )),
+    }
+}
+
+/// POST /api/schedules
+pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let body = body::read::<Map<String, Value>>(&bytes)?;
+    let slug = required("slug", text(&body, "slug")?)?;
+    let replace = flag(&body, "replace")?;
+    let fields = fields(body, &["slug", "replace"])?;
+    let work = async |mut mint: Mint| {
+        let args = CreateSchedule {
+            id: mint.ulid(),
+            slug,
+            owner: None,
+            replace,
+            fields,
+        };
+        let schedule = change::<SchedulesCreate>(&gateway, &args).await?;
+        ReplayableResponse::json(201, &json!({"schedule": schedule}))
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// GET /api/schedules/:slug
+pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let schedule = ask::<SchedulesGet>(&gateway, &of(&request)).await?;
+    Response::json(200, &json!({"schedule": schedule}))
+}
+
+/// PATCH /api/schedules/:slug
+pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let body = body::read::<Map<String, Value>>(&bytes)?;
+    let args = UpdateSchedule {
+        slug: request.segment("slug").to_owned(),
+        owner: None,
+        fields: fields(body, &[])?,
+    };
+    let schedule = change::<SchedulesUpdate>(&gateway, &args).await?;
+    Response::json(200, &json!({"schedule": schedule}))
+}
+
+/// DELETE /api/schedules/:slug
+pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = of(&request);
+    change::<SchedulesDelete>(&gateway, &args).await?;
+    Response::json(200, &json!({"slug": args.slug, "deleted": true}))
+}
+
+/// POST /api/schedules/:slug/pause
+pub(crate) async fn pause(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    request.no_fields().await?;
+    let args = of(&request);
+    let work = async |_: Mint| {
+        change::<SchedulesPause>(&gateway, &args).await?;
+        ReplayableResponse::json(200, &json!({"slug": args.slug, "paused": true}))
+    };
+    once(&gateway, &request, b"{}", plain, work).await
+}
+
+/// POST /api/schedules/:slug/resume
+pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    request.no_fields().await?;
+    let args = of(&request);
+    let work = async |_: Mint| {
+        let schedule = change::<SchedulesResume>(&gateway, &args).await?;
+        let next = schedule.next_fire_at;
+        ReplayableResponse::json(
+            200,
+            &json!({"slug": args.slug, "resumed": true, "nextFireAt": next}),
+        )
+    };
+    once(&gateway, &request, b"{}", plain, work).await
+}
+
+/// POST /api/schedules/:slug/run
+pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let waits = page::flag(&request.query()?, "wait")?;
+    request.no_fields().await?;
+    let slug = request.segment("slug").to_owned();
+    let _held = if waits { Some(request.hold()?) } else { None };
+    let work = async |mut mint: Mint| {
+        let mut args = RunSchedule {
+            slug: slug.clone(),
+            owner: None,
+            run_id: mint.ulid(),
+            wait_ms: 0,
+        };
+        let run = change::<SchedulesRun>(&gateway, &args).await?;
+        if !waits {
+            return ReplayableResponse::json(200, &json!({"slug": slug, "runId": run.run_id}));
+        }
+        args.wait_ms = u64::try_from(WAIT.as_millis()).unwrap_or_default();
+        let mut shutdown = request.shutdown();
+        let ended = tokio::select! {
+            ended = gateway.scheduler.call::<SchedulesRun>(&args, WAIT + CALL) => ended.map_err(deadline_as_unavailable)?,
+            () = shutdown.requested() => run,
+        };
+        waited(&slug, ended)
+    };
+    once(&gateway, &request, b"{}", plain, work).await
+}
+
+/// The answer to `?wait=1`.
+fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
+    #[derive(Serialize)]
+    struct Waited<'a> {
+        slug: &'a str,
+        #[serde(flatten)]
+        run: ScheduleRun,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<Code>,
+    }
+    let (status, code) = match run.status {
+        RunState::Ok => (200, None),
+        state if state.is_terminal() => (502, Some(Code::Unavailable)),
+        _ => (504, Some(Code::Deadline)),
+    };
+    let why = || match run.status.is_terminal() {
+        true => format!("the run ended with {}", run.status.name()),
+        false => "the run has not ended yet; GET .../runs/:runId tells how it ends".to_owned(),
+    };
+    let error = code.and_then(|_| run.error.clone().or_else(|| Some(why())));
+    let response = ReplayableResponse::json(
+        status,
+        &Waited {
+            slug,
+            run: ScheduleRun { error, ..run },
+            code,
+        },
+    )?;
+    Ok(if status == 504 {
+        response.not_kept()
+    } else {
+        response
+    })
+}
+
+/// GET /api/schedules/:slug/runs
+pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let args = ListScheduleRuns {
+        slug: request.segment("slug").to_owned(),
+        owner: None,
+        limit: page::limit(&query, PAGE_SCHEDULE_RUNS, 50)?,
+        after: page::cursor(&query, "after")?,
+    };
+    let found = ask::<SchedulesRuns>(&gateway, &args).await?;
+    Response::json(
+        200,
+        &json!({"slug": args.slug, "runs": found.runs, "page": found.page}),
+    )
+}
+
+/// GET /api/schedules/:slug/runs/:runId
+pub(crate) async fn get_run(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = OneScheduleRun {
+        slug: request.segment("slug").to_owned(),
+        run_id: request.segment("runId").to_owned(),
+    };
+    let run = ask::<SchedulesRunGet>(&gateway, &args).await?;
+    Response::json(200, &json!({"slug": args.slug, "run": run}))
+}

@@ -1,0 +1,214 @@
+//! What becomes of the slots that have passed: a pure function of the schedule, how far it has come, and the time.
+
+use ken_types::ops::schedules::{CAUGHT_UP, Fate, KEPT_RUNS, Missed, NextSlot, Reason, Settings};
+
+use crate::timing::Timing;
+
+/// What is to be recorded of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Slots in order. Of more than [`KEPT_RUNS`] the newest, as older records would be dropped at once.
+    pub(crate) slots: Vec<(i64, Fate)>,
+    /// Every slot until here has been looked at.
+    pub(crate) mark: i64,
+    pub(crate) next: Option<NextSlot>,
+}
+
+/// The clock of a scheduler.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) now: i64,
+    /// When the scheduler started. A slot before that was missed because it was down.
+    pub(crate) started: i64,
+}
+
+/// Plans the slots after `mark`. With a clock that went back there are none until it has reached the mark again.
+pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock) -> Plan {
+    let now = clock.now;
+    let mut passed: Vec<(i64, i64)> = timing
+        .newest(mark, now, KEPT_RUNS)
+        .into_iter()
+        .map(|slot| (slot, timing.fire(slot)))
+        .collect();
+    // Only the last one can still wait for its jitter.
+    passed.retain(|(_, fire)| *fire <= now);
+    let surplus = passed.len().saturating_sub(KEPT_RUNS);
+    passed.drain(..surplus);
+    let is_late = |fire: i64| now - fire > settings.grace_ms;
+    let late = passed.iter().filter(|(_, fire)| is_late(*fire)).count();
+    let caught_up = match settings.missed {
+        Missed::Skip => 0,
+        // A slot that is in time makes up for the ones before it.
+        Missed::Last => usize::from(late == passed.len()),
+        Missed::All => CAUGHT_UP,
+    };
+    let fate = |number: usize, fire: i64| match (is_late(fire), number + caught_up >= late) {
+        (false, _) => Fate::Run,
+        (true, true) if settings.missed == Missed::All => Fate::CatchUp,
+        (true, true) => Fate::Run,
+        (true, false) if fire < clock.started => Fate::Missed(Reason::Down),
+        (true, false) => Fate::Missed(Reason::Late),
+    };
+    let slots: Vec<(i64, Fate)> = passed
+        .iter()
+        .enumerate()
+        .map(|(number, (slot, fire))| (*slot, fate(number, *fire)))
+        .collect();
+    let mark = slots.last().map_or(mark, |(slot, _)| *slot);
+    Plan {
+        slots,
+        mark,
+        next: timing.next(mark),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ken_types::ops::schedules::ScheduleKind;
+
+    use super::*;
+    use crate::timing::tests::{settings, timing};
+
+    const HOUR: i64 = 3_600_000;
+    const DAY: i64 = 24 * HOUR;
+
+    fn hourly(missed: Missed) -> Settings {
+        Settings {
+            missed,
+            ..settings(ScheduleKind::Every, "1h", "UTC")
+        }
+    }
+
+    fn planned(settings: &Settings, mark: i64, now: i64, started: i64) -> Vec<(i64, Fate)> {
+        plan(&timing(settings), settings, mark, Clock { now, started }).slots
+    }
+
+    #[test]
+    fn missed_slots_are_skipped_or_the_last_or_all_are_run() {
+        let late = Fate::Missed(Reason::Late);
+        let down = Fate::Missed(Reason::Down);
+        let now = 3 * HOUR + 60_001;
+        for (missed, started, expected) in [
+            (Missed::Skip, 0, [late, late, late]),
+            (Missed::Skip, now, [down, down, down]),
+            (Missed::Last, now, [down, down, Fate::Run]),
+            (Missed::All, now, [Fate::CatchUp; 3]),
+            (Missed::Last, 2 * HOUR, [down, late, Fate::Run]),
+        ] {
+            let fates: Vec<Fate> = planned(&hourly(missed), 0, now, started)
+                .iter()
+                .map(|slot| slot.1)
+                .collect();
+            assert_eq!(fates, expected, "{missed:?}");
+        }
+    }
+
+    #[test]
+    fn a_slot_in_time_makes_up_for_the_ones_before_it() {
+        let slots = planned(&hourly(Missed::Last), 0, 2 * HOUR + 60_000, 0);
+        assert_eq!(slots, [(HOUR, Fate::Missed(Reason::Late)), (2 * HOUR, Fate::Run)]);
+    }
+
+    #[test]
+    fn of_many_missed_slots_the_newest_are_recorded_and_at_most_100_run() {
+        let secondly = Settings {
+            missed: Missed::All,
+            ..settings(ScheduleKind::Cron, "* * * * * *", "UTC")
+        };
+        let now = 3_650 * DAY;
+        let slots = planned(&secondly, 0, now, 0);
+        assert_eq!(slots.len(), KEPT_RUNS);
+        assert_eq!(slots.last(), Some(&(now, Fate::Run)));
+        assert_eq!(
+            slots.iter().filter(|slot| slot.1 == Fate::CatchUp).count(),
+            CAUGHT_UP
+        );
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_fires_nothing_twice() {
+        let settings = hourly(Missed::Last);
+        let clock = Clock {
+            now: 9 * HOUR,
+            started: 0,
+        };
+        let planned = plan(&timing(&settings), &settings, 10 * HOUR, clock);
+        assert!(planned.slots.is_empty());
+        assert_eq!((planned.mark, planned.next.unwrap().slot), (10 * HOUR, 11 * HOUR));
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: i64) -> i64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 1).cast_signed() % limit
+        }
+    }
+
+    /// Ten years of schedules in five zones, with outages and steps of the clock: what is recorded is exactly the slots.
+    #[test]
+    fn over_ten_years_every_slot_has_one_record() {
+        let from = ken_types::Timestamp::from_rfc3339("2026-01-01T00:00:00Z")
+            .unwrap()
+            .millis();
+        let until = from + 3_652 * DAY;
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        for (schedule, zone, missed, jitter) in [
+            ("@hourly", "Europe/Zurich", Missed::Last, 0),
+            ("30 2 * * *", "America/New_York", Missed::All, 600_000),
+            ("15 */3 * * *", "Australia/Lord_Howe", Missed::Skip, 0),
+            ("0 0,12 * * MON-FRI", "Africa/Cairo", Missed::Last, 3_600_000),
+            ("45 1,2,3 1,15 * *", "America/Santiago", Missed::All, 0),
+        ] {
+            let settings = Settings {
+                missed,
+                jitter_ms: jitter,
+                ..settings(ScheduleKind::Cron, schedule, zone)
+            };
+            let timing = timing(&settings);
+            let mut outages: Vec<i64> = (0..200).map(|_| from + random.below(until - from)).collect();
+            outages.sort_unstable();
+            let (mut mark, mut started, mut clock, mut next) = (from, from, from, timing.next(from));
+            let mut records = BTreeMap::new();
+            while clock < until {
+                // The scheduler wakes when the next slot fires, a little late, or after an outage of up to eight days; its
+                // clock may be put back while it sleeps.
+                let outage = outages
+                    .first()
+                    .copied()
+                    .filter(|at| next.is_some_and(|next| *at < next.fire));
+                match outage {
+                    Some(at) => {
+                        outages.remove(0);
+                        clock = clock.max(at + random.below(8 * DAY));
+                        started = clock;
+                    }
+                    None => clock = clock.max(next.unwrap().fire + random.below(20)),
+                }
+                if random.below(100) == 0 {
+                    clock -= HOUR;
+                }
+                let planned = plan(&timing, &settings, mark, Clock { now: clock, started });
+                assert!(clock < mark || planned.mark <= clock, "{schedule}");
+                for (slot, fate) in planned.slots {
+                    assert_eq!(records.insert(slot, fate), None, "{schedule}: {slot} twice");
+                }
+                (mark, next) = (planned.mark, planned.next);
+            }
+            let slots = std::iter::successors(timing.slot_after(from), |slot| timing.slot_after(*slot));
+            let slots: Vec<i64> = slots.take_while(|slot| *slot <= mark).collect();
+            assert!(slots.len() > 200, "{schedule}");
+            assert!(
+                records.keys().eq(slots.iter()),
+                "{schedule}: {} records of {} slots",
+                records.len(),
+                slots.len()
+            );
+        }
+    }
+}

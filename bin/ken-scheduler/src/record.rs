@@ -1,0 +1,51 @@
+//! What is recorded of a schedule that is due.
+
+use ken_types::ops::schedules::{Due, Fire, Progress, Slot};
+use ken_types::{Error, id};
+use sha2::{Digest, Sha256};
+
+use crate::plan::{Clock, plan};
+use crate::timing::Timing;
+
+/// A record of nothing.
+pub(crate) fn nothing(due: &Due) -> Fire {
+    Fire {
+        id: due.id.clone(),
+        generation: due.generation,
+        mark: due.progress.mark,
+        slots: Vec::new(),
+        progress: due.progress,
+    }
+}
+
+/// What is to be recorded of a schedule that is due.
+pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
+    let (timing, _) = Timing::parse(&due.id, &due.settings, due.progress.anchor)?;
+    let planned = plan(&timing, &due.settings, due.progress.mark, clock);
+    let slots = planned.slots.into_iter().map(|(at, fate)| Slot {
+        at,
+        run_id: run_id(due, at),
+        fate,
+    });
+    Ok(Fire {
+        slots: slots.collect(),
+        progress: Progress {
+            anchor: due.progress.anchor,
+            mark: planned.mark,
+            next: planned.next,
+        },
+        ..nothing(due)
+    })
+}
+
+/// The id of a slot's run follows from the slot: whoever records it, it is the same.
+fn run_id(due: &Due, slot: i64) -> String {
+    let mut hash = Sha256::new();
+    hash.update(due.id.as_bytes());
+    hash.update(due.generation.to_le_bytes());
+    hash.update(slot.to_le_bytes());
+    let mut seed = [0; 16];
+    let digest = <[u8; 32]>::from(hash.finalize());
+    seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    id::Mint::of(ken_types::Timestamp::from_millis(slot), &seed).ulid()
+}

@@ -1,0 +1,283 @@
+//! The operations on schedules: what the caller says is checked and its next slot is found here, and all that lasts is in the
+//! store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ken_types::ops::Op;
+use ken_types::ops::schedules::*;
+use ken_types::ops::store::Scope;
+use ken_types::{Code, Error};
+use ken_wire::{Context, Daemon, Pool, Table};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock::WallClock;
+use crate::definition::{Definition, check_slug};
+use crate::plan::Clock;
+use crate::record::fire_of;
+use crate::timing::Timing;
+
+/// One try of a call to the store, and all tries of a change.
+const CALL: Duration = Duration::from_secs(10);
+const CHANGE: Duration = Duration::from_secs(30);
+/// How often an update is tried while others change the same schedule.
+const TRIES: u32 = 20;
+/// The longest wait for a run.
+const WAIT_MS: u64 = 600_000;
+/// A mark that is further ahead of the clock than this was set by a clock that was wrong.
+const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
+
+/// A running scheduler.
+pub(crate) struct Scheduler {
+    pub(crate) store: Pool,
+    pub(crate) clock: WallClock,
+    /// When it started, by its clock.
+    pub(crate) started: i64,
+    /// Counts changes of schedules and runs, also those that others make.
+    pub(crate) changes: watch::Sender<u64>,
+    pub(crate) fired: AtomicU64,
+}
+
+impl Daemon for Scheduler {
+    fn stats(&self) -> Map<String, Value> {
+        let fired = self.fired.load(Ordering::Relaxed);
+        Map::from_iter([("slots_recorded".to_owned(), fired.into())])
+    }
+}
+
+pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Scheduler> {
+    let table = Table::new(name, version)
+        .op::<SchedulesCreate, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
+            scheduler.create(args).await
+        })
+        .op::<SchedulesUpdate, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
+            scheduler
+                .update(&args.slug, args.owner.as_ref(), args.fields)
+                .await
+        })
+        .op::<SchedulesResume, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
+            let fields = Fields {
+                enabled: Some(true),
+                ..Fields::default()
+            };
+            scheduler.update(&args.slug, args.owner.as_ref(), fields).await
+        })
+        .op::<SchedulesRun, _, _>(|scheduler: Arc<Scheduler>, call: Context<_>, args| async move {
+            scheduler.run(args, call.deadline).await
+        });
+    let table = forward::<SchedulesGet>(table);
+    let table = forward::<SchedulesList>(table);
+    let table = forward::<SchedulesPause>(table);
+    let table = forward::<SchedulesDelete>(table);
+    let table = forward::<SchedulesRuns>(table);
+    forward::<SchedulesRunGet>(table)
+}
+
+/// An operation that the store does as it is.
+fn forward<O: Op>(table: Table<Scheduler>) -> Table<Scheduler>
+where
+    O::Args: Sync,
+{
+    table.op::<O, _, _>(|scheduler: Arc<Scheduler>, _, args: O::Args| async move {
+        scheduler.change::<O>(&args).await
+    })
+}
+
+impl Scheduler {
+    pub(crate) fn clock(&self) -> Clock {
+        Clock {
+            now: self.clock.now(),
+            started: self.started,
+        }
+    }
+
+    pub(crate) async fn change<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
+        self.store.change::<O>(args, CALL, CHANGE).await
+    }
+
+    async fn create(&self, args: CreateSchedule) -> Result<Schedule, Error> {
+        check_slug(&args.slug)?;
+        let definition = Definition::new(args.fields)?;
+        let now = self.clock.now();
+        for _ in 0..TRIES {
+            let old = self.state(&args.slug, args.owner.as_ref(), args.replace).await?;
+            let old = match old {
+                Some(old) if self.catch_up(&old).await? => continue,
+                old => old,
+            };
+            let id = old.as_ref().map_or(&args.id, |old| &old.schedule.id);
+            let (timing, zone) = Timing::parse(id, &definition.settings, now)?;
+            timing.check(now)?;
+            let mark = old.as_ref().map_or(now, |old| mark(old.progress.mark, now));
+            let put = PutSchedule {
+                id: id.clone(),
+                slug: args.slug.clone(),
+                owner: args.owner.clone(),
+                settings: Settings {
+                    timezone: zone,
+                    ..definition.settings.clone()
+                },
+                prompt: definition.prompt.clone(),
+                payload: definition.payload.clone(),
+                enabled: definition.enabled,
+                progress: Progress {
+                    anchor: now,
+                    mark,
+                    next: timing.next(mark).filter(|_| definition.enabled),
+                },
+                expect: old.as_ref().map(|old| old.generation),
+            };
+            match self.change::<SchedulesPut>(&put).await {
+                // Somebody else changed the one that this replaces.
+                Err(error) if error.code == Code::Conflict && args.replace => {}
+                done => return done,
+            }
+        }
+        Err(contended(&args.slug))
+    }
+
+    /// The schedule that is to be replaced, if there is one.
+    async fn state(
+        &self,
+        slug: &str,
+        owner: Option<&Scope>,
+        replace: bool,
+    ) -> Result<Option<ScheduleState>, Error> {
+        if !replace {
+            return Ok(None);
+        }
+        let of = OfSchedule {
+            slug: slug.to_owned(),
+            owner: owner.cloned(),
+        };
+        match self.store.call::<SchedulesState>(&of, CALL).await {
+            Ok(state) => Ok(Some(state)),
+            Err(error) if error.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn update(&self, slug: &str, owner: Option<&Scope>, fields: Fields) -> Result<Schedule, Error> {
+        let of = OfSchedule {
+            slug: slug.to_owned(),
+            owner: owner.cloned(),
+        };
+        for _ in 0..TRIES {
+            let old = self.store.call::<SchedulesState>(&of, CALL).await?;
+            if self.catch_up(&old).await? {
+                continue;
+            }
+            let definition = Definition::of(old.schedule.clone()).with(fields.clone())?;
+            let unchanged = definition.settings == old.schedule.settings
+                && definition.enabled == old.schedule.enabled
+                && definition.prompt == old.schedule.prompt
+                && definition.payload == old.schedule.payload;
+            if unchanged {
+                return Ok(old.schedule);
+            }
+            let put = self.changed(old, definition, owner.cloned())?;
+            match self.change::<SchedulesPut>(&put).await {
+                Err(error) if error.code == Code::Conflict => {}
+                done => return done,
+            }
+        }
+        Err(contended(slug))
+    }
+
+    fn changed(
+        &self,
+        old: ScheduleState,
+        new: Definition,
+        owner: Option<Scope>,
+    ) -> Result<PutSchedule, Error> {
+        let now = self.clock.now();
+        let when = |settings: &Settings| (settings.schedule.clone(), settings.timezone.clone());
+        let is_retimed = when(&old.schedule.settings) != when(&new.settings);
+        let anchor = if is_retimed { now } else { old.progress.anchor };
+        let (timing, zone) = Timing::parse(&old.schedule.id, &new.settings, anchor)?;
+        if is_retimed {
+            timing.check(now)?;
+        }
+        // Slots of a paused schedule pass, and those of another timing are not those of this one.
+        let passes = is_retimed || !old.schedule.enabled;
+        let mark = if passes {
+            mark(old.progress.mark, now)
+        } else {
+            old.progress.mark
+        };
+        Ok(PutSchedule {
+            id: old.schedule.id,
+            slug: old.schedule.slug,
+            owner,
+            settings: Settings {
+                timezone: zone,
+                ..new.settings
+            },
+            prompt: new.prompt,
+            payload: new.payload,
+            enabled: new.enabled,
+            progress: Progress {
+                anchor,
+                mark,
+                next: timing.next(mark).filter(|_| new.enabled),
+            },
+            expect: Some(old.generation),
+        })
+    }
+
+    /// Records the slots of a schedule that are due before it is changed. True when there were some.
+    async fn catch_up(&self, state: &ScheduleState) -> Result<bool, Error> {
+        let clock = self.clock();
+        if state.progress.next.is_none_or(|next| next.fire > clock.now) {
+            return Ok(false);
+        }
+        let due = Due {
+            id: state.schedule.id.clone(),
+            generation: state.generation,
+            settings: state.schedule.settings.clone(),
+            progress: state.progress,
+        };
+        let advance = Advance {
+            now: clock.now,
+            fires: vec![fire_of(&due, clock)?],
+            timed_out: Vec::new(),
+        };
+        self.change::<SchedulesAdvance>(&advance).await?;
+        Ok(true)
+    }
+
+    async fn run(&self, args: RunSchedule, deadline: Instant) -> Result<ScheduleRun, Error> {
+        let mut changes = self.changes.subscribe();
+        let start = StartRun {
+            slug: args.slug.clone(),
+            owner: args.owner,
+            run_id: args.run_id.clone(),
+        };
+        let mut run = self.change::<SchedulesStart>(&start).await?;
+        let until = Instant::now() + Duration::from_millis(args.wait_ms.min(WAIT_MS));
+        let one = OneScheduleRun {
+            slug: args.slug,
+            run_id: args.run_id,
+        };
+        while !run.status.is_terminal() && timeout_at(until.min(deadline), changes.changed()).await.is_ok() {
+            run = self.store.call::<SchedulesRunGet>(&one, CALL).await?;
+        }
+        Ok(run)
+    }
+}
+
+/// Where a schedule goes on from when it is changed: never before what is recorded, unless a wrong clock recorded it.
+fn mark(mark: i64, now: i64) -> i64 {
+    if mark > now + WRONG_CLOCK_MS {
+        now
+    } else {
+        mark.max(now)
+    }
+}
+
+fn contended(slug: &str) -> Error {
+    Error::busy(format!("the schedule {slug:?} is being changed by others"), 1_000)
+}

@@ -1,0 +1,864 @@
+//! Schedules. What becomes of a slot is decided in the change that records it: its run, the submission of the run and, when
+//! that settles, the end of the run, its delivery and who is next. No crash can fall between two of these.
+
+use ken_types::event::{
+    Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
+};
+use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::ops::Nothing;
+use ken_types::ops::schedules::*;
+use ken_types::ops::store::*;
+use ken_types::{Error, Timestamp};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::queue::{self, Entry};
+use crate::ops::{Host, Operations, Read, Write, logs, sessions, turns};
+use crate::rules::cursor::List;
+use crate::rules::queue::Ending;
+use crate::rules::schedules::{Deeds, Ended, beginning, ended};
+use crate::rules::title::title;
+use crate::rules::{check, record};
+use crate::tables::{
+    LogRow, NewEvent, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow, Tables,
+};
+
+/// The connector of scheduled turns, and who acts for the operator.
+const CONNECTOR: &str = "schedule";
+const OPERATOR: &str = "admin";
+/// Schedules that one answer of `schedules.advance` names.
+const DUE: usize = 500;
+/// Deleted schedules that one slice of background work drops.
+const SLICE: usize = 20;
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    operations
+        .write::<SchedulesPut>()
+        .read::<SchedulesGet>()
+        .read::<SchedulesState>()
+        .read::<SchedulesList>()
+        .write::<SchedulesPause>()
+        .write::<SchedulesDelete>()
+        .write::<SchedulesStart>()
+        .read::<SchedulesRuns>()
+        .read::<SchedulesRunGet>()
+        .write::<SchedulesAdvance>()
+}
+
+fn unknown(slug: &str) -> Error {
+    Error::not_found(format!("there is no schedule {slug:?}")).hint("`ken schedule list` lists them")
+}
+
+/// A schedule by its slug; with an owner, one of that owner.
+fn named(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
+    let found = tables.schedule_by_slug(slug)?.ok_or_else(|| unknown(slug))?;
+    match owner {
+        Some(owner) if found.owner.is_none() || found.owner != tables.scope_key(owner)? => Err(unknown(slug)),
+        _ => Ok(found),
+    }
+}
+
+fn owner_of(tables: &dyn Tables, row: &ScheduleRow) -> Result<Option<Scope>, Error> {
+    Ok(row.owner.map(|key| tables.scope(key)).transpose()?.flatten())
+}
+
+fn shown(tables: &dyn Tables, row: ScheduleRow) -> Result<Schedule, Error> {
+    let owner = owner_of(tables, &row)?;
+    Ok(Schedule {
+        owner_scope: owner.map_or_else(|| OPERATOR.to_owned(), |scope| scope_text(&scope)),
+        protect: row.settings.overlap == Overlap::Skip,
+        id: row.id,
+        slug: row.slug,
+        settings: row.settings,
+        prompt: row.prompt,
+        payload: row.payload,
+        enabled: row.enabled,
+        last_fired_at: row.last_fired,
+        next_fire_at: row.progress.next.map(|next| next.fire),
+        last_run_status: row.last_status,
+        created_at: row.created_at.millis(),
+        updated_at: row.updated_at.millis(),
+    })
+}
+
+fn scope_text(scope: &Scope) -> String {
+    let thread = scope.thread_id.iter().map(String::as_str);
+    let parts = [scope.connector.as_str(), &scope.actor_id, &scope.conversation_id];
+    parts.into_iter().chain(thread).collect::<Vec<_>>().join(":")
+}
+
+/// Tells consoles what became of a schedule.
+fn tell(kind: &'static str, slug: &str, change: &mut Change) {
+    change.tell(kind, json!({"slug": slug}));
+}
+
+impl Write for SchedulesPut {
+    fn run(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Result<Schedule, Error> {
+        check_delivery(tables, args)?;
+        let old = tables.schedule_by_slug(&args.slug)?;
+        let row = match (old, args.expect) {
+            (None, None) => insert(tables, args, change)?,
+            // The first try of the same call has made it.
+            (Some(old), None) if old.id == args.id => old,
+            (Some(_), None) => {
+                let error = Error::conflict(format!("there is a schedule {:?}", args.slug)).at("/slug");
+                return Err(error.hint("\"replace\": true overwrites it"));
+            }
+            (Some(old), Some(generation)) if old.generation == generation => {
+                update(tables, old, args, change)?
+            }
+            (_, Some(_)) => {
+                return Err(Error::conflict(format!(
+                    "the schedule {:?} has just been changed",
+                    args.slug
+                )));
+            }
+        };
+        shown(tables, row)
+    }
+}
+
+fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Result<ScheduleRow, Error> {
+    if tables.count_schedules()? >= SCHEDULES {
+        return Err(
+            Error::conflict(format!("there are {SCHEDULES} schedules, and no more fit")).hint("delete some"),
+        );
+    }
+    let owner = args
+        .owner
+        .as_ref()
+        .map(|owner| sessions::scope_key(tables, owner))
+        .transpose()?;
+    let mut row = ScheduleRow {
+        key: 0,
+        id: args.id.clone(),
+        slug: args.slug.clone(),
+        owner,
+        generation: 1,
+        settings: args.settings.clone(),
+        prompt: args.prompt.clone(),
+        payload: args.payload.clone(),
+        enabled: args.enabled,
+        progress: args.progress,
+        last_fired: None,
+        last_status: None,
+        failures: 0,
+        created_at: change.now,
+        updated_at: change.now,
+        deleted: false,
+    };
+    row.key = tables.insert_schedule(&row)?;
+    tell("schedule.created", &row.slug, change);
+    Ok(row)
+}
+
+fn update(
+    tables: &dyn Tables,
+    old: ScheduleRow,
+    args: &PutSchedule,
+    change: &mut Change,
+) -> Result<ScheduleRow, Error> {
+    let kind = match (old.enabled, args.enabled) {
+        (true, false) => "schedule.paused",
+        (false, true) => "schedule.resumed",
+        _ => "schedule.updated",
+    };
+    let row = ScheduleRow {
+        generation: old.generation + 1,
+        settings: args.settings.clone(),
+        prompt: args.prompt.clone(),
+        payload: args.payload.clone(),
+        failures: if kind == "schedule.resumed" {
+            0
+        } else {
+            old.failures
+        },
+        enabled: args.enabled,
+        progress: args.progress,
+        updated_at: change.now,
+        ..old
+    };
+    tables.update_schedule(&row)?;
+    tell(kind, &row.slug, change);
+    Ok(row)
+}
+
+/// Refuses a schedule whose results could not go where they should.
+fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> {
+    match &args.settings.deliver_to {
+        Some(DeliverTo::Session(to)) => {
+            let found = tables.session(&to.session)?;
+            let owner = args
+                .owner
+                .as_ref()
+                .map(|owner| tables.scope_key(owner))
+                .transpose()?;
+            let is_owned = |session: &SessionRow| owner.is_none_or(|owner| owner == Some(session.scope));
+            match found.filter(is_owned) {
+                Some(_) => Ok(()),
+                None => Err(Error::invalid(
+                    "/deliverTo/session",
+                    format!("deliverTo: there is no session {:?}", to.session),
+                )),
+            }
+        }
+        Some(DeliverTo::Chat(_)) => Err(Error::invalid(
+            "/deliverTo/chatId",
+            "deliverTo: this conversation is not admitted: the messaging connector is not part of this system",
+        )),
+        None => Ok(()),
+    }
+}
+
+impl Read for SchedulesGet {
+    fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<Schedule, Error> {
+        shown(tables, named(tables, &args.slug, args.owner.as_ref())?)
+    }
+}
+
+impl Read for SchedulesState {
+    fn run(tables: &dyn Tables, args: &OfSchedule) -> Result<ScheduleState, Error> {
+        let row = named(tables, &args.slug, args.owner.as_ref())?;
+        Ok(ScheduleState {
+            owner: owner_of(tables, &row)?,
+            generation: row.generation,
+            progress: row.progress,
+            schedule: shown(tables, row)?,
+        })
+    }
+}
+
+impl Read for SchedulesList {
+    fn run(tables: &dyn Tables, args: &ListSchedules) -> Result<ScheduleList, Error> {
+        let owner = match &args.owner {
+            None => None,
+            Some(owner) => match tables.scope_key(owner)? {
+                None => {
+                    return Ok(ScheduleList {
+                        schedules: Vec::new(),
+                    });
+                }
+                found => found,
+            },
+        };
+        Ok(ScheduleList {
+            schedules: tables.list_schedules(owner)?,
+        })
+    }
+}
+
+impl Write for SchedulesPause {
+    fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Schedule, Error> {
+        let mut row = named(tables, &args.slug, args.owner.as_ref())?;
+        if row.enabled {
+            pause(tables, &mut row, change)?;
+        }
+        shown(tables, row)
+    }
+}
+
+fn pause(tables: &dyn Tables, row: &mut ScheduleRow, change: &mut Change) -> Result<(), Error> {
+    row.enabled = false;
+    row.progress.next = None;
+    row.generation += 1;
+    row.updated_at = change.now;
+    tables.update_schedule(row)?;
+    tell("schedule.paused", &row.slug, change);
+    Ok(())
+}
+
+impl Write for SchedulesDelete {
+    fn run(tables: &dyn Tables, args: &OfSchedule, change: &mut Change) -> Result<Nothing, Error> {
+        let row = named(tables, &args.slug, args.owner.as_ref())?;
+        delete(tables, &row, change)?;
+        Ok(Nothing {})
+    }
+}
+
+fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result<(), Error> {
+    for mut waiting in tables.queued_schedule_runs(row.key)? {
+        waiting.reason = Some(Reason::Deleted);
+        end(tables, row, &mut waiting, RunState::Skipped, change)?;
+    }
+    tables.mark_schedule_deleted(row.key, change.now)?;
+    tell("schedule.deleted", &row.slug, change);
+    Ok(())
+}
+
+/// Drops schedules that were deleted long enough ago, and their runs. True when there may be more.
+pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.drop_schedules(now.plus_millis(-DELETED_MS), SLICE)? == SLICE)
+}
+
+impl Write for SchedulesStart {
+    fn run(tables: &dyn Tables, args: &StartRun, change: &mut Change) -> Result<ScheduleRun, Error> {
+        let schedule = named(tables, &args.slug, args.owner.as_ref())?;
+        if tables.schedule_run(&args.run_id)?.is_none() {
+            add_run(
+                tables,
+                &schedule,
+                &args.run_id,
+                None,
+                (RunState::Queued, None),
+                change,
+            )?;
+            admit(tables, change)?;
+        }
+        let run = tables.schedule_run(&args.run_id)?;
+        run.map(ScheduleRunRow::shown)
+            .ok_or_else(|| unknown_run(&args.run_id))
+    }
+}
+
+fn unknown_run(id: &str) -> Error {
+    Error::not_found(format!("this schedule has no run {id:?}")).hint("the last 200 are kept")
+}
+
+impl Read for SchedulesRunGet {
+    fn run(tables: &dyn Tables, args: &OneScheduleRun) -> Result<ScheduleRun, Error> {
+        let found = tables.schedule_run_of_slug(&args.slug, &args.run_id)?;
+        found.ok_or_else(|| unknown_run(&args.run_id))
+    }
+}
+
+impl Read for SchedulesRuns {
+    fn check(args: &ListScheduleRuns) -> Result<(), Error> {
+        check::limit(args.limit, PAGE_SCHEDULE_RUNS)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListScheduleRuns) -> Result<ScheduleRunPage, Error> {
+        let schedule = named(tables, &args.slug, args.owner.as_ref())?;
+        let name = List::named("schedule_runs", &[Some(&schedule.id)]);
+        let [before] = match &args.after {
+            Some(cursor) => name.position(cursor, "?after")?,
+            None => [i64::MAX],
+        };
+        let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
+        let has_more = found.len() > args.limit as usize;
+        found.truncate(args.limit as usize);
+        let last = found.last().filter(|_| has_more);
+        Ok(ScheduleRunPage {
+            page: Page {
+                limit: args.limit,
+                has_more,
+                after: last.map(|(key, _)| name.cursor([*key])),
+            },
+            runs: found.into_iter().map(|(_, run)| run).collect(),
+        })
+    }
+}
+
+impl Write for SchedulesAdvance {
+    fn run(tables: &dyn Tables, args: &Advance, change: &mut Change) -> Result<Advanced, Error> {
+        for fire in &args.fires {
+            record_slots(tables, fire, args.now, change)?;
+        }
+        for id in &args.timed_out {
+            time_out(tables, id, change)?;
+        }
+        admit(tables, change)?;
+        let now = change.now.millis();
+        let running = tables.working_schedule_runs()?.into_iter().map(|run| Running {
+            left_ms: run.admitted_at.unwrap_or(now) + run.timeout_ms - now,
+            run_id: run.id,
+            attempt: run.attempt,
+        });
+        Ok(Advanced {
+            running: running.collect(),
+            due: tables.due_schedules(args.now, DUE)?,
+            next_fire: tables.next_fire()?,
+            retry_in_ms: tables.next_schedule_retry(now)?.map(|at| at - now),
+        })
+    }
+}
+
+/// Records slots, unless another scheduler has done so, or the schedule was changed meanwhile.
+fn record_slots(tables: &dyn Tables, fire: &Fire, now: i64, change: &mut Change) -> Result<(), Error> {
+    let found = tables.schedule_by_id(&fire.id)?.filter(|found| {
+        found.enabled
+            && !found.deleted
+            && found.generation == fire.generation
+            && found.progress.mark == fire.mark
+    });
+    let Some(mut schedule) = found else {
+        return Ok(());
+    };
+    schedule.progress = fire.progress;
+    for slot in &fire.slots {
+        let active = tables.active_schedule_runs(schedule.key)?;
+        let begins = beginning(slot.fate, schedule.settings.overlap, active);
+        add_run(tables, &schedule, &slot.run_id, Some(slot.at), begins, change)?;
+        match begins.0 {
+            RunState::Queued => schedule.last_fired = Some(now),
+            other => schedule.last_status = Some(other),
+        }
+    }
+    tables.update_schedule(&schedule)?;
+    tables.prune_schedule_runs(schedule.key, KEPT_RUNS)
+}
+
+fn add_run(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    id: &str,
+    slot_at: Option<i64>,
+    (status, reason): (RunState, Option<Reason>),
+    change: &mut Change,
+) -> Result<(), Error> {
+    let run = ScheduleRunRow {
+        key: 0,
+        id: id.to_owned(),
+        schedule: schedule.key,
+        schedule_id: schedule.id.clone(),
+        generation: schedule.generation,
+        slot_at,
+        trigger: if slot_at.is_some() {
+            Trigger::Slot
+        } else {
+            Trigger::Manual
+        },
+        status,
+        attempt: 0,
+        not_before: 0,
+        timeout_ms: schedule.settings.timeout_ms,
+        submission: None,
+        result_text: None,
+        error: None,
+        reason,
+        delivery: Delivery::None,
+        started_at: None,
+        admitted_at: None,
+        finished_at: status.is_terminal().then(|| change.now.millis()),
+    };
+    if tables.insert_schedule_run(&run)? {
+        tell_run(schedule, &run, change);
+    }
+    Ok(())
+}
+
+fn tell_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change) {
+    let fields = json!({"slug": schedule.slug, "runId": run.id, "slotAt": run.slot_at, "status": run.status});
+    change.tell("schedule.run", fields);
+}
+
+/// Admits runs that wait, as long as there is room.
+fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
+    while tables.count_working_schedule_runs()? < SCHEDULE_RUNS {
+        let Some(mut run) = tables.next_schedule_run(change.now.millis())? else {
+            return Ok(());
+        };
+        let schedule = tables.schedule_by_key(run.schedule)?;
+        submit(tables, &schedule, &mut run, change)?;
+        tables.update_schedule_run(&run)?;
+        tell_run(&schedule, &run, change);
+    }
+    Ok(())
+}
+
+/// Makes the event and the submission of a run's next attempt, in a session of its own.
+fn submit(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &mut ScheduleRunRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    run.attempt += 1;
+    run.status = RunState::Admitted;
+    run.admitted_at = Some(change.now.millis());
+    run.started_at = None;
+    let session = session(tables, schedule, run, change)?;
+    let log = tables.log_by_key(session.stream)?;
+    let id = submission_id(&format!("{}:{}", run.id, run.attempt));
+    let event = tables.insert_event(&NewEvent {
+        id: &format!("schedule:{}:{}", run.id, run.attempt),
+        scope: Some(session.scope),
+        kind: "schedule.run",
+        text: &schedule.prompt,
+        received_at: change.now,
+        context: Some(&context(schedule, run)),
+        raw: None,
+        images: &[],
+        answer: "{}",
+    })?;
+    let entry = Entry {
+        id: id.clone(),
+        kind: SubmissionKind::Prompt,
+        policy: Policy::Queue,
+        hidden: false,
+    };
+    let queue = queue::with_room(tables, log.key, entry.policy)?;
+    queue::enter(tables, &log, event, &entry, &queue, change)?;
+    run.submission = Some(id);
+    Ok(())
+}
+
+/// What the agent is told of a scheduled turn.
+fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
+    json!({"schedule": {
+        "slug": schedule.slug,
+        "scheduleId": schedule.id,
+        "runId": run.id,
+        "trigger": run.trigger,
+        "slotAt": run.slot_at.map(Timestamp::from_millis),
+        "timezone": schedule.settings.timezone,
+        "targetAgent": schedule.settings.target_agent,
+        "attempt": run.attempt,
+        "payload": schedule.payload,
+    }})
+}
+
+/// An id that follows from what it is for.
+fn submission_id(of: &str) -> SubmissionId {
+    let digest = <[u8; 32]>::from(Sha256::digest(of));
+    let mut seed = [0; 16];
+    seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    Mint::of(Timestamp::default(), &seed).submission()
+}
+
+fn session(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &ScheduleRunRow,
+    change: &mut Change,
+) -> Result<SessionRow, Error> {
+    let instance = run.instance();
+    if let Some(found) = tables.session(&instance)? {
+        return Ok(found);
+    }
+    let owner = owner_of(tables, schedule)?;
+    // Runs of one schedule remember each other; one that an agent made knows what its owner's conversation knows.
+    let scope = match owner {
+        Some(owner) => Scope {
+            connector: CONNECTOR.to_owned(),
+            ..owner
+        },
+        None => Scope {
+            connector: CONNECTOR.to_owned(),
+            actor_id: OPERATOR.to_owned(),
+            conversation_id: format!("schedule:{}", schedule.id),
+            thread_id: None,
+        },
+    };
+    let scope = sessions::scope_key(tables, &scope)?;
+    let fresh = FreshSession {
+        id: SessionId(instance),
+        origin: Origin::Connector,
+    };
+    let made = sessions::insert(tables, scope, &fresh, change)?;
+    tables.set_session_title(made.stream, &title(&schedule.prompt))?;
+    Ok(made)
+}
+
+/// How far the effects of a change have been followed, and whether that let a submission be claimed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Followed {
+    pub(crate) until: usize,
+    pub(crate) opened: bool,
+}
+
+/// Takes what has become of the submissions of runs over into the runs, in the same transaction: looks at the effects of a
+/// change from number `from` on, and at those that this makes.
+pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<Followed, Error> {
+    let mut until = from;
+    let mut opened = false;
+    while let Some(effect) = change.effects.get(until) {
+        until += 1;
+        opened |= matches!(effect, Effect::Opened(Work::Turns));
+        let Effect::Happened(kind @ ("submission.running" | "submission.settled"), fields) = effect else {
+            continue;
+        };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        let is_scheduled = text("sessionId").is_some_and(|session| session.starts_with("schedule:"));
+        let submission = text("submissionId").filter(|_| is_scheduled).map(str::to_owned);
+        let Some(submission) = submission else {
+            continue;
+        };
+        let has_settled = *kind == "submission.settled";
+        if let Some(run) = tables.schedule_run_of_submission(&submission)? {
+            let schedule = tables.schedule_by_key(run.schedule)?;
+            match has_settled {
+                true => settle(tables, &schedule, run, change)?,
+                false => started(tables, &schedule, run, change)?,
+            }
+        }
+    }
+    Ok(Followed { until, opened })
+}
+
+/// The agent has begun.
+fn started(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    mut run: ScheduleRunRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    if run.status == RunState::Admitted {
+        run.status = RunState::Running;
+        run.started_at = Some(change.now.millis());
+        tables.update_schedule_run(&run)?;
+        tell_run(schedule, &run, change);
+    }
+    Ok(())
+}
+
+/// The submission of a run has ended.
+fn settle(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    mut run: ScheduleRunRow,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let Some(found) = run
+        .submission
+        .as_ref()
+        .map(|id| tables.submission(id.as_str()))
+        .transpose()?
+        .flatten()
+    else {
+        return Ok(());
+    };
+    let status = tables.submission_status(&found.id)?;
+    let text = status
+        .as_ref()
+        .and_then(|status| status.result.as_ref())
+        .map(|result| result.text.clone());
+    run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
+    if run.status.is_terminal() {
+        // Its time was over: what it had said until then is kept.
+        return tables.update_schedule_run(&run);
+    }
+    let failure = status.and_then(|status| status.error);
+    run.error = failure.as_ref().map(|failure| failure.message.clone());
+    let deeds = deeds(tables, &found)?;
+    let attempts = (run.attempt, schedule.settings.max_attempts);
+    match ended(found.state, failure.as_ref(), &deeds, attempts) {
+        Ended::Finally(state) => end(tables, schedule, &mut run, state, change)?,
+        Ended::Again(_) if schedule.deleted => end(tables, schedule, &mut run, RunState::Error, change)?,
+        Ended::Again(pause) => {
+            run.status = RunState::Queued;
+            run.not_before = change.now.millis() + pause;
+            tables.update_schedule_run(&run)?;
+            tell_run(schedule, &run, change);
+        }
+    }
+    admit(tables, change)
+}
+
+/// What a submission did, as its events tell.
+fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
+    #[derive(serde::Deserialize)]
+    struct Turn {
+        error: Option<ken_types::event::Failure>,
+    }
+    let log = tables.log_by_key(found.stream)?;
+    let mut deeds = Deeds::default();
+    tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
+        let kind = check::event_kind(event);
+        if !event.contains(found.id.as_str()) {
+            return true;
+        }
+        deeds.called_tools |= kind.starts_with("tool_start\"");
+        if kind.starts_with("turn\"") {
+            let turn = serde_json::from_str::<Turn>(event).ok();
+            deeds.failure = turn.and_then(|turn| turn.error).map(|error| error.name);
+        }
+        true
+    })?;
+    Ok(deeds)
+}
+
+/// The time of a run is over: it ends at once, and its submission as soon as its holder knows.
+fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Error> {
+    let Some(mut run) = tables.schedule_run(id)?.filter(|run| !run.status.is_terminal()) else {
+        return Ok(());
+    };
+    let schedule = tables.schedule_by_key(run.schedule)?;
+    run.error = Some(format!("The run took longer than its {} ms.", run.timeout_ms));
+    end(tables, &schedule, &mut run, RunState::Timeout, change)?;
+    if let (Some(session), Some(submission)) = (tables.session(&run.instance())?, &run.submission) {
+        queue::stop(tables, session.stream, Some(submission), change)?;
+    }
+    Ok(())
+}
+
+/// Ends a run: its record, its delivery, and what follows for its schedule.
+fn end(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &mut ScheduleRunRow,
+    state: RunState,
+    change: &mut Change,
+) -> Result<(), Error> {
+    run.status = state;
+    run.finished_at = Some(change.now.millis());
+    let has_run = state != RunState::Skipped;
+    if has_run {
+        run.delivery = deliver(tables, schedule, run, change)?;
+    }
+    tables.update_schedule_run(run)?;
+    tell_run(schedule, run, change);
+    if schedule.deleted {
+        return Ok(());
+    }
+    let mut row = tables.schedule_by_key(schedule.key)?;
+    row.last_status = Some(state);
+    row.failures = match state {
+        RunState::Ok => 0,
+        RunState::Skipped => row.failures,
+        _ => row.failures.saturating_add(1),
+    };
+    tables.update_schedule(&row)?;
+    tables.prune_schedule_runs(row.key, KEPT_RUNS)?;
+    let is_too_often = row
+        .settings
+        .disable_after_failures
+        .is_some_and(|most| row.failures >= most);
+    if is_too_often && row.enabled {
+        tracing::warn!(
+            slug = row.slug,
+            failures = row.failures,
+            "a schedule is paused after failed runs"
+        );
+        pause(tables, &mut row, change)?;
+    }
+    let is_done = has_run && run.trigger == Trigger::Slot && row.settings.delete_after_run;
+    if is_done {
+        delete(tables, &row, change)?;
+    }
+    Ok(())
+}
+
+/// Hands the result of a run over to where it was asked for. A failure is told too: silence would look like success.
+fn deliver(
+    tables: &dyn Tables,
+    schedule: &ScheduleRow,
+    run: &ScheduleRunRow,
+    change: &mut Change,
+) -> Result<Delivery, Error> {
+    let text = match (run.status, run.result_text.as_deref()) {
+        (RunState::Ok, Some(text)) => text.to_owned(),
+        (status, _) => {
+            let why = run.error.as_deref().unwrap_or_default();
+            format!(
+                "The scheduled run {} of {:?} ended with {}. {why}",
+                run.id,
+                schedule.slug,
+                status.name()
+            )
+        }
+    };
+    match &schedule.settings.deliver_to {
+        None => Ok(Delivery::None),
+        Some(DeliverTo::Chat(_)) => Ok(Delivery::Failed),
+        Some(DeliverTo::Session(to)) => match tables.session(&to.session)? {
+            Some(session) => {
+                post(tables, &session, schedule, run, text.trim_end(), change).map(|()| Delivery::Sent)
+            }
+            None => Ok(Delivery::Failed),
+        },
+    }
+}
+
+/// Adds a text to a session as an exchange of its own, whose prompt is not shown: it is on the session's stream, in its
+/// transcript, and the agent knows it in the next turn.
+fn post(
+    tables: &dyn Tables,
+    session: &SessionRow,
+    schedule: &ScheduleRow,
+    run: &ScheduleRunRow,
+    text: &str,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let id = submission_id(&format!("{}:delivery", run.id));
+    let mut log = tables.log_by_key(session.stream)?;
+    let event = tables.insert_event(&NewEvent {
+        id: &format!("schedule:{}:delivery", run.id),
+        scope: Some(session.scope),
+        kind: "schedule.delivery",
+        text: &format!(
+            "The schedule {:?} has run, and this is its result.",
+            schedule.slug
+        ),
+        received_at: change.now,
+        context: None,
+        raw: None,
+        images: &[],
+        answer: "{}",
+    })?;
+    let recorded_from = log.entries;
+    let key = tables.insert_submission(&NewSubmission {
+        id: &id,
+        stream: log.key,
+        event,
+        kind: SubmissionKind::Prompt,
+        hidden: true,
+        open: false,
+        place: 0,
+        recorded_from,
+        next_index: 0,
+    })?;
+    let message = |content, stop_reason| Message::Assistant {
+        content,
+        api: CONNECTOR.to_owned(),
+        provider: CONNECTOR.to_owned(),
+        model: schedule.slug.clone(),
+        usage: Usage::default(),
+        stop_reason,
+        error: None,
+        timestamp: change.now.millis(),
+    };
+    let bodies = [
+        Body::MessageStart {
+            message: message(Vec::new(), None),
+        },
+        Body::MessageEnd {
+            message: message(vec![Block::text(text)], Some(StopReason::Stop)),
+        },
+        Body::SubmissionSettled {
+            outcome: Outcome::Completed,
+            error: None,
+        },
+    ];
+    let at = logs::next_timestamp(tables, &log, change.now)?;
+    let events = (0..)
+        .zip(bodies)
+        .map(|(index, body)| event_of(&log, &id, index, at, body));
+    let events: Vec<Box<RawValue>> = events.collect::<Result<_, _>>()?;
+    logs::append(tables, &mut log, &events, change)?;
+    // Its events are there, as those of one that was claimed.
+    let found = SubmissionRow {
+        lease: 1,
+        ..tables.submission_by_key(key)?
+    };
+    turns::finish(tables, &found, &log, &Ending::of(Outcome::Completed), change)?;
+    sessions::touch(tables, session, change)
+}
+
+fn event_of(
+    log: &LogRow,
+    id: &SubmissionId,
+    event_index: u64,
+    timestamp: Timestamp,
+    body: Body,
+) -> Result<Box<RawValue>, Error> {
+    let event = Event {
+        v: VERSION,
+        body,
+        place: Place {
+            event_index,
+            timestamp,
+            instance_id: log.instance().to_owned(),
+            submission_id: id.clone(),
+            dispatch_id: is_dispatched(Some(CONNECTOR), log.instance()).then(|| id.clone()),
+            session: "default".to_owned(),
+            harness: "default".to_owned(),
+            operation_id: None,
+            turn_id: None,
+            task_id: None,
+            parent_session: None,
+        },
+    };
+    to_raw_value(&event).map_err(record::defect)
+}

@@ -1,0 +1,133 @@
+//! What becomes of the runs of schedules.
+
+use ken_types::event::Failure;
+use ken_types::ops::schedules::{Fate, Overlap, QUEUED_RUNS, Reason, RunState};
+use ken_types::ops::store::State;
+
+/// The pauses before the second try, the third, and each later one.
+const PAUSES_MS: [i64; 3] = [60_000, 120_000, 300_000];
+/// Failures of model calls that pass: the provider was overloaded or unreachable.
+const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
+
+/// How the record of a slot begins.
+pub(crate) fn beginning(
+    fate: Fate,
+    overlap: Overlap,
+    (queued, working): (u64, u64),
+) -> (RunState, Option<Reason>) {
+    match fate {
+        Fate::Missed(reason) => (RunState::Missed, Some(reason)),
+        Fate::CatchUp => (RunState::Queued, None),
+        Fate::Run if queued + working == 0 => (RunState::Queued, None),
+        Fate::Run if overlap == Overlap::Queue && queued < QUEUED_RUNS => (RunState::Queued, None),
+        Fate::Run => (RunState::Skipped, Some(Reason::Overlap)),
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Finally(RunState),
+    /// It is tried again after so many milliseconds.
+    Again(i64),
+}
+
+/// What its submission did, beside its outcome.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Deeds {
+    /// It called a tool, which may have had a side effect.
+    pub(crate) called_tools: bool,
+    /// The name of the failure of its last model call.
+    pub(crate) failure: Option<String>,
+}
+
+/// How attempt number `attempt` of `most` ended.
+pub(crate) fn ended(
+    state: State,
+    error: Option<&Failure>,
+    deeds: &Deeds,
+    (attempt, most): (u32, u32),
+) -> Ended {
+    let name = error.map_or("", |error| error.name.as_str());
+    let is_transient = deeds
+        .failure
+        .as_deref()
+        .is_some_and(|name| TRANSIENT.contains(&name));
+    Ended::Finally(match (state, name) {
+        (State::Completed, _) => RunState::Ok,
+        (State::Failed, "timeout") => RunState::Timeout,
+        (State::Failed, "retry_exhausted" | "interrupted") => RunState::Unknown,
+        (State::Failed, "provider") if is_transient && !deeds.called_tools && attempt < most => {
+            let pause = PAUSES_MS.get(attempt.saturating_sub(1) as usize);
+            return Ended::Again(*pause.or(PAUSES_MS.last()).unwrap_or(&0));
+        }
+        _ => RunState::Error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_transient_failure_without_tools_is_tried_again_and_later_each_time() {
+        let provider = Failure::new("provider", "");
+        let deeds = |called_tools, failure: &str| Deeds {
+            called_tools,
+            failure: Some(failure.into()),
+        };
+        let failed = |deeds: &Deeds, attempt| ended(State::Failed, Some(&provider), deeds, (attempt, 5));
+        let error = Ended::Finally(RunState::Error);
+        let pauses: Vec<Ended> = (1..=5)
+            .map(|attempt| failed(&deeds(false, "busy"), attempt))
+            .collect();
+        let again = Ended::Again;
+        assert_eq!(
+            pauses,
+            [
+                again(60_000),
+                again(120_000),
+                again(300_000),
+                again(300_000),
+                error
+            ]
+        );
+        assert_eq!(failed(&deeds(true, "busy"), 1), error);
+        assert_eq!(failed(&deeds(false, "invalid"), 1), error);
+    }
+
+    #[test]
+    fn an_end_has_its_state() {
+        for (state, name, expected) in [
+            (State::Completed, "", RunState::Ok),
+            (State::Aborted, "aborted", RunState::Error),
+            (State::Failed, "timeout", RunState::Timeout),
+            (State::Failed, "retry_exhausted", RunState::Unknown),
+            (State::Failed, "defect", RunState::Error),
+        ] {
+            let error = Failure::new(name, "");
+            let ended = ended(state, Some(&error), &Deeds::default(), (1, 3));
+            assert_eq!(ended, Ended::Finally(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slot_waits_for_the_run_before_it_or_is_skipped() {
+        let skipped = (RunState::Skipped, Some(Reason::Overlap));
+        let queued = (RunState::Queued, None);
+        for (overlap, active, expected) in [
+            (Overlap::Skip, (0, 0), queued),
+            (Overlap::Skip, (0, 1), skipped),
+            (Overlap::Skip, (1, 0), skipped),
+            (Overlap::Queue, (9, 1), queued),
+            (Overlap::Queue, (10, 1), skipped),
+        ] {
+            assert_eq!(
+                beginning(Fate::Run, overlap, active),
+                expected,
+                "{overlap:?} {active:?}"
+            );
+        }
+        assert_eq!(beginning(Fate::CatchUp, Overlap::Skip, (50, 1)), queued);
+    }
+}

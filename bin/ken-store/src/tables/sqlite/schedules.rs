@@ -1,0 +1,358 @@
+//! Schedules and their runs.
+
+use ken_types::id::SubmissionId;
+use ken_types::ops::schedules::{
+    Delivery, Due, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+};
+use ken_types::{Error, Timestamp};
+use rusqlite::types::Type;
+use rusqlite::{Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Database, all, count, first, insert, json, rows, run, stored, time, to_json, unique};
+use crate::tables::{ScheduleRow, ScheduleRunRow, Schedules};
+
+/// The name of a value of an enumeration, as a column holds it.
+fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => Ok(Some(name)),
+        Ok(_) => Ok(None),
+        Err(error) => Err(crate::rules::record::defect(error)),
+    }
+}
+
+fn named<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+    let name: Option<String> = row.get(column)?;
+    let value = name
+        .map(|name| serde_json::from_value(Value::String(name)))
+        .transpose();
+    value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
+}
+
+/// A value that is always there.
+fn present<T>(value: Option<T>, column: &str) -> rusqlite::Result<T> {
+    value.ok_or_else(|| rusqlite::Error::InvalidColumnType(0, column.to_owned(), Type::Null))
+}
+
+fn settings(row: &Row<'_>) -> rusqlite::Result<Settings> {
+    present(stored(row, "settings")?, "settings")
+}
+
+fn progress(row: &Row<'_>) -> rusqlite::Result<Progress> {
+    let next: (Option<i64>, Option<i64>) = (row.get("next_slot")?, row.get("next_fire")?);
+    Ok(Progress {
+        anchor: row.get("anchor")?,
+        mark: row.get("mark")?,
+        next: next.0.zip(next.1).map(|(slot, fire)| NextSlot { slot, fire }),
+    })
+}
+
+fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+    Ok(ScheduleRow {
+        key: row.get("schedule")?,
+        id: row.get("id")?,
+        slug: row.get("slug")?,
+        owner: row.get("owner")?,
+        generation: count(row, "generation")?,
+        settings: settings(row)?,
+        prompt: row.get("prompt")?,
+        payload: stored(row, "payload")?,
+        enabled: row.get("enabled")?,
+        progress: progress(row)?,
+        last_fired: row.get("last_fired")?,
+        last_status: named(row, "last_status")?,
+        failures: row.get("failures")?,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        deleted: row.get::<_, Option<i64>>("deleted_at")?.is_some(),
+    })
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<ScheduleSummary> {
+    let settings = settings(row)?;
+    Ok(ScheduleSummary {
+        id: row.get("id")?,
+        slug: row.get("slug")?,
+        kind: settings.kind,
+        schedule: settings.schedule,
+        timezone: settings.timezone,
+        target_agent: settings.target_agent,
+        enabled: row.get("enabled")?,
+        next_fire_at: row.get("next_fire")?,
+        last_fired_at: row.get("last_fired")?,
+        last_run_status: named(row, "last_status")?,
+    })
+}
+
+fn due(row: &Row<'_>) -> rusqlite::Result<Due> {
+    Ok(Due {
+        id: row.get("id")?,
+        generation: count(row, "generation")?,
+        settings: settings(row)?,
+        progress: progress(row)?,
+    })
+}
+
+fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
+    let slot_at: Option<i64> = row.get("slot_at")?;
+    Ok(ScheduleRunRow {
+        key: row.get("run")?,
+        id: row.get("id")?,
+        schedule: row.get("schedule")?,
+        schedule_id: row.get("schedule_id")?,
+        generation: count(row, "generation")?,
+        slot_at,
+        trigger: if slot_at.is_some() {
+            Trigger::Slot
+        } else {
+            Trigger::Manual
+        },
+        status: present(named::<RunState>(row, "status")?, "status")?,
+        attempt: row.get("attempt")?,
+        not_before: row.get("not_before")?,
+        timeout_ms: row.get("timeout_ms")?,
+        submission: row.get::<_, Option<String>>("submission")?.map(SubmissionId),
+        result_text: row.get("result_text")?,
+        error: row.get("error")?,
+        reason: named::<Reason>(row, "reason")?,
+        delivery: present(named::<Delivery>(row, "delivery")?, "delivery")?,
+        started_at: row.get("started_at")?,
+        admitted_at: row.get("admitted_at")?,
+        finished_at: row.get("finished_at")?,
+    })
+}
+
+/// All columns of a run, and the id of its schedule.
+const RUN: &str =
+    "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
+
+impl Schedules for Database {
+    fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error> {
+        let sql = "SELECT * FROM schedules WHERE slug = ?1 AND deleted_at IS NULL";
+        first(self, sql, [slug], schedule)
+    }
+
+    fn schedule_by_id(&self, id: &str) -> Result<Option<ScheduleRow>, Error> {
+        first(self, "SELECT * FROM schedules WHERE id = ?1", [id], schedule)
+    }
+
+    fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
+        unique(
+            self,
+            "SELECT * FROM schedules WHERE schedule = ?1",
+            [key],
+            schedule,
+        )
+    }
+
+    fn count_schedules(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) AS number FROM schedules WHERE deleted_at IS NULL";
+        unique(self, sql, [], |row| count(row, "number"))
+    }
+
+    fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
+        let sql = "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
+                     next_slot, next_fire, created_at, updated_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)";
+        let next = schedule.progress.next;
+        let values = params![
+            schedule.id,
+            schedule.slug,
+            schedule.owner,
+            schedule.generation.cast_signed(),
+            to_json(&schedule.settings)?,
+            schedule.prompt,
+            json(schedule.payload.as_ref())?,
+            schedule.enabled,
+            schedule.progress.anchor,
+            schedule.progress.mark,
+            next.map(|next| next.slot),
+            next.map(|next| next.fire),
+            schedule.created_at.millis(),
+        ];
+        insert(self, sql, values)
+    }
+
+    fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error> {
+        let sql = "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
+                     anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
+                     failures = ?14, updated_at = ?15
+                   WHERE schedule = ?1";
+        let next = schedule.progress.next;
+        let values = params![
+            schedule.key,
+            schedule.slug,
+            schedule.generation.cast_signed(),
+            to_json(&schedule.settings)?,
+            schedule.prompt,
+            json(schedule.payload.as_ref())?,
+            schedule.enabled,
+            schedule.progress.anchor,
+            schedule.progress.mark,
+            next.map(|next| next.slot),
+            next.map(|next| next.fire),
+            schedule.last_fired,
+            name(&schedule.last_status)?,
+            schedule.failures,
+            schedule.updated_at.millis(),
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error> {
+        let sql =
+            "SELECT * FROM schedules WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) ORDER BY slug";
+        all(self, sql, [owner], summary)
+    }
+
+    fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
+        let sql =
+            "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
+        run(self, sql, params![key, now.millis()]).map(drop)
+    }
+
+    fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+        let sql = "SELECT schedule FROM schedules WHERE deleted_at < ?1 LIMIT ?2";
+        let keys: Vec<i64> = all(self, sql, params![before.millis(), rows(most)], |row| row.get(0))?;
+        for key in &keys {
+            run(self, "DELETE FROM schedule_runs WHERE schedule = ?1", [key])?;
+            run(self, "DELETE FROM schedules WHERE schedule = ?1", [key])?;
+        }
+        Ok(keys.len())
+    }
+
+    fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error> {
+        let sql = "SELECT * FROM schedules WHERE next_fire <= ?1 ORDER BY next_fire LIMIT ?2";
+        all(self, sql, params![now, rows(most)], due)
+    }
+
+    fn next_fire(&self) -> Result<Option<i64>, Error> {
+        let sql = "SELECT min(next_fire) FROM schedules WHERE next_fire IS NOT NULL";
+        unique(self, sql, [], |row| row.get(0))
+    }
+
+    fn insert_schedule_run(&self, row: &ScheduleRunRow) -> Result<bool, Error> {
+        let sql = "INSERT INTO schedule_runs (id, schedule, generation, slot_at, status, active, attempt, not_before,
+                     timeout_ms, reason, delivery, finished_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+        let values = params![
+            row.id,
+            row.schedule,
+            row.generation.cast_signed(),
+            row.slot_at,
+            row.status.name(),
+            !row.status.is_terminal(),
+            row.attempt,
+            row.not_before,
+            row.timeout_ms,
+            name(&row.reason)?,
+            name(&row.delivery)?,
+            row.finished_at,
+        ];
+        Ok(run(self, sql, values)? > 0)
+    }
+
+    fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
+        first(self, &format!("{RUN} WHERE r.id = ?1"), [id], run_row)
+    }
+
+    fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error> {
+        let sql = format!("{RUN} WHERE r.id = ?1 AND s.slug = ?2");
+        Ok(first(self, &sql, [id, slug], run_row)?.map(ScheduleRunRow::shown))
+    }
+
+    fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error> {
+        first(self, &format!("{RUN} WHERE r.submission = ?1"), [id], run_row)
+    }
+
+    fn update_schedule_run(&self, row: &ScheduleRunRow) -> Result<(), Error> {
+        let sql = "UPDATE schedule_runs SET status = ?2, active = ?3, attempt = ?4, not_before = ?5, submission = ?6,
+                     result_text = ?7, error = ?8, reason = ?9, delivery = ?10, started_at = ?11, admitted_at = ?12,
+                     finished_at = ?13
+                   WHERE run = ?1";
+        let values = params![
+            row.key,
+            row.status.name(),
+            !row.status.is_terminal(),
+            row.attempt,
+            row.not_before,
+            row.submission.as_ref().map(SubmissionId::as_str),
+            row.result_text,
+            row.error,
+            name(&row.reason)?,
+            name(&row.delivery)?,
+            row.started_at,
+            row.admitted_at,
+            row.finished_at,
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn active_schedule_runs(&self, schedule: i64) -> Result<(u64, u64), Error> {
+        let sql = "SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
+                     count(*) FILTER (WHERE status <> 'queued') AS working
+                   FROM schedule_runs WHERE schedule = ?1 AND active = 1";
+        unique(self, sql, [schedule], |row| {
+            Ok((count(row, "queued")?, count(row, "working")?))
+        })
+    }
+
+    fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error> {
+        let sql = format!("{RUN} WHERE r.schedule = ?1 AND r.active = 1 AND r.status = 'queued'");
+        all(self, &sql, [schedule], run_row)
+    }
+
+    fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error> {
+        let sql = format!("{RUN} WHERE r.active = 1 AND r.status IN ('admitted', 'running')");
+        all(self, &sql, [], run_row)
+    }
+
+    fn count_working_schedule_runs(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) AS number FROM schedule_runs
+                   WHERE active = 1 AND status IN ('admitted', 'running')";
+        unique(self, sql, [], |row| count(row, "number"))
+    }
+
+    fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error> {
+        let sql = format!(
+            "{RUN} WHERE r.active = 1 AND r.status = 'queued' AND r.not_before <= ?1 AND NOT EXISTS (
+               SELECT 1 FROM schedule_runs AS o
+               WHERE o.schedule = r.schedule AND o.active = 1 AND o.status IN ('admitted', 'running'))
+             ORDER BY r.run LIMIT 1"
+        );
+        first(self, &sql, [now], run_row)
+    }
+
+    fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error> {
+        let sql = "SELECT min(not_before) FROM schedule_runs
+                   WHERE active = 1 AND status = 'queued' AND not_before > ?1";
+        unique(self, sql, [now], |row| row.get(0))
+    }
+
+    fn list_schedule_runs(
+        &self,
+        schedule: i64,
+        before: i64,
+        limit: u32,
+        text: usize,
+    ) -> Result<Vec<(i64, ScheduleRun)>, Error> {
+        let sql = format!("{RUN} WHERE r.schedule = ?1 AND r.run < ?2 ORDER BY r.run DESC LIMIT ?3");
+        let found = all(self, &sql, params![schedule, before, limit], run_row)?;
+        let shown = found.into_iter().map(|mut row| {
+            row.result_text = row
+                .result_text
+                .map(|result| ken_text::head(&result, text).to_owned());
+            (row.key, row.shown())
+        });
+        Ok(shown.collect())
+    }
+
+    fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error> {
+        let sql = "DELETE FROM schedule_runs WHERE schedule = ?1 AND active = 0 AND run <= (
+                     SELECT run FROM schedule_runs WHERE schedule = ?1 AND active = 0
+                     ORDER BY run DESC LIMIT 1 OFFSET ?2)";
+        run(self, sql, params![schedule, rows(keep)]).map(drop)
+    }
+}

@@ -1,0 +1,546 @@
+//! The operations around schedules. `ken-scheduler` serves those of the first group, `ken-store` those of the second; the
+//! records are those of the HTTP contract, whose times are epoch milliseconds.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Nothing;
+use super::store::{Page, Scope};
+use crate::id::SubmissionId;
+
+crate::operations! {
+    /// Checks and stores a schedule. `conflict` when the slug is taken and `replace` is not set.
+    SchedulesCreate, "schedules.create": CreateSchedule => Schedule;
+    /// Changes what is given, and nothing else.
+    SchedulesUpdate, "schedules.update": UpdateSchedule => Schedule;
+    /// Lets a paused schedule fire again. The slots that passed while it was paused are no missed ones.
+    SchedulesResume, "schedules.resume": OfSchedule => Schedule;
+    /// Starts a run by hand, also of a paused schedule; with `wait_ms` it answers when the run has ended or the time is over.
+    SchedulesRun, "schedules.run": RunSchedule => ScheduleRun;
+
+    /// Both parts answer the following; `ken-scheduler` asks the store.
+    SchedulesGet, "schedules.get": OfSchedule => Schedule;
+    /// By slug, and without their texts.
+    SchedulesList, "schedules.list": ListSchedules => ScheduleList;
+    /// Nothing fires until it is resumed. What runs goes on.
+    SchedulesPause, "schedules.pause": OfSchedule => Schedule;
+    /// Runs that wait are skipped, one that runs goes on.
+    SchedulesDelete, "schedules.delete": OfSchedule => Nothing;
+    /// Newest first, the texts cut to [`LISTED_TEXT_BYTES`].
+    SchedulesRuns, "schedules.runs": ListScheduleRuns => ScheduleRunPage;
+    /// Also of a schedule that was deleted in the last 24 hours.
+    SchedulesRunGet, "schedules.run_get": OneScheduleRun => ScheduleRun;
+
+    /// Of the store alone: stores a schedule and when it fires next, in place of the generation that is expected.
+    SchedulesPut, "schedules.put": PutSchedule => Schedule;
+    /// A schedule with what decides when it fires.
+    SchedulesState, "schedules.state": OfSchedule => ScheduleState;
+    /// Records a run by hand. A known id answers as before.
+    SchedulesStart, "schedules.start": StartRun => ScheduleRun;
+    /// Records what became of slots, each exactly once, and says what is due now and when to come again.
+    SchedulesAdvance, "schedules.advance": Advance => Advanced;
+}
+
+/// The most schedules of a store.
+pub const SCHEDULES: u64 = 10_000;
+pub const SLUG_CHARACTERS: usize = 64;
+/// The longest prompt, and the longest payload as JSON text.
+pub const SCHEDULE_PROMPT_BYTES: usize = 64 * 1024;
+pub const SCHEDULE_PAYLOAD_BYTES: usize = 64 * 1024;
+/// Runs that are worked on at a time, over all schedules.
+pub const SCHEDULE_RUNS: u64 = 8;
+/// Terminal runs of a schedule that are kept, and the longest page of them.
+pub const KEPT_RUNS: usize = 200;
+pub const PAGE_SCHEDULE_RUNS: u32 = 500;
+/// Runs of a schedule that may wait under `overlap: queue`.
+pub const QUEUED_RUNS: u64 = 10;
+/// Missed slots that `missed: all` runs.
+pub const CAUGHT_UP: usize = 100;
+/// The most of a result that a list shows, and the most that a run keeps; the transcript has the whole text.
+pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
+pub const RESULT_TEXT_BYTES: usize = 256 * 1024;
+/// How long the runs of a deleted schedule can be read.
+pub const DELETED_MS: i64 = 24 * 3_600_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleKind {
+    Cron,
+    Every,
+    At,
+}
+
+/// What becomes of slots that are found later than the grace allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missed {
+    Skip,
+    Last,
+    All,
+}
+
+/// What becomes of a slot while a run of its schedule goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlap {
+    Skip,
+    Queue,
+}
+
+/// Where the result of a run goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "deliverTo is {\"session\":ID} or {\"connector\":\"messenger\",\"chatId\":ID}"
+)]
+pub enum DeliverTo {
+    Session(ToSession),
+    Chat(ToChat),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToSession {
+    pub session: String,
+}
+
+/// A conversation of the messenger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ToChat {
+    pub connector: String,
+    pub chat_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+}
+
+/// When and how a schedule fires, as its owner set it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    pub kind: ScheduleKind,
+    /// A cron expression, an interval such as `90m`, or an instant.
+    pub schedule: String,
+    /// An IANA name.
+    pub timezone: String,
+    pub target_agent: String,
+    pub max_attempts: u32,
+    pub delete_after_run: bool,
+    pub missed: Missed,
+    /// How late a slot still fires as usual.
+    pub grace_ms: i64,
+    pub overlap: Overlap,
+    pub timeout_ms: i64,
+    pub jitter_ms: i64,
+    pub deliver_to: Option<DeliverTo>,
+    /// The schedule is paused after so many failed runs in a row; absent: never.
+    pub disable_after_failures: Option<u32>,
+}
+
+/// A schedule as the HTTP contract shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Schedule {
+    pub id: String,
+    pub slug: String,
+    #[serde(flatten)]
+    pub settings: Settings,
+    pub prompt: String,
+    pub payload: Option<Value>,
+    pub enabled: bool,
+    /// `admin`, or connector, actor and conversation of the session whose agent made it.
+    pub owner_scope: String,
+    /// Whether a run protects itself from the next one: `overlap` is `skip`.
+    pub protect: bool,
+    pub last_fired_at: Option<i64>,
+    pub next_fire_at: Option<i64>,
+    pub last_run_status: Option<RunState>,
+    pub created_at: i64,
+    pub updated_at: i64,
+}
+
+/// A schedule as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleSummary {
+    pub id: String,
+    pub slug: String,
+    pub kind: ScheduleKind,
+    pub schedule: String,
+    pub timezone: String,
+    pub target_agent: String,
+    pub enabled: bool,
+    pub next_fire_at: Option<i64>,
+    pub last_fired_at: Option<i64>,
+    pub last_run_status: Option<RunState>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScheduleList {
+    pub schedules: Vec<ScheduleSummary>,
+}
+
+/// Where a run of a schedule stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// It waits for its turn, or for its next attempt.
+    Queued,
+    /// Its submission waits for the agent.
+    Admitted,
+    Running,
+    Ok,
+    Error,
+    Timeout,
+    Skipped,
+    Missed,
+    /// Interrupted by a crash, and not safe to repeat.
+    Unknown,
+}
+
+impl RunState {
+    pub fn name(self) -> &'static str {
+        match self {
+            RunState::Queued => "queued",
+            RunState::Admitted => "admitted",
+            RunState::Running => "running",
+            RunState::Ok => "ok",
+            RunState::Error => "error",
+            RunState::Timeout => "timeout",
+            RunState::Skipped => "skipped",
+            RunState::Missed => "missed",
+            RunState::Unknown => "unknown",
+        }
+    }
+
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, RunState::Queued | RunState::Admitted | RunState::Running)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    Slot,
+    Manual,
+}
+
+/// Why a slot did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    Overlap,
+    /// The scheduler was not running.
+    Down,
+    /// The scheduler ran, but came too late: the machine slept, or its clock was set.
+    Late,
+    Deleted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Delivery {
+    None,
+    Pending,
+    Sent,
+    Failed,
+    Unknown,
+}
+
+/// A run of a schedule as the HTTP contract shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleRun {
+    pub run_id: String,
+    pub schedule_id: String,
+    /// Absent for a run by hand.
+    pub slot_at: Option<i64>,
+    pub trigger: Trigger,
+    pub status: RunState,
+    /// 0 until it is admitted, then the number of the attempt.
+    pub attempt: u32,
+    pub instance_id: String,
+    pub session_id: String,
+    pub submission_id: Option<SubmissionId>,
+    pub dispatch_id: Option<SubmissionId>,
+    pub result_text: Option<String>,
+    /// What went wrong, for people.
+    pub error: Option<String>,
+    pub reason: Option<Reason>,
+    pub delivery: Delivery,
+    pub started_at: Option<i64>,
+    pub admitted_at: Option<i64>,
+    pub finished_at: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScheduleRunPage {
+    pub runs: Vec<ScheduleRun>,
+    pub page: Page,
+}
+
+/// What a caller says of a schedule. A field that is absent has its default, or keeps its value in an update.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ScheduleKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tz: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_agent: Option<String>,
+    /// `Some(None)` removes it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
+    pub payload: Option<Option<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete_after_run: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Missed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<Overlap>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ms: Option<i64>,
+    /// `Some(None)` removes it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
+    pub deliver_to: Option<Option<DeliverTo>>,
+    /// `Some(None)` removes it.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "nullable"
+    )]
+    pub disable_after_failures: Option<Option<u32>>,
+}
+
+/// Tells `null` from an absent field.
+fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSchedule {
+    /// A ULID: the id of the schedule, if this call makes one.
+    pub id: String,
+    pub slug: String,
+    /// Absent: the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    #[serde(default)]
+    pub replace: bool,
+    pub fields: Fields,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSchedule {
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    pub fields: Fields,
+}
+
+/// A schedule by its slug. With an owner, one of another owner is not found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfSchedule {
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListSchedules {
+    /// Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSchedule {
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    /// A ULID: the id of the run.
+    pub run_id: String,
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListScheduleRuns {
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    #[serde(default = "fifty")]
+    pub limit: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+fn fifty() -> u32 {
+    50
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneScheduleRun {
+    pub slug: String,
+    pub run_id: String,
+}
+
+/// A slot that is to come: its instant, and when it fires, which jitter may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NextSlot {
+    pub slot: i64,
+    pub fire: i64,
+}
+
+/// How far a schedule has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Intervals count from here.
+    pub anchor: i64,
+    /// Every slot until here has its record, or passed while the schedule was paused.
+    pub mark: i64,
+    /// Absent for a paused schedule, and for one that fires no more.
+    pub next: Option<NextSlot>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PutSchedule {
+    pub id: String,
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    pub settings: Settings,
+    pub prompt: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    pub enabled: bool,
+    pub progress: Progress,
+    /// The generation that this replaces; `conflict` when another one is there. Absent: the slug must be free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScheduleState {
+    pub schedule: Schedule,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    /// Counts the changes of the schedule.
+    pub generation: u64,
+    pub progress: Progress,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartRun {
+    pub slug: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Scope>,
+    pub run_id: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advance {
+    /// The scheduler's time.
+    pub now: i64,
+    #[serde(default)]
+    pub fires: Vec<Fire>,
+    /// Runs whose time is over.
+    #[serde(default)]
+    pub timed_out: Vec<String>,
+}
+
+/// What became of the slots of a schedule until `progress.mark`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fire {
+    pub id: String,
+    pub generation: u64,
+    /// The mark that this goes on from. When the schedule has another one, somebody else was faster, and nothing happens.
+    pub mark: i64,
+    pub slots: Vec<Slot>,
+    pub progress: Progress,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    pub at: i64,
+    /// A ULID.
+    pub run_id: String,
+    pub fate: Fate,
+}
+
+/// What is decided of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It runs, unless the overlap forbids it.
+    Run,
+    /// It was missed, and is run in its turn whatever the overlap says.
+    CatchUp,
+    Missed(Reason),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Advanced {
+    /// Schedules whose slot has come, at most 500; more when this list is not empty.
+    pub due: Vec<Due>,
+    /// When the next slot fires.
+    pub next_fire: Option<i64>,
+    /// How long until a run may be tried again.
+    pub retry_in_ms: Option<i64>,
+    /// What is worked on.
+    pub running: Vec<Running>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Due {
+    pub id: String,
+    pub generation: u64,
+    pub settings: Settings,
+    pub progress: Progress,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Running {
+    pub run_id: String,
+    pub attempt: u32,
+    /// How long it may still take.
+    pub left_ms: i64,
+}

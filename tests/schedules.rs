@@ -1,0 +1,789 @@
+//! Schedules: every slot has exactly one record, whoever is killed, whatever the clock does; and the routes around them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ken_tests::{Answer, Builder, Chance, System, binary, number, scripted, tui, until};
+use serde_json::{Value, json};
+
+const ROUTE: &str = "/api/schedules";
+
+/// A schedule that fires each second, unless other fields say otherwise.
+fn secondly(slug: &str, fields: Value) -> Value {
+    let mut body = json!({"slug": slug, "kind": "every", "schedule": "1s", "prompt": "Hello."});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+fn add(system: &System, body: &Value) -> Value {
+    system.post(ROUTE, body).expect(201).at("/schedule")
+}
+
+fn patch(system: &System, slug: &str, body: &Value) -> Answer {
+    let mut client = system.client();
+    let target = format!("{ROUTE}/{slug}");
+    client.request("PATCH", &target).json(body).send()
+}
+
+/// All runs, newest first, over all pages.
+fn runs(system: &System, slug: &str) -> Vec<Value> {
+    let mut runs = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = system
+            .get(&format!("{ROUTE}/{slug}/runs?limit=50{after}"))
+            .expect(200);
+        runs.extend(page.at("/runs").as_array().unwrap().iter().cloned());
+        match page.json().pointer("/page/after") {
+            Some(cursor) => after = format!("&after={}", cursor.as_str().unwrap()),
+            None => return runs,
+        }
+    }
+}
+
+fn run(system: &System, slug: &str, id: &str) -> Value {
+    system
+        .get(&format!("{ROUTE}/{slug}/runs/{id}"))
+        .expect(200)
+        .at("/run")
+}
+
+fn count(runs: &[Value], field: &str, value: &str) -> usize {
+    runs.iter().filter(|run| run[field] == value).count()
+}
+
+/// The slots that have a record, each once, and one a second without a gap since the schedule was made.
+fn check_slots(schedule: &Value, runs: &[Value]) {
+    let created = schedule["nextFireAt"].as_i64().unwrap() - 1_000;
+    let mut slots = BTreeMap::new();
+    for run in runs.iter().filter(|run| run["trigger"] == "slot") {
+        let slot = run["slotAt"].as_i64().unwrap();
+        assert_eq!(slots.insert(slot, run.clone()), None, "{slot} twice");
+    }
+    for (number, slot) in (1..).zip(slots.keys()) {
+        assert_eq!(*slot, created + number * 1_000, "{runs:?}");
+    }
+}
+
+/// Another scheduler on the store of a system, with a clock of its own.
+struct Second {
+    child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Second {
+    fn start(system: &System, shift_ms: i64) -> Second {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(system.socket("store"), folder.path().join("store.sock")).unwrap();
+        let child = Command::new(binary("ken-scheduler"))
+            .env_clear()
+            .env("KEN_RUN_DIR", folder.path())
+            .env("KEN_STATE_DIR", folder.path())
+            .env("KEN_CONFIG", folder.path().join("ken.toml"))
+            .env("KEN_SCHEDULER_CLOCK_SHIFT_MS", shift_ms.to_string())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let socket: PathBuf = folder.path().join("scheduler.sock");
+        until("the second scheduler listens", || socket.exists());
+        Second {
+            child,
+            _folder: folder,
+        }
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_schedule_is_made_shown_changed_paused_and_deleted() {
+    let system = scripted();
+    let body = json!({"slug": "morning", "kind": "cron", "schedule": "0 9 * * 1-5", "tz": "europe/zurich",
+        "prompt": "Summarise the night.", "payload": {"a": 1}});
+    let made = add(&system, &body);
+    for (field, value) in [
+        ("timezone", json!("Europe/Zurich")),
+        ("enabled", json!(true)),
+        ("ownerScope", json!("admin")),
+        ("protect", json!(true)),
+        ("maxAttempts", json!(3)),
+        ("deleteAfterRun", json!(false)),
+        ("missed", json!("last")),
+        ("graceMs", json!(60_000)),
+        ("timeoutMs", json!(600_000)),
+        ("lastFiredAt", json!(null)),
+        ("payload", json!({"a": 1})),
+    ] {
+        assert_eq!(made[field], value, "{field}");
+    }
+    assert!(made["nextFireAt"].as_i64() > made["createdAt"].as_i64());
+    system.post(ROUTE, &body).refused(409, "conflict", "/slug");
+    let one = format!("{ROUTE}/morning");
+    assert_eq!(system.get(&one).expect(200).at("/schedule"), made);
+    assert_eq!(
+        patch(&system, "morning", &json!({})).expect(200).at("/schedule"),
+        made
+    );
+    let changed = patch(
+        &system,
+        "morning",
+        &json!({"schedule": "@hourly", "payload": null}),
+    )
+    .expect(200);
+    assert_eq!(
+        (changed.at("/schedule/schedule"), changed.at("/schedule/payload")),
+        (json!("@hourly"), json!(null))
+    );
+    assert_eq!(changed.at("/schedule/id"), made["id"]);
+    for _ in 0..2 {
+        let paused = system.post(&format!("{one}/pause"), &json!({})).expect(200);
+        assert_eq!(paused.json(), json!({"slug": "morning", "paused": true}));
+    }
+    assert_eq!(system.get(&one).at("/schedule/nextFireAt"), json!(null));
+    let resumed = system
+        .post(&format!("{one}/resume"), &json!({}))
+        .expect(200)
+        .json();
+    assert_eq!(
+        (&resumed["slug"], &resumed["resumed"]),
+        (&json!("morning"), &json!(true))
+    );
+    assert!(resumed["nextFireAt"].is_i64());
+    let mut replacing = body.clone();
+    replacing["replace"] = json!(true);
+    replacing["kind"] = json!("every");
+    replacing["schedule"] = json!("90m");
+    let replaced = add(&system, &replacing);
+    assert_eq!(
+        (&replaced["id"], &replaced["createdAt"]),
+        (&made["id"], &made["createdAt"])
+    );
+    let list = system.get(ROUTE).expect(200).at("/schedules");
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    assert_eq!(
+        system.delete(&one).expect(200).json(),
+        json!({"slug": "morning", "deleted": true})
+    );
+    for answer in [
+        system.get(&one),
+        system.delete(&one),
+        patch(&system, "morning", &json!({"prompt": "x"})),
+    ] {
+        answer.refused(404, "not_found", "");
+    }
+}
+
+#[test]
+fn a_refused_schedule_leaves_nothing_behind() {
+    let system = System::start();
+    let long = "x".repeat(64 * 1024 + 1);
+    for (field, value, at, says) in [
+        ("slug", json!("Morning"), "/slug", "a-z"),
+        ("slug", json!(""), "/slug", ""),
+        ("slug", json!("x".repeat(65)), "/slug", "64"),
+        ("kind", json!("daily"), "/kind", "cron, every or at"),
+        ("schedule", json!("0 9 * * FRY"), "/schedule", "column 9"),
+        ("schedule", json!("0 0 30 2 *"), "/schedule", "never fires"),
+        ("schedule", json!("* * *"), "/schedule", "five fields"),
+        ("tz", json!("Europe/Zurch"), "/tz", "Europe/Zurch"),
+        ("prompt", json!(" "), "/prompt", "blank"),
+        ("prompt", json!(long), "/prompt", "65536"),
+        ("payload", json!([1]), "/payload", "object"),
+        ("payload", json!({"x": long}), "/payload", "65536"),
+        (
+            "targetAgent",
+            json!("research-worker"),
+            "/targetAgent",
+            "coding-worker",
+        ),
+        ("maxAttempts", json!(0), "/maxAttempts", "1 to 10"),
+        ("graceMs", json!(86_400_001), "/graceMs", "86400000"),
+        ("timeoutMs", json!(999), "/timeoutMs", "1000"),
+        ("jitterMs", json!(-1), "/jitterMs", "0 to"),
+        ("missed", json!("some"), "/missed", "skip, last or all"),
+        (
+            "deliverTo",
+            json!({"session": "nothing"}),
+            "/deliverTo/session",
+            "no session",
+        ),
+        ("deliverTo", json!({"room": 1}), "/deliverTo", "chatId"),
+        (
+            "deliverTo",
+            json!({"connector": "messenger", "chatId": "1"}),
+            "/deliverTo/chatId",
+            "not admitted",
+        ),
+        (
+            "disableAfterFailures",
+            json!(0),
+            "/disableAfterFailures",
+            "1 to 1000",
+        ),
+        ("color", json!("red"), "/color", ""),
+        ("replace", json!("yes"), "/replace", ""),
+    ] {
+        let mut body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"});
+        body[field] = value;
+        let answer = system.post(ROUTE, &body).refused(400, "invalid", at);
+        assert!(
+            answer.text("/error").contains(says),
+            "{field}: {}",
+            answer.shown()
+        );
+    }
+    for missing in ["slug", "kind", "schedule", "prompt"] {
+        let mut body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"});
+        body.as_object_mut().unwrap().remove(missing);
+        system
+            .post(ROUTE, &body)
+            .refused(400, "invalid", &format!("/{missing}"));
+    }
+    let past = json!({"slug": "x", "kind": "at", "schedule": "2020-01-01T00:00:00Z", "prompt": "p"});
+    system.post(ROUTE, &past).refused(400, "invalid", "/schedule");
+    let huge = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "x".repeat(1 << 20)});
+    system.post(ROUTE, &huge).refused(413, "too_large", "");
+    patch(&system, "x", &json!({"kind": "at"})).refused(404, "not_found", "");
+    assert_eq!(system.get(ROUTE).expect(200).json(), json!({"schedules": []}));
+    add(
+        &system,
+        &json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"}),
+    );
+    for (body, at) in [
+        (json!({"kind": "at"}), "/kind"),
+        (json!({"slug": "y"}), "/slug"),
+        (json!({"replace": true}), "/replace"),
+        (json!({"schedule": "0 0 31 2 *"}), "/schedule"),
+    ] {
+        patch(&system, "x", &body).refused(400, "invalid", at);
+    }
+    assert_eq!(
+        system.get(&format!("{ROUTE}/x")).at("/schedule/schedule"),
+        json!("@daily")
+    );
+}
+
+#[test]
+fn a_slot_is_an_event_in_a_session_of_its_own() {
+    let system = scripted();
+    let made = add(&system, &secondly("tick", json!({})));
+    until("two slots have run", || {
+        count(&runs(&system, "tick"), "status", "ok") >= 2
+    });
+    system
+        .post(&format!("{ROUTE}/tick/pause"), &json!({}))
+        .expect(200);
+    let all = runs(&system, "tick");
+    check_slots(&made, &all);
+    let run = all.iter().find(|run| run["status"] == "ok").unwrap();
+    let session = run["sessionId"].as_str().unwrap();
+    assert_eq!(
+        session,
+        format!(
+            "schedule:{}:{}",
+            made["id"].as_str().unwrap(),
+            run["runId"].as_str().unwrap()
+        )
+    );
+    assert_eq!(
+        (&run["attempt"], &run["resultText"]),
+        (&json!(1), &json!("Hello there."))
+    );
+    assert_eq!(run["dispatchId"], run["submissionId"]);
+    assert!(run["startedAt"].as_i64() >= run["admittedAt"].as_i64());
+    let target = format!("/agents/orchestrator/{session}?offset=-1");
+    let events = system.get(&target).expect(200).json();
+    let settled = events.as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&settled["type"], &settled["dispatchId"]),
+        (&json!("submission_settled"), &run["submissionId"])
+    );
+    let scope = format!(
+        "connector=schedule&actorId=admin&conversationId=schedule:{}",
+        made["id"].as_str().unwrap()
+    );
+    let transcript = system
+        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
+        .expect(200);
+    assert_eq!(transcript.text("/exchanges/0/prompt/text"), "Hello.");
+    let shown = system.get(&format!("{ROUTE}/tick")).at("/schedule");
+    assert_eq!(shown["lastRunStatus"], "ok");
+    assert!(shown["lastFiredAt"].is_i64());
+}
+
+#[test]
+fn a_run_by_hand_is_waited_for() {
+    let system = scripted();
+    let daily = |slug: &str, prompt: &str| json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt});
+    let made = add(&system, &daily("good", "Hello."));
+    add(&system, &daily("bad", "refused"));
+    system
+        .post(&format!("{ROUTE}/good/pause"), &json!({}))
+        .expect(200);
+    let ended = system
+        .post(&format!("{ROUTE}/good/run?wait=1"), &json!({}))
+        .expect(200)
+        .json();
+    assert_eq!(
+        (&ended["slug"], &ended["status"], &ended["resultText"]),
+        (&json!("good"), &json!("ok"), &json!("Hello there."))
+    );
+    assert_eq!(
+        (&ended["trigger"], &ended["slotAt"]),
+        (&json!("manual"), &json!(null))
+    );
+    let failed = system
+        .post(&format!("{ROUTE}/bad/run?wait=1"), &json!({}))
+        .expect(502)
+        .json();
+    assert_eq!(
+        (&failed["code"], &failed["status"]),
+        (&json!("unavailable"), &json!("error"))
+    );
+    assert!(failed["error"].as_str().unwrap().contains("the key is not taken"));
+    let begun = system
+        .post(&format!("{ROUTE}/good/run"), &json!({}))
+        .expect(200)
+        .json();
+    let id = begun["runId"].as_str().unwrap();
+    until("the run has ended", || run(&system, "good", id)["status"] == "ok");
+    assert_eq!(run(&system, "good", id)["scheduleId"], made["id"]);
+    system
+        .get(&format!("{ROUTE}/bad/runs/{id}"))
+        .refused(404, "not_found", "");
+    system
+        .post(&format!("{ROUTE}/none/run"), &json!({}))
+        .refused(404, "not_found", "");
+    system
+        .post(&format!("{ROUTE}/good/run?wait=yes"), &json!({}))
+        .refused(400, "invalid", "?wait");
+    // With a key, however often it is asked for, there is one run.
+    let before = runs(&system, "good").len();
+    for _ in 0..3 {
+        let mut client = system.client();
+        let again = client
+            .request("POST", "/api/schedules/good/run")
+            .header("Idempotency-Key", "once")
+            .json(&json!({}));
+        again.send().expect(200);
+    }
+    assert_eq!(runs(&system, "good").len(), before + 1);
+}
+
+#[test]
+fn a_slot_is_skipped_or_waits_while_a_run_goes_on() {
+    let system = scripted();
+    let skipping = add(&system, &secondly("skipping", json!({"prompt": "hold"})));
+    add(
+        &system,
+        &secondly("queueing", json!({"prompt": "hold", "overlap": "queue"})),
+    );
+    until("slots were skipped", || {
+        count(&runs(&system, "skipping"), "reason", "overlap") >= 2
+    });
+    until("slots wait", || {
+        count(&runs(&system, "queueing"), "status", "queued") >= 2
+    });
+    let all = runs(&system, "skipping");
+    check_slots(&skipping, &all);
+    assert_eq!(count(&all, "status", "running"), 1);
+    assert_eq!(count(&all, "status", "skipped"), all.len() - 1);
+    assert_eq!(count(&runs(&system, "queueing"), "status", "running"), 1);
+    // Deleted, what waits is skipped, and what runs goes on; both can still be read.
+    let waiting = runs(&system, "queueing")
+        .into_iter()
+        .find(|run| run["status"] == "queued")
+        .unwrap();
+    let going = runs(&system, "queueing")
+        .into_iter()
+        .find(|run| run["status"] == "running")
+        .unwrap();
+    system.delete(&format!("{ROUTE}/queueing")).expect(200);
+    let waiting = run(&system, "queueing", waiting["runId"].as_str().unwrap());
+    assert_eq!(
+        (&waiting["status"], &waiting["reason"]),
+        (&json!("skipped"), &json!("deleted"))
+    );
+    let id = going["runId"].as_str().unwrap();
+    assert_eq!(run(&system, "queueing", id)["status"], "running");
+    let session = going["instanceId"].as_str().unwrap();
+    system
+        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
+        .expect(200);
+    until("the run has ended", || {
+        run(&system, "queueing", id)["status"] == "error"
+    });
+    assert_eq!(run(&system, "queueing", id)["resultText"], "part");
+}
+
+#[test]
+fn a_run_that_takes_too_long_ends_with_what_it_has_said() {
+    let system = scripted();
+    let body =
+        json!({"slug": "slow", "kind": "cron", "schedule": "@daily", "prompt": "hold", "timeoutMs": 1_000});
+    add(&system, &body);
+    let ended = system
+        .post(&format!("{ROUTE}/slow/run?wait=1"), &json!({}))
+        .expect(502)
+        .json();
+    assert_eq!(ended["status"], "timeout");
+    let id = ended["runId"].as_str().unwrap();
+    until("the partial text is kept", || {
+        run(&system, "slow", id)["resultText"] == "part"
+    });
+    assert_eq!(run(&system, "slow", id)["status"], "timeout");
+}
+
+#[test]
+fn at_most_eight_runs_are_worked_on() {
+    let system = scripted();
+    for number in 0..10 {
+        add(
+            &system,
+            &json!({"slug": format!("s{number}"), "kind": "cron", "schedule": "@daily", "prompt": "hold"}),
+        );
+        system
+            .post(&format!("{ROUTE}/s{number}/run"), &json!({}))
+            .expect(200);
+    }
+    let states = || {
+        let newest = |number: i32| runs(&system, &format!("s{number}")).remove(0);
+        (0..10).map(newest).collect::<Vec<Value>>()
+    };
+    until("eight run", || count(&states(), "status", "running") == 8);
+    assert_eq!(count(&states(), "status", "queued"), 2);
+    let first = states()
+        .into_iter()
+        .find(|run| run["status"] == "running")
+        .unwrap();
+    let session = first["instanceId"].as_str().unwrap();
+    system
+        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
+        .expect(200);
+    until("the next one runs", || count(&states(), "status", "queued") == 1);
+}
+
+#[test]
+fn results_are_delivered_to_a_session_and_failures_too() {
+    let system = scripted();
+    let session = system.session();
+    system.say(&session, "Good morning.").expect(200);
+    let to = json!({"session": session});
+    for (slug, prompt) in [("report", "Hello."), ("broken", "refused")] {
+        add(
+            &system,
+            &json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to}),
+        );
+    }
+    let sent = system
+        .post(&format!("{ROUTE}/report/run?wait=1"), &json!({}))
+        .expect(200);
+    assert_eq!(sent.text("/delivery"), "sent");
+    assert_eq!(
+        system
+            .post(&format!("{ROUTE}/broken/run?wait=1"), &json!({}))
+            .expect(502)
+            .text("/delivery"),
+        "sent"
+    );
+    let scope = "connector=tui&actorId=a&conversationId=c";
+    let page = system
+        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
+        .expect(200)
+        .json();
+    let exchanges = page["exchanges"].as_array().unwrap();
+    assert_eq!(exchanges.len(), 3);
+    assert_eq!(
+        (&exchanges[1]["prompt"], &exchanges[1]["assistant"]["text"]),
+        (&Value::Null, &json!("Hello there."))
+    );
+    assert!(
+        exchanges[2]["assistant"]["text"]
+            .as_str()
+            .unwrap()
+            .contains("\"broken\" ended with error")
+    );
+    // On the stream it is a message with its end.
+    let events = system
+        .get(&format!("/agents/orchestrator/{session}?offset=-1&tail=3"))
+        .expect(200)
+        .json();
+    let kinds: Vec<&str> = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["message_start", "message_end", "submission_settled"]);
+    system.say(&session, "Go on.").expect(200);
+}
+
+#[test]
+fn an_instant_fires_once_and_its_schedule_goes() {
+    let system = scripted();
+    let soon = ken_types::Timestamp::now().plus_millis(700).to_string();
+    let made = add(
+        &system,
+        &json!({"slug": "once", "kind": "at", "schedule": soon, "prompt": "Hello."}),
+    );
+    assert_eq!(made["deleteAfterRun"], true);
+    let mut stream = system.attach("/api/events?offset=-1");
+    let ended = loop {
+        let event = stream.frame().unwrap();
+        let data = event.data();
+        let events = data.as_array().cloned().unwrap_or_default();
+        if let Some(run) = events
+            .iter()
+            .find(|event| event["type"] == "schedule.run" && event["status"] == "ok")
+        {
+            break run.clone();
+        }
+    };
+    system.get(&format!("{ROUTE}/once")).refused(404, "not_found", "");
+    let run = run(&system, "once", ended["runId"].as_str().unwrap());
+    assert_eq!(
+        (&run["status"], &run["slotAt"]),
+        (&json!("ok"), &made["nextFireAt"])
+    );
+}
+
+#[test]
+fn a_schedule_that_keeps_failing_is_paused_only_when_asked() {
+    let system = scripted();
+    add(&system, &secondly("patient", json!({"prompt": "refused"})));
+    add(
+        &system,
+        &secondly("strict", json!({"prompt": "refused", "disableAfterFailures": 2})),
+    );
+    until("it is paused", || {
+        system.get(&format!("{ROUTE}/strict")).at("/schedule/enabled") == json!(false)
+    });
+    assert_eq!(count(&runs(&system, "strict"), "status", "error"), 2);
+    until("the other one goes on", || {
+        count(&runs(&system, "patient"), "status", "error") >= 4
+    });
+    assert_eq!(
+        system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"),
+        json!(null)
+    );
+    assert_eq!(runs(&system, "strict").len(), 2);
+}
+
+#[test]
+fn slots_of_a_scheduler_that_was_down_are_recorded() {
+    let system = scripted();
+    let last = add(&system, &secondly("last", json!({"graceMs": 0})));
+    let all = add(&system, &secondly("all", json!({"graceMs": 0, "missed": "all"})));
+    until("they fire", || count(&runs(&system, "all"), "status", "ok") >= 1);
+    assert!(system.ken(&["stop", "scheduler"]).status.success());
+    for answer in [system.get(ROUTE), system.get(&format!("{ROUTE}/last/runs"))] {
+        answer.refused(503, "unavailable", "");
+    }
+    std::thread::sleep(Duration::from_millis(3_200));
+    assert!(system.ken(&["start", "scheduler"]).status.success());
+    until("the slots are recorded", || {
+        count(&runs(&system, "last"), "reason", "down") >= 2
+    });
+    until("the others are caught up", || {
+        let runs = runs(&system, "all");
+        count(&runs, "status", "queued") + count(&runs, "status", "running") <= 1
+            && count(&runs, "status", "ok") >= 4
+    });
+    for (slug, made) in [("last", last), ("all", all)] {
+        system
+            .post(&format!("{ROUTE}/{slug}/pause"), &json!({}))
+            .expect(200);
+        check_slots(&made, &runs(&system, slug));
+    }
+    assert_eq!(count(&runs(&system, "all"), "reason", "down"), 0);
+}
+
+/// `KEN_KILLS=200` kills that many times.
+#[test]
+fn whoever_is_killed_every_slot_has_one_record() {
+    let system = scripted();
+    let schedules: Vec<Value> = (0..5)
+        .map(|number| {
+            let policy = if number % 2 == 0 { "queue" } else { "skip" };
+            add(
+                &system,
+                &secondly(&format!("s{number}"), json!({"overlap": policy, "missed": "all"})),
+            )
+        })
+        .collect();
+    let mut chance = Chance::new(number("KEN_SEED", 7));
+    for _ in 0..number("KEN_KILLS", 8) {
+        std::thread::sleep(Duration::from_millis(chance.below(700) as u64));
+        system.kill(chance.of(&["scheduler", "scheduler", "store", "agent"]));
+    }
+    until("all parts are back", || system.get("/ready").status == 200);
+    for made in &schedules {
+        let slug = made["slug"].as_str().unwrap();
+        let fired = runs(&system, slug).len();
+        until("it fires", || runs(&system, slug).len() > fired);
+        system
+            .post(&format!("{ROUTE}/{slug}/pause"), &json!({}))
+            .expect(200);
+    }
+    for made in &schedules {
+        let slug = made["slug"].as_str().unwrap();
+        until("nothing runs", || {
+            let runs = runs(&system, slug);
+            ["queued", "admitted", "running"]
+                .iter()
+                .all(|state| count(&runs, "status", state) == 0)
+        });
+        let all = runs(&system, slug);
+        if all.len() < 200 {
+            check_slots(made, &all);
+        }
+        for run in all.iter().filter(|run| run["status"] == "ok") {
+            let target = format!(
+                "/agents/orchestrator/{}?offset=-1",
+                run["instanceId"].as_str().unwrap()
+            );
+            let events = system.get(&target).expect(200).json();
+            let events = events.as_array().unwrap();
+            let ends = events
+                .iter()
+                .filter(|event| event["type"] == "submission_settled")
+                .count();
+            assert_eq!(ends, 1, "{run}");
+        }
+    }
+}
+
+#[test]
+fn two_schedulers_on_one_store_fire_a_slot_once() {
+    let system = scripted();
+    let second = Second::start(&system, 0);
+    let third = Second::start(&system, 3);
+    let made = add(&system, &secondly("tick", json!({})));
+    until("slots were fired", || runs(&system, "tick").len() >= 4);
+    drop((second, third));
+    system
+        .post(&format!("{ROUTE}/tick/pause"), &json!({}))
+        .expect(200);
+    let all = runs(&system, "tick");
+    check_slots(&made, &all);
+    assert_eq!(count(&all, "status", "missed"), 0);
+}
+
+/// Forward the slots in between are missed ones, back nothing is fired again.
+#[test]
+fn the_clock_is_set_by_an_hour_both_ways() {
+    const HOUR: i64 = 3_600_000;
+    let system = scripted();
+    let body = json!({"slug": "often", "kind": "every", "schedule": "5m", "prompt": "Hello."});
+    let made = add(&system, &body);
+    assert!(system.ken(&["stop", "scheduler"]).status.success());
+    let recorded = || {
+        let page = system.call("store", "schedules.runs", &["slug=often", "limit=500"]);
+        page["runs"].as_array().unwrap().clone()
+    };
+    let ahead = Second::start(&system, HOUR);
+    until("an hour of slots is recorded", || recorded().len() == 12);
+    until("the last one has run", || count(&recorded(), "status", "ok") == 1);
+    assert_eq!(count(&recorded(), "reason", "down"), 11);
+    drop(ahead);
+    let after = recorded();
+    let behind = Second::start(&system, 0);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(recorded(), after);
+    drop(behind);
+    let first = made["nextFireAt"].as_i64().unwrap();
+    let slots: Vec<i64> = after
+        .iter()
+        .rev()
+        .map(|run| run["slotAt"].as_i64().unwrap())
+        .collect();
+    assert_eq!(
+        slots,
+        (0..12)
+            .map(|number| first + number * 300_000)
+            .collect::<Vec<i64>>()
+    );
+    let next = system.call("store", "schedules.get", &["slug=often"])["next_fire_at"].clone();
+    assert!(next.is_null() || next.as_i64() == Some(first + 12 * 300_000));
+}
+
+/// `KEN_SCHEDULES=10000` makes that many.
+#[test]
+fn many_schedules_cost_nothing_while_none_fires() {
+    let system = System::start();
+    let many = number("KEN_SCHEDULES", 300);
+    let mut client = system.client();
+    for number in 0..many {
+        let body =
+            json!({"slug": format!("s{number}"), "kind": "cron", "schedule": "0 0 1 1 *", "prompt": "p"});
+        client.post(ROUTE, &body).expect(201);
+    }
+    let listed = system.get(ROUTE).expect(200).at("/schedules");
+    assert_eq!(listed.as_array().unwrap().len() as u64, many);
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", system.pid("scheduler"))).unwrap();
+    let ticks = |stat: String| {
+        let fields: Vec<u64> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        fields[10] + fields[11]
+    };
+    until("it has come to rest", || {
+        let before = ticks(stat());
+        std::thread::sleep(Duration::from_millis(300));
+        ticks(stat()) == before
+    });
+    let before = ticks(stat());
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(ticks(stat()) <= before + 1, "it works while nothing is due");
+}
+
+#[test]
+fn the_agent_is_told_that_a_turn_is_scheduled() {
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "schedule", "events": [{"text": "I was told."}]}),
+            json!({"events": [{"text": "Nobody said so."}]}),
+        ])
+        .start();
+    let session = system.session();
+    assert_eq!(
+        system
+            .say(&session, "Good morning.")
+            .expect(200)
+            .text("/result/text"),
+        "Nobody said so."
+    );
+    add(
+        &system,
+        &json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "Good morning.", "payload": {"a": "b"}}),
+    );
+    let ended = system
+        .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
+        .expect(200);
+    assert_eq!(ended.text("/resultText"), "I was told.");
+}
+
+/// One that is given as the identity of a scheduled turn cannot be claimed by a chat.
+#[test]
+fn the_connector_of_schedules_is_not_for_chats() {
+    let system = scripted();
+    let mut body = tui(&[("text", json!("Hello."))]);
+    body["connector"] = json!("schedule");
+    let answer = system.post("/api/chat/events", &body).expect(200);
+    assert!(answer.text("/session/id").starts_with("web-"));
+}
