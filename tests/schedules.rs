@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::{Answer, Builder, Chance, System, binary, number, scripted, tui, until};
 use serde_json::{Value, json};
 
@@ -752,30 +753,51 @@ fn many_schedules_cost_nothing_while_none_fires() {
     assert!(ticks(stat()) <= before + 1, "it works while nothing is due");
 }
 
+/// A system whose model is this provider, with a daily schedule of this slug.
+fn with_provider(provider: &Provider, slug: &str) -> System {
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/gpt-4o-mini")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-1\n")
+        .start();
+    let body = json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": "Good morning.", "payload": {"a": "b"}});
+    add(&system, &body);
+    system
+}
+
 #[test]
 fn the_agent_is_told_that_a_turn_is_scheduled() {
-    let system = Builder::default()
-        .script(&[
-            json!({"when": "schedule", "events": [{"text": "I was told."}]}),
-            json!({"events": [{"text": "Nobody said so."}]}),
-        ])
-        .start();
-    let session = system.session();
-    assert_eq!(
-        system
-            .say(&session, "Good morning.")
-            .expect(200)
-            .text("/result/text"),
-        "Nobody said so."
-    );
-    add(
-        &system,
-        &json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "Good morning.", "payload": {"a": "b"}}),
-    );
+    let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
+    let system = with_provider(&provider, "x");
     let ended = system
         .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
         .expect(200);
-    assert_eq!(ended.text("/resultText"), "I was told.");
+    assert_eq!(ended.text("/resultText"), "Done.");
+    let asked = provider.asked().remove(0).body;
+    let told = asked["messages"][0]["content"].to_string();
+    assert!(
+        told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_failure_that_passes_is_tried_again_later() {
+    let busy = refusal(
+        429,
+        vec![("Retry-After", "120".to_owned())],
+        "rate_limit",
+        "Slow down.",
+    );
+    let provider = Provider::start(vec![busy]);
+    let system = with_provider(&provider, "x");
+    let begun = system.post(&format!("{ROUTE}/x/run"), &json!({})).expect(200);
+    let id = begun.text("/runId");
+    until("it waits for its next attempt", || {
+        let run = run(&system, "x", &id);
+        run["status"] == "queued" && run["attempt"] == 1 && run["error"].is_string()
+    });
+    assert_eq!(provider.asked().len(), 1);
 }
 
 /// One that is given as the identity of a scheduled turn cannot be claimed by a chat.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::budget::{Budget, history_tokens};
 use crate::names::ORCHESTRATOR;
 use crate::passage::passage;
+use crate::scheduled;
 use crate::seams::{Caller, Seams};
 use crate::store::Store;
 use crate::tools::offered;
@@ -61,6 +62,9 @@ impl Background {
         let mut history = store.history(asked).await?;
         let sources = sources(&mut history, claim);
         let mut system = seams.share.system(ORCHESTRATOR);
+        if let Some(note) = scheduled::note(claim) {
+            system.push_str(&note);
+        }
         if greets {
             system.push('\n');
             system.push_str(&seams.share.greeting.text);

@@ -12,6 +12,7 @@ mod names;
 mod passage;
 mod recorder;
 mod retry;
+mod scheduled;
 mod seams;
 mod share;
 mod store;

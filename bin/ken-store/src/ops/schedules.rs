@@ -30,6 +30,9 @@ const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
 /// Schedules that one answer of `schedules.advance` names.
 const DUE: usize = 500;
+/// The most of a result that is added to a session, so that its event stays within the limit however it is escaped. The
+/// run keeps all of it.
+const POSTED_BYTES: usize = 32 * 1024;
 /// Deleted schedules that one slice of background work drops.
 const SLICE: usize = 20;
 
@@ -753,9 +756,7 @@ fn deliver(
         None => Ok(Delivery::None),
         Some(DeliverTo::Chat(_)) => Ok(Delivery::Failed),
         Some(DeliverTo::Session(to)) => match tables.session(&to.session)? {
-            Some(session) => {
-                post(tables, &session, schedule, run, text.trim_end(), change).map(|()| Delivery::Sent)
-            }
+            Some(session) => post(tables, &session, schedule, run, &text, change).map(|()| Delivery::Sent),
             None => Ok(Delivery::Failed),
         },
     }
@@ -771,6 +772,7 @@ fn post(
     text: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
+    let text = ken_text::head(text.trim_end(), POSTED_BYTES);
     let id = submission_id(&format!("{}:delivery", run.id));
     let mut log = tables.log_by_key(session.stream)?;
     let event = tables.insert_event(&NewEvent {
@@ -822,9 +824,10 @@ fn post(
         },
     ];
     let at = logs::next_timestamp(tables, &log, change.now)?;
+    let turn = format!("turn_{}", run.id);
     let events = (0..)
         .zip(bodies)
-        .map(|(index, body)| event_of(&log, &id, index, at, body));
+        .map(|(index, body)| event_of(&log, (&id, &turn), index, at, body));
     let events: Vec<Box<RawValue>> = events.collect::<Result<_, _>>()?;
     logs::append(tables, &mut log, &events, change)?;
     // Its events are there, as those of one that was claimed.
@@ -838,11 +841,12 @@ fn post(
 
 fn event_of(
     log: &LogRow,
-    id: &SubmissionId,
+    (id, turn): (&SubmissionId, &str),
     event_index: u64,
     timestamp: Timestamp,
     body: Body,
 ) -> Result<Box<RawValue>, Error> {
+    let is_message = !matches!(body, Body::SubmissionSettled { .. });
     let event = Event {
         v: VERSION,
         body,
@@ -855,7 +859,7 @@ fn event_of(
             session: "default".to_owned(),
             harness: "default".to_owned(),
             operation_id: None,
-            turn_id: None,
+            turn_id: is_message.then(|| turn.to_owned()),
             task_id: None,
             parent_session: None,
         },
