@@ -164,7 +164,8 @@ fn nothing_is_lost_in_silence_after_a_stop() {
     );
     assert!(fs::read(state.join("ken.db")).unwrap() == before);
     let (refused, told) = try_all(&state);
-    assert!(refused >= 5 && told >= 5, "{refused} {told}");
+    // Which of the two it is depends on where the schema puts the damaged page. None of the twelve passes unnoticed.
+    assert_eq!((refused >= 5, refused + told), (true, 12), "{refused} {told}");
 }
 
 #[test]
@@ -197,7 +198,7 @@ fn nothing_is_lost_in_silence_after_a_kill_while_idle() {
     }
     daemon.end(Signal::SIGKILL);
     let (refused, told) = try_all(&state_of(home.path()));
-    assert!(refused >= 5 && told >= 5, "{refused} {told}");
+    assert_eq!((refused >= 5, refused + told), (true, 12), "{refused} {told}");
 }
 
 #[test]
