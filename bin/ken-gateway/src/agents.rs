@@ -6,7 +6,8 @@ use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::Mint;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
-    Admission, Admit, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
+    Admission, Admit, Admitted, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort,
+    SubmissionsAdmit,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -133,14 +134,18 @@ async fn admitted(
     waits: bool,
 ) -> Result<ReplayableResponse, Failure> {
     let time = if waits { gateway.wait.max(CHANGE) } else { CHANGE };
-    let admission = gateway
+    let admitted = gateway
         .store
         .change::<SubmissionsAdmit>(&admit, time)
         .await
-        .map_err(|error| match error.code {
-            Code::Conflict => Failure::from(error).kind("session_busy"),
-            _ => failed_change(error, "submissionId", admit.submission_id.as_str()),
-        })?;
+        .map_err(|error| failed_change(error, "submissionId", admit.submission_id.as_str()))?;
+    let admission = match admitted {
+        Admitted::Accepted(admission) => admission,
+        Admitted::Refused { refused } if refused.code == Code::Conflict => {
+            return Err(Failure::from(refused).kind("session_busy"));
+        }
+        Admitted::Refused { refused } => return Err(refused.into()),
+    };
     let stream_url = stream_url(gateway, request, &admit.instance);
     if !waits {
         return accepted(&admission, &stream_url);

@@ -3,7 +3,7 @@
 
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::engine::change::Change;
 use crate::ops::queue::{self, Entry};
@@ -197,38 +197,34 @@ impl Write for SubmissionsAdmit {
         check::instance(&args.instance)
     }
 
-    fn run(tables: &dyn Tables, args: &Admit, change: &mut Change) -> Result<Admission, Error> {
+    fn run(tables: &dyn Tables, args: &Admit, change: &mut Change) -> Result<Admitted, Error> {
         if let Some(answer) = tables.event_answer(args.submission_id.as_str())? {
             return record::read(&answer);
         }
         let session = tables.session(&args.instance)?;
+        let scope = session.as_ref().map(|found| found.scope);
         let log = logs::of_instance(tables, &args.instance, change.now)?;
-        let queue = queue::with_room(tables, log.key, args.policy)?;
+        let queue = match queue::with_room(tables, log.key, args.policy) {
+            Ok(queue) => queue,
+            Err(refused) if is_kept(refused.code) => {
+                // Kept, because the same prompt may still come over another connection, when there is room again.
+                let admitted = Admitted::Refused { refused };
+                insert_prompt(tables, scope, args, &admitted, change)?;
+                return Ok(admitted);
+            }
+            Err(error) => return Err(error),
+        };
         let entry = Entry {
             id: args.submission_id.clone(),
             kind: SubmissionKind::Prompt,
             policy: args.policy,
             hidden: false,
         };
-        let admission = Admission {
+        let admitted = Admitted::Accepted(Admission {
             submission_id: entry.id.clone(),
             offset: log.end(),
-        };
-        let context = args
-            .model
-            .as_ref()
-            .map(|model| serde_json::json!({"model": model}));
-        let event = tables.insert_event(&NewEvent {
-            id: args.submission_id.as_str(),
-            scope: session.as_ref().map(|found| found.scope),
-            kind: "agent.prompt",
-            text: &args.message,
-            received_at: change.now,
-            context: context.as_ref(),
-            raw: None,
-            images: &args.images,
-            answer: &record::write(&admission)?,
-        })?;
+        });
+        let event = insert_prompt(tables, scope, args, &admitted, change)?;
         blobs::refer(tables, &args.blobs, event)?;
         queue::enter(tables, &log, event, &entry, &queue, change)?;
         if let Some(found) = session {
@@ -237,6 +233,32 @@ impl Write for SubmissionsAdmit {
                 tables.set_session_title(found.stream, &title(&args.message))?;
             }
         }
-        Ok(admission)
+        Ok(admitted)
     }
+}
+
+/// Keeps the event of a prompt; of one that is refused, only the answer.
+fn insert_prompt(
+    tables: &dyn Tables,
+    scope: Option<i64>,
+    args: &Admit,
+    admitted: &Admitted,
+    change: &Change,
+) -> Result<i64, Error> {
+    let (text, images) = match admitted {
+        Admitted::Accepted(_) => (args.message.as_str(), args.images.as_slice()),
+        Admitted::Refused { .. } => ("", [].as_slice()),
+    };
+    let context = args.model.as_ref().map(|model| json!({"model": model}));
+    tables.insert_event(&NewEvent {
+        id: args.submission_id.as_str(),
+        scope,
+        kind: "agent.prompt",
+        text,
+        received_at: change.now,
+        context: context.as_ref(),
+        raw: None,
+        images,
+        answer: &record::write(admitted)?,
+    })
 }

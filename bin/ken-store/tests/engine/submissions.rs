@@ -272,18 +272,22 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
         .write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
         .await
         .unwrap();
-    assert_eq!(first.offset, Offset::Start);
+    let expected = Admission {
+        submission_id: sub("r1"),
+        offset: Offset::Start,
+    };
+    assert_eq!(first, Admitted::Accepted(expected));
     assert_eq!(
         kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
             .await
             .unwrap(),
         first
     );
-    let error = kit
+    let refused = kit
         .write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject))
         .await
-        .unwrap_err();
-    assert_eq!(error.code, Code::Conflict);
+        .unwrap();
+    assert!(matches!(&refused, Admitted::Refused { refused } if refused.code == Code::Conflict));
     kit.write::<SubmissionsAdmit>(admit("tui-1", "r3", Policy::Queue))
         .await
         .unwrap();
@@ -291,6 +295,15 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
     assert_eq!(claims.len(), 2);
     assert_eq!((&claims[0].scope, claims[0].images.len()), (&None, 1));
     assert_eq!(claims[1].scope, Some(scope("a")));
+    // The same prompt over another connection, when nothing runs any more: its caller has been told that it is refused.
+    kit.finish(&claims[0].lease, 0, "done").await.unwrap();
+    assert_eq!(
+        kit.write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject))
+            .await
+            .unwrap(),
+        refused
+    );
+    assert!(kit.claims(1, 8).await.claims.is_empty());
     for bad in ["", "a\tb", &"x".repeat(1_025)] {
         assert_eq!(
             kit.write::<SubmissionsAdmit>(admit(bad, "r4", Policy::Queue))

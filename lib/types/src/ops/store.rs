@@ -32,7 +32,7 @@ crate::operations! {
     ChatAccept, "chat.accept": Accept => Accepted;
 
     /// A prompt straight to an instance, session or not. `conflict` under policy `reject`, `busy` when full.
-    SubmissionsAdmit, "submissions.admit": Admit => Admission;
+    SubmissionsAdmit, "submissions.admit": Admit => Admitted;
     /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; answers its status. Answers at once
     /// while the store cannot write.
     SubmissionsWait, "submissions.wait": WaitSubmission => SubmissionStatus;
@@ -340,6 +340,17 @@ pub struct Accepted {
 pub struct Admission {
     pub submission_id: SubmissionId,
     pub offset: Offset,
+}
+
+/// What became of a prompt to an instance. A known id answers as before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Admitted {
+    Accepted(Admission),
+    /// `conflict` under policy `reject`, or `busy`.
+    Refused {
+        refused: Error,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
