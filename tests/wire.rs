@@ -33,7 +33,16 @@ fn slow(part: &str) -> Option<(&'static str, Value)> {
 fn every_daemon_conforms() {
     let waits = json!({"events": [{"sleep_ms": 8_000}, {"text": "late"}]});
     let system = Builder::default().script(&[waits]).start();
-    for part in ["store", "model", "agent", "tools", "gateway", "cognitive", "kend"] {
+    for part in [
+        "store",
+        "model",
+        "agent",
+        "tools",
+        "gateway",
+        "messenger",
+        "cognitive",
+        "kend",
+    ] {
         // A call of kend that follows a log has no deadline by its own contract, so only its other checks count.
         let slow = slow(part).filter(|_| part != "kend");
         let failed = check(&Subject {
@@ -55,7 +64,15 @@ fn nc_is_answered() {
         return;
     };
     let system = System::start();
-    for part in ["store", "model", "agent", "tools", "gateway", "cognitive"] {
+    for part in [
+        "store",
+        "model",
+        "agent",
+        "tools",
+        "gateway",
+        "messenger",
+        "cognitive",
+    ] {
         for _ in 0..100 {
             let mut child = Command::new(nc)
                 .arg("-NU")
@@ -118,7 +135,16 @@ fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
     open(reachable.path(), 0o755);
     let ken = reachable.path().join("ken");
     std::fs::copy(binary("ken"), &ken).unwrap();
-    for part in ["store", "model", "agent", "tools", "gateway", "cognitive", "kend"] {
+    for part in [
+        "store",
+        "model",
+        "agent",
+        "tools",
+        "gateway",
+        "messenger",
+        "cognitive",
+        "kend",
+    ] {
         open(&system.socket(part), 0o666);
         let mut call = Command::new(&ken);
         call.env_clear()

@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../doubles/bot_api.rs"]
+pub mod bot_api;
 mod chance;
 mod cognitive;
 mod contract;

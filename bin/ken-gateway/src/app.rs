@@ -22,6 +22,7 @@ pub(crate) struct Gateway {
     pub(crate) agent: Pool,
     pub(crate) cognitive: Pool,
     pub(crate) scheduler: Pool,
+    pub(crate) messenger: Pool,
     pub(crate) kend: Pool,
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,

@@ -9,6 +9,7 @@ mod health;
 mod idempotency;
 mod identity;
 mod knowledge;
+mod messenger;
 mod openapi;
 mod page;
 mod routes;

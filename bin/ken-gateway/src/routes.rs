@@ -7,7 +7,7 @@ use ken_types::Error;
 
 use crate::app::Gateway;
 use crate::stream::{public, read};
-use crate::{agents, chat, health, knowledge, openapi, runs, schedules, sessions, workflows};
+use crate::{agents, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, workflows};
 
 /// The limit for bodies that may contain images, in bytes.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -39,7 +39,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .for_pages(public::FOR_PAGES)
                 .limited(api_rate),
         )
-        .area(Area::below("channels").media(Media::Any));
+        .area(Area::below("channels").strict());
     let routes = routes
         .on("GET    /health", health::health)
         .on("GET    /ready", health::ready)
@@ -68,6 +68,20 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/schedules/:slug/run", schedules::run)
         .on("GET    /api/schedules/:slug/runs", schedules::runs)
         .on("GET    /api/schedules/:slug/runs/:runId", schedules::get_run)
+        .on("GET    /api/connectors/messenger/status", messenger::status)
+        .on("GET    /api/connectors/messenger/health", messenger::health)
+        .on("POST   /api/connectors/messenger/pair", messenger::pair)
+        .on("POST   /api/connectors/messenger/deny", messenger::deny)
+        .on("POST   /api/connectors/messenger/allow", messenger::allow)
+        .on("POST   /api/connectors/messenger/remove", messenger::remove)
+        .on("POST   /api/connectors/messenger/policy", messenger::policy)
+        .on("GET    /api/connectors/messenger/groups", messenger::groups)
+        .on("POST   /api/connectors/messenger/group", messenger::group)
+        .on(
+            "DELETE /api/connectors/messenger/group/:groupId",
+            messenger::remove_group,
+        )
+        .on("POST   /channels/messenger/webhook", messenger::webhook)
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
         .on("GET    /agents/:name/:id", agents::stream)
@@ -96,17 +110,6 @@ const UNAVAILABLE: &[(&str, &str)] = &[
     ("GET    /api/approvals/bindings/pending", "ken-approver"),
     ("GET    /api/approvals/:requestId", "ken-approver"),
     ("POST   /api/approvals/:requestId/decision", "ken-approver"),
-    ("GET    /api/connectors/messenger/status", "ken-messenger"),
-    ("GET    /api/connectors/messenger/health", "ken-messenger"),
-    ("POST   /api/connectors/messenger/pair", "ken-messenger"),
-    ("POST   /api/connectors/messenger/deny", "ken-messenger"),
-    ("POST   /api/connectors/messenger/allow", "ken-messenger"),
-    ("POST   /api/connectors/messenger/remove", "ken-messenger"),
-    ("POST   /api/connectors/messenger/policy", "ken-messenger"),
-    ("GET    /api/connectors/messenger/groups", "ken-messenger"),
-    ("POST   /api/connectors/messenger/group", "ken-messenger"),
-    ("DELETE /api/connectors/messenger/group/:groupId", "ken-messenger"),
-    ("POST   /channels/messenger/webhook", "ken-messenger"),
     ("GET    /api/telemetry/runs", "telemetry"),
     ("GET    /api/telemetry/runs/:runId", "telemetry"),
 ];

@@ -40,6 +40,7 @@ pub(crate) fn start(
         agent: pool("agent"),
         cognitive: pool("cognitive"),
         scheduler: pool("scheduler"),
+        messenger: pool("messenger"),
         kend: pool("kend"),
         wait: Duration::from_millis(start.config.chat.wait_ms.into()),
         public_url: start.config.gateway.public_url.trim_end_matches('/').to_owned(),

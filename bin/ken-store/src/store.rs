@@ -7,6 +7,7 @@ use std::time::Duration;
 use ken_types::Error;
 use ken_types::Offset;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals, Status};
+use ken_types::ops::outbox::{Due, DueMessages};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
 use ken_wire::Daemon;
@@ -229,6 +230,31 @@ impl Store {
         Ok(page)
     }
 
+    /// Messages that may be sent now; waits until there is one, or until one that waits is due.
+    pub async fn due(&self, args: DueMessages) -> Result<Due, Error> {
+        ops::outbox::check_due(&args)?;
+        let until = until(args.wait_ms);
+        let waiting = self.watch.subscribe(Topic::Outbox)?;
+        loop {
+            let (asked, now) = (args.clone(), self.clock.now());
+            let read = self
+                .readers
+                .read(move |tables| ops::outbox::due(tables, &asked, now));
+            let (due, next) = read.await?;
+            if !due.messages.is_empty() || Instant::now() >= until {
+                return Ok(due);
+            }
+            let wait_ms = next.map_or(WAIT_MS, |next| {
+                next.millis().saturating_sub(now.millis()).unsigned_abs()
+            });
+            let next = Instant::now() + Duration::from_millis(wait_ms.clamp(1, WAIT_MS));
+            tokio::select! {
+                _ = timeout_at(until.min(next), waiting.news()) => {}
+                error = self.watch.stopped() => return Err(error),
+            }
+        }
+    }
+
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
         let read = self
@@ -317,6 +343,10 @@ impl<D: Daemon + AsRef<Store>> Host for D {
 
     async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
         self.as_ref().pending_approvals(args).await
+    }
+
+    async fn due(&self, args: DueMessages) -> Result<Due, Error> {
+        self.as_ref().due(args).await
     }
 
     async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {

@@ -9,6 +9,7 @@ use ken_types::places::Places;
 use nix::unistd::geteuid;
 
 use crate::knowledge::Knowledge;
+use crate::messenger::Messenger;
 use crate::stream::Stream;
 use crate::undo::OfRun;
 
@@ -75,6 +76,8 @@ pub(crate) enum Command {
     Undo(OfRun),
     /// Show what a run changed in the workspace
     Diff(OfRun),
+    /// Look after the messaging connector: who may write, codes, groups, the webhook
+    Messenger(Messenger),
     /// Check the audit log of the cognitive server
     Audit(Audit),
     /// Show changes in the system: sessions, turns, runs, knowledge

@@ -16,6 +16,7 @@ mod help;
 mod ids;
 mod knowledge;
 mod logs;
+mod messenger;
 mod nearest;
 mod needed;
 mod operations;
@@ -70,6 +71,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
         Command::Undo(of) => undo::run(cli, "undo", of),
         Command::Diff(of) => undo::run(cli, "diff", of),
+        Command::Messenger(messenger) => messenger::run(cli, messenger),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),
         Command::Restore(restore) => backup::restore(&cli.places()?, restore),

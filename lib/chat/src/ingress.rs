@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ken_types::id::{EventId, Mint, Origin};
 use ken_types::ops::store::{
-    Accept, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope, Target,
+    Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope,
+    Target,
 };
 use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
@@ -125,10 +126,27 @@ impl Ingress {
         inbound: Inbound,
         time: Duration,
     ) -> Result<Received, Error> {
-        let text = inbound.text.clone();
-        let command = Command::parse(&text);
-        let (kind, plan) = match &command {
-            Some(command) => ("session-command", Plan::of(command, &inbound, mint)),
+        let prepared = Prepared::new(id, mint, inbound);
+        let accepted = self.store.change::<ChatAccept>(&prepared.args, TRY, time).await?;
+        prepared.received(accepted)
+    }
+}
+
+/// A message that is decided on and not yet accepted: for connectors that accept it together with something else.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the store is asked to accept.
+    pub args: Accept,
+    /// What is already known of the reply to a command.
+    text: Option<String>,
+    error: Option<Error>,
+}
+
+impl Prepared {
+    /// Decides on session and action. `mint` makes all ids but that of the event.
+    pub fn new(id: EventId, mint: &mut Mint, inbound: Inbound) -> Prepared {
+        let (kind, plan) = match Command::parse(&inbound.text) {
+            Some(command) => (COMMAND, Plan::of(&command, &inbound, mint)),
             None => ("chat.message", Plan::prompt(&inbound, mint)),
         };
         let event = InboundEvent {
@@ -140,22 +158,35 @@ impl Ingress {
             context: inbound.context,
             raw: inbound.raw,
         };
-        let args = Accept {
-            event,
-            target: plan.target,
-            action: plan.action,
+        Prepared {
+            args: Accept {
+                event,
+                target: plan.target,
+                action: plan.action,
+            },
+            text: plan.text,
+            error: plan.error,
+        }
+    }
+
+    /// What came of it.
+    pub fn received(self, accepted: Accepted) -> Result<Received, Error> {
+        let command = Command::parse(&self.args.event.text);
+        let kind = if command.is_some() {
+            COMMAND
+        } else {
+            "chat.message"
         };
-        let accepted = self.store.change::<ChatAccept>(&args, TRY, time).await?;
         let done = match (accepted.refused, &command) {
             (Some(error), _) => Done::Refused(error),
             (None, Some(command)) => Done::Commanded(Reply {
-                text: plan
+                text: self
                     .text
                     .unwrap_or_else(|| tell(command, accepted.session.as_ref())),
                 name: command.name.text(),
                 session: accepted.session,
                 offset: accepted.offset,
-                error: plan.error,
+                error: self.error,
                 submission: accepted.submission,
             }),
             (None, None) => prompted(accepted.session, accepted.submission)?,
@@ -168,6 +199,9 @@ impl Ingress {
         })
     }
 }
+
+/// The kind of a command's event.
+const COMMAND: &str = "session-command";
 
 fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Result<Done, Error> {
     match (session, submission) {
@@ -234,24 +268,15 @@ impl Plan {
                 Plan::misused("`/resume` needs the id or the name of a session: `/resume <id or name>`")
             }
             CommandName::Resume => Plan::on(command.rest, Action::Find),
-            CommandName::Rename => match (check_name(command.rest), &inbound.session) {
-                (Err(error), _) => Plan::misused(&format!("`/rename <name>`: {}", error.message)),
-                (Ok(_), None) => Plan::no_session("/rename"),
-                (Ok(name), Some(session)) => Plan::on(session, Action::Name { name }),
+            CommandName::Rename => match check_name(command.rest) {
+                Err(error) => Plan::misused(&format!("`/rename <name>`: {}", error.message)),
+                Ok(name) => Plan::current("/rename", inbound, mint, Action::Name { name }),
             },
-            CommandName::Compact => match &inbound.session {
-                None => Plan::no_session("/compact"),
-                Some(session) => Plan::on(
-                    session,
-                    Action::Compact {
-                        submission_id: mint.submission(),
-                    },
-                ),
-            },
-            CommandName::Session => match &inbound.session {
-                None => Plan::no_session("/session"),
-                Some(session) => Plan::on(session, Action::Find),
-            },
+            CommandName::Compact => {
+                let submission_id = mint.submission();
+                Plan::current("/compact", inbound, mint, Action::Compact { submission_id })
+            }
+            CommandName::Session => Plan::current("/session", inbound, mint, Action::Find),
             CommandName::Help => Plan::say(list()),
             CommandName::Unknown(name) => Plan::say(format!(
                 "There is no command `/{name}`. These are the commands:\n\n{}",
@@ -271,27 +296,30 @@ impl Plan {
             origin,
         });
         match name {
-            "" => Plan {
-                target,
-                action: Action::Find,
-                text: None,
-                error: None,
-            },
+            "" => Plan::at(target, Action::Find),
             name => match check_name(name) {
-                Ok(name) => Plan {
-                    target,
-                    action: Action::Name { name },
-                    text: None,
-                    error: None,
-                },
+                Ok(name) => Plan::at(target, Action::Name { name }),
                 Err(error) => Plan::misused(&error.message),
             },
         }
     }
 
     fn on(selector: &str, action: Action) -> Plan {
+        Plan::at(Target::Selector(selector.to_owned()), action)
+    }
+
+    /// Something in the session that the message is in. Only a messenger has one that the message does not name.
+    fn current(command: &str, inbound: &Inbound, mint: &mut Mint, action: Action) -> Plan {
+        match (&inbound.session, inbound.connector) {
+            (Some(session), _) => Plan::on(session, action),
+            (None, Connector::Messenger) => Plan::at(target(mint, Connector::Messenger, None), action),
+            (None, _) => Plan::no_session(command),
+        }
+    }
+
+    fn at(target: Target, action: Action) -> Plan {
         Plan {
-            target: Target::Selector(selector.to_owned()),
+            target,
             action,
             text: None,
             error: None,

@@ -60,6 +60,8 @@ pub enum Effect {
     Expires(Timestamp),
     /// A stream was closed or deleted.
     Changed(String),
+    /// A message of the outbox may be sent.
+    Outgoing,
 }
 
 /// Entries as they were added to a stream, the first of them after `first` others.

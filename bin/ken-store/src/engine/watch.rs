@@ -23,6 +23,7 @@ pub(crate) enum Topic {
     /// One request for an approval, and all of them.
     Approval(String),
     Approvals,
+    Outbox,
 }
 
 #[derive(Debug, Clone)]

@@ -604,6 +604,7 @@ impl BatchWriter {
                     let wait = then.millis().saturating_sub(at.millis());
                     self.background_at = self.background_at.min(now.saturating_add(wait));
                 }
+                Effect::Outgoing => self.watch.spread(&Topic::Outbox, &News::Missed),
                 Effect::Changed(stream) => self.watch.spread(&Topic::Stream(stream), &News::Missed),
             }
         }

@@ -1,10 +1,10 @@
 //! Work that can wait: a piece of the index, keys and system events that are too old, streams whose time is over and what
-//! deleted ones have left, blobs that nothing names.
+//! deleted ones have left, blobs that nothing names, updates and messages that are long finished.
 
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{blobs, calls, keys, public, reindex, schedules, system};
+use crate::ops::{blobs, calls, keys, messenger, outbox, public, reindex, schedules, system};
 use crate::tables::Tables;
 
 /// Does one slice.
@@ -17,6 +17,8 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         public::clean(tables)?,
         blobs::prune(tables, change.now)?,
         schedules::prune(tables, change.now)?,
+        messenger::prune(tables, change.now)?,
+        outbox::prune(tables, change.now)?,
     ];
     if slices.contains(&true) {
         return Ok(Left::More);

@@ -14,7 +14,9 @@ mod knowledge;
 pub(crate) mod leases;
 mod logs;
 mod memory;
+mod messenger;
 mod notes;
+pub(crate) mod outbox;
 pub(crate) mod public;
 mod queue;
 mod reindex;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 use ken_types::Error;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals};
+use ken_types::ops::outbox::{Due, DueMessages};
 use ken_types::ops::store::{
     ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
     WaitSubmission,
@@ -90,6 +93,8 @@ pub trait Host: Daemon {
         &self,
         args: ListApprovals,
     ) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
+    /// Messages that may be sent now; waits for one.
+    fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
     /// A page of a stream; waits for its first entry.
     fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
@@ -127,6 +132,8 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         notes::add,
         approvals::add,
         schedules::add,
+        messenger::add,
+        outbox::add,
     ];
     nouns
         .into_iter()

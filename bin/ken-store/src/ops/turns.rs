@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{approvals, exchanges, logs, memory};
+use crate::ops::{approvals, exchanges, logs, memory, outbox};
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
@@ -200,6 +200,7 @@ pub(super) fn finish(
     if found.kind == SubmissionKind::Prompt && !found.hidden && !answer.is_empty() {
         memory::remember(tables, found, &answer)?;
     }
+    outbox::answer(tables, found, ending, &answer, change)?;
     open_next(tables, found.stream, change)?;
     let fields = json!({"sessionId": log.instance(), "submissionId": found.id, "outcome": ending.outcome()});
     change.tell("submission.settled", fields);

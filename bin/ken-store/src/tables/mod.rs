@@ -8,6 +8,8 @@ pub mod sqlite;
 use ken_types::event::{Failure, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
+use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
+use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
     Delivery, Due, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
@@ -70,6 +72,9 @@ pub trait Tables:
     + Notes
     + Approvals
     + Schedules
+    + Counters
+    + Messenger
+    + Outbox
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -148,6 +153,7 @@ pub struct PromptRow {
     pub id: EventId,
     pub text: String,
     pub received_at: Timestamp,
+    pub context: Option<Value>,
     pub scope: Option<Scope>,
 }
 
@@ -802,4 +808,104 @@ pub trait Schedules {
     ) -> Result<Vec<(i64, ScheduleRun)>, Error>;
     /// Deletes the oldest terminal runs of a schedule but so many.
     fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error>;
+}
+
+/// Numbers that only grow, and single values, by name.
+pub trait Counters {
+    fn count_up(&self, name: &str) -> Result<(), Error>;
+    /// Those whose names begin so, without that beginning.
+    fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error>;
+    fn fact(&self, name: &str) -> Result<Option<String>, Error>;
+    fn set_fact(&self, name: &str, value: &str) -> Result<(), Error>;
+}
+
+/// An update of the messaging platform.
+#[derive(Debug, Clone, Copy)]
+pub struct NewUpdate<'a> {
+    pub id: i64,
+    pub kind: &'a str,
+    pub sender: Option<&'a str>,
+    pub chat: Option<&'a str>,
+    pub verdict: &'a str,
+    pub reason: Option<&'a str>,
+    /// The code that its sender was told.
+    pub code: Option<&'a str>,
+}
+
+/// A code and what became of it: `pending`, `approved` or `denied`.
+#[derive(Debug, Clone)]
+pub struct PairingRow {
+    pub pairing: Pairing,
+    pub state: String,
+}
+
+/// What the messaging connector keeps.
+pub trait Messenger {
+    /// The code that goes with an update, if the update is known.
+    fn update(&self, id: i64) -> Result<Option<Option<String>>, Error>;
+    fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error>;
+    /// Newest first.
+    fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error>;
+    /// Deletes some that are older; how many.
+    fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+    fn allowed_user(&self, user: &str) -> Result<Option<AllowedUser>, Error>;
+    /// In the order in which they were added.
+    fn allowed_users(&self) -> Result<Vec<AllowedUser>, Error>;
+    fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error>;
+    fn delete_allowed_user(&self, user: &str) -> Result<(), Error>;
+    fn group(&self, id: &str) -> Result<Option<Group>, Error>;
+    fn groups(&self) -> Result<Vec<Group>, Error>;
+    fn put_group(&self, group: &Group) -> Result<(), Error>;
+    /// False when there was none.
+    fn delete_group(&self, id: &str) -> Result<bool, Error>;
+    fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error>;
+    /// Those that are not decided and valid beyond a time, oldest first.
+    fn pending_pairings(&self, beyond: Timestamp) -> Result<Vec<Pairing>, Error>;
+    fn pairings_since(&self, then: Timestamp) -> Result<u64, Error>;
+    fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error>;
+    fn count_pairing_reply(&self, code: &str) -> Result<(), Error>;
+    fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error>;
+    /// Chats of updates whose turn is in this state.
+    fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error>;
+}
+
+/// A message of the outbox.
+#[derive(Debug, Clone)]
+pub struct MessageRow {
+    pub id: i64,
+    pub message: PutMessage,
+    pub state: MessageState,
+    /// The next piece.
+    pub piece: u32,
+    /// Whether the end of an earlier piece is not known.
+    pub doubtful: bool,
+    pub tries: u32,
+    pub due_at: Timestamp,
+    pub created_at: Timestamp,
+    /// The platform's id of the last piece.
+    pub message_id: Option<String>,
+    pub error: Option<String>,
+}
+
+impl MessageRow {
+    /// Whether something of it is left to be sent.
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, MessageState::Pending | MessageState::Sending)
+    }
+}
+
+/// Messages on their way to a chat.
+pub trait Outbox {
+    fn message(&self, id: i64) -> Result<Option<MessageRow>, Error>;
+    fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error>;
+    fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error>;
+    /// The oldest live message of each chat, and when it is due.
+    fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
+    /// Everything but the message itself.
+    fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
+    /// Newest first.
+    fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
+    fn live_messages(&self, connector: &str) -> Result<u64, Error>;
+    /// Deletes some that are finished and older; how many.
+    fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }

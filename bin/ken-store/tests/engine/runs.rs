@@ -55,6 +55,7 @@ impl Kit {
             lease: lease.clone(),
             result,
             error: None,
+            blobs: Vec::new(),
         };
         self.write::<RunsEnd>(args).await
     }
@@ -162,6 +163,7 @@ async fn a_null_result_is_there_and_an_error_has_none() {
         lease: kit.claim_run(1).await.lease,
         result: json!(1),
         error: Some(error.clone()),
+        blobs: Vec::new(),
     };
     let ended = kit.write::<RunsEnd>(args).await.unwrap();
     assert_eq!(

@@ -16,6 +16,7 @@ pub(crate) const STEPS: &[&str] = &[
     NOTES,
     APPROVALS,
     SCHEDULES,
+    MESSENGER,
 ];
 
 /// The version that a database has after all steps.
@@ -111,6 +112,70 @@ CREATE UNIQUE INDEX schedule_slots ON schedule_runs (schedule, generation, slot_
 CREATE INDEX schedule_runs_by_age ON schedule_runs (schedule, active, run);
 CREATE INDEX schedule_runs_active ON schedule_runs (status, run) WHERE active = 1;
 CREATE INDEX schedule_runs_submitted ON schedule_runs (submission) WHERE submission IS NOT NULL;
+";
+
+/// The messaging connector: updates, who may write, and messages on their way out.
+const MESSENGER: &str = "
+CREATE TABLE counters (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE facts (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE updates (
+  id      INTEGER PRIMARY KEY,
+  at      INTEGER NOT NULL,
+  kind    TEXT NOT NULL,
+  sender  TEXT,
+  chat    TEXT,
+  verdict TEXT NOT NULL,
+  reason  TEXT,
+  code    TEXT
+) STRICT;
+CREATE INDEX updates_by_time ON updates (at);
+CREATE TABLE allowed_users (
+  number   INTEGER PRIMARY KEY,
+  user     TEXT NOT NULL UNIQUE,
+  chat     TEXT NOT NULL,
+  added_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE chat_groups (
+  id              TEXT PRIMARY KEY,
+  require_mention INTEGER NOT NULL,
+  allow_from      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE pairings (
+  pairing    INTEGER PRIMARY KEY,
+  code       TEXT NOT NULL UNIQUE,
+  sender     TEXT NOT NULL,
+  chat       TEXT NOT NULL,
+  state      TEXT NOT NULL DEFAULT 'pending',
+  replies    INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX pairings_by_time ON pairings (created_at);
+-- live: something of it is left to be sent. piece: the next one; doubtful: the end of an earlier one is not known.
+CREATE TABLE outbox (
+  message    INTEGER PRIMARY KEY,
+  key        TEXT NOT NULL UNIQUE,
+  connector  TEXT NOT NULL,
+  chat       TEXT NOT NULL,
+  body       TEXT NOT NULL,
+  state      TEXT NOT NULL DEFAULT 'pending',
+  live       INTEGER NOT NULL DEFAULT 1,
+  piece      INTEGER NOT NULL DEFAULT 0,
+  doubtful   INTEGER NOT NULL DEFAULT 0,
+  tries      INTEGER NOT NULL DEFAULT 0,
+  due_at     INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  message_id TEXT,
+  error      TEXT
+) STRICT;
+CREATE INDEX outbox_live ON outbox (connector, chat, message) WHERE live = 1;
+CREATE INDEX outbox_over ON outbox (created_at) WHERE live = 0;
 ";
 
 /// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.

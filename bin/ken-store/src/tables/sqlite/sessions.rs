@@ -5,7 +5,7 @@ use ken_types::ops::store::{Scope, Session};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
-use super::{Database, all, first, insert, json, rows, run, scope, statement, time, to_json};
+use super::{Database, all, first, insert, json, rows, run, scope, statement, stored, time, to_json};
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
@@ -191,7 +191,7 @@ impl Events for Database {
     }
 
     fn event(&self, key: i64) -> Result<Option<PromptRow>, Error> {
-        let sql = "SELECT id, text, received_at, c.scope, connector, actor, conversation, thread
+        let sql = "SELECT id, text, received_at, context, c.scope, connector, actor, conversation, thread
                    FROM events AS e LEFT JOIN scopes AS c ON c.scope = e.scope WHERE event = ?1";
         first(self, sql, [key], |row| {
             let scoped: Option<i64> = row.get("scope")?;
@@ -199,6 +199,7 @@ impl Events for Database {
                 id: EventId(row.get("id")?),
                 text: row.get("text")?,
                 received_at: time(row, "received_at")?,
+                context: stored(row, "context")?,
                 scope: scoped.map(|_| scope(row)).transpose()?,
             })
         })

@@ -1,0 +1,317 @@
+//! The messaging connector: its administration, and the way in for updates. What is stored is asked of the store; the secret
+//! of the webhook is known to `ken-messenger` alone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ken_http::{Failure, Request, Response, plain};
+use ken_types::id::Mint;
+use ken_types::ops::Nothing;
+use ken_types::ops::messenger::{
+    Allow, ConnectorAdmit, ConnectorReceive, ConnectorState, DmPolicy, Group, MessengerAllow, MessengerDeny,
+    MessengerPair, MessengerPutGroup, MessengerRemove, MessengerRemoveGroup, MessengerSetPolicy,
+    MessengerState, MessengerStatus, OfCode, OfGroup, ReceiveUpdate, RemoveUser, Secret, SetPolicy,
+};
+use ken_types::{Error, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::Gateway;
+use crate::body::{self, check_length, given, required};
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+
+/// The connector's name in answers.
+const NAME: &str = "messenger";
+const ID_CHARACTERS: usize = 64;
+const CODE_CHARACTERS: usize = 64;
+const ADMITTED: &str = "You may write to me now. `/help` lists what else I understand.";
+const REMOVED: &str = "You may no longer write to me.";
+
+/// POST /channels/messenger/webhook: 200 with an empty body once the update is stored.
+pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let named = |name| request.header(name).map(str::to_owned);
+    let secret = named("x-telegram-bot-api-secret-token").or_else(|| named("x-messenger-secret-token"));
+    let asked = Secret {
+        secret: secret.clone(),
+    };
+    // Before the body is read.
+    let admitted = gateway.messenger.call::<ConnectorAdmit>(&asked, CALL).await;
+    admitted.map_err(deadline_as_unavailable)?;
+    let bytes = request.body().await?;
+    let update = String::from_utf8(bytes.to_vec()).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::invalid("", format!("the body is not UTF-8 at byte {at}"))
+    })?;
+    let args = ReceiveUpdate { secret, update };
+    // An update may be taken twice, so a connector that dies is asked again. What is not known to be stored is 503: the
+    // platform sends it again.
+    let taken = gateway
+        .messenger
+        .change::<ConnectorReceive>(&args, CALL, CHANGE)
+        .await;
+    taken.map_err(deadline_as_unavailable)?;
+    Ok(Response::empty(200))
+}
+
+/// GET /api/connectors/messenger/status
+pub(crate) async fn status(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
+    let state = stored(&gateway).await?;
+    let body = json!({
+        "connector": NAME,
+        "dmPolicy": state.dm_policy,
+        "allowedUsers": state.allowed_users,
+        "pendingPairings": state.pending_pairings,
+        "groups": state.groups,
+    });
+    Response::json(200, &body)
+}
+
+/// GET /api/connectors/messenger/health
+pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
+    let state = stored(&gateway).await?;
+    let connector = gateway.messenger.call::<ConnectorState>(&Nothing {}, CALL).await;
+    let connector = connector.map_err(deadline_as_unavailable)?;
+    let mut users: BTreeSet<&str> = connector.configured_users.iter().map(String::as_str).collect();
+    users.extend(state.allowed_users.iter().map(|user| user.user_id.as_str()));
+    let counts = &state.counts;
+    let mut body = json!({
+        "connector": NAME,
+        "enabled": connector.enabled,
+        "pollerRunning": connector.poller_running,
+        "updateCount": counts.updates,
+        "duplicateCount": counts.duplicates,
+        "ignoredCount": counts.ignored,
+        "rejected": counts.rejected,
+        "errorCount": counts.errors,
+        "pendingPairingCount": state.pending_pairings.len(),
+        "allowedUserCount": users.len(),
+        "dmPolicy": state.dm_policy,
+        "outbox": state.outbox,
+    });
+    if let Some(fields) = body.as_object_mut() {
+        if let Some(at) = counts.last_update_at {
+            fields.insert("lastUpdateReceivedAt".to_owned(), json!(at));
+        }
+        if let Some(error) = &counts.last_error {
+            fields.insert("lastError".to_owned(), error.as_str().into());
+        }
+    }
+    Response::json(200, &body)
+}
+
+/// What the store keeps, with the codes that are still valid.
+async fn stored(gateway: &Gateway) -> Result<MessengerState, Failure> {
+    let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL).await?;
+    let now = Timestamp::now();
+    state.pending_pairings.retain(|pairing| pairing.expires_at > now);
+    Ok(state)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Code {
+    #[serde(default, deserialize_with = "given")]
+    code: Option<String>,
+}
+
+impl Code {
+    fn read(bytes: &[u8]) -> Result<String, Failure> {
+        let code = required("code", body::read::<Code>(bytes)?.code)?;
+        check_length("/code", code.trim(), 1, CODE_CHARACTERS)?;
+        Ok(code)
+    }
+}
+
+/// POST /api/connectors/messenger/pair
+pub(crate) async fn pair(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let args = OfCode {
+        code: Code::read(&bytes)?,
+        notice: Some(ADMITTED.to_owned()),
+    };
+    let work = async |_: Mint| {
+        let paired = gateway.store.change_once::<MessengerPair>(&args).await?;
+        let body = json!({"approved": true, "userId": paired.user_id, "chatId": paired.chat_id});
+        ReplayableResponse::json(200, &body)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// POST /api/connectors/messenger/deny
+pub(crate) async fn deny(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let args = OfCode {
+        code: Code::read(&bytes)?,
+        notice: None,
+    };
+    let work = async |_: Mint| {
+        let denied = gateway.store.change_once::<MessengerDeny>(&args).await?;
+        ReplayableResponse::json(200, &denied)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct User {
+    #[serde(default, deserialize_with = "given")]
+    user_id: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    chat_id: Option<String>,
+}
+
+/// POST /api/connectors/messenger/allow
+pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let user = body::read::<User>(&bytes)?;
+    let user_id = required("userId", user.user_id)?;
+    check_id("/userId", &user_id)?;
+    let chat_id = user.chat_id.unwrap_or_else(|| user_id.clone());
+    if !is_chat(&chat_id) {
+        let message = "a chatId is digits, or @ and a name of 5 to 32 letters, digits and underscores";
+        return Err(Error::invalid("/chatId", message).into());
+    }
+    let args = Allow { user_id, chat_id };
+    let work = async |_: Mint| {
+        gateway.store.change::<MessengerAllow>(&args, CHANGE).await?;
+        let body = json!({"allowed": true, "userId": args.user_id, "chatId": args.chat_id});
+        ReplayableResponse::json(200, &body)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+fn check_id(at: &str, id: &str) -> Result<(), Error> {
+    check_length(at, id, 1, ID_CHARACTERS)?;
+    match id.chars().any(char::is_control) || id.trim().is_empty() {
+        true => Err(Error::invalid(
+            at,
+            "an id is not blank and has no control characters",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn is_chat(id: &str) -> bool {
+    let is_number =
+        !id.is_empty() && id.len() <= ID_CHARACTERS && id.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = |name: &str| {
+        (5..=32).contains(&name.len())
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    is_number || id.strip_prefix('@').is_some_and(is_name)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Removal {
+    #[serde(default, deserialize_with = "given")]
+    user_id: Option<String>,
+    #[serde(default)]
+    notify: bool,
+}
+
+/// POST /api/connectors/messenger/remove
+pub(crate) async fn remove(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let removal = body::read::<Removal>(&bytes)?;
+    let user_id = required("userId", removal.user_id)?;
+    check_id("/userId", &user_id)?;
+    let args = RemoveUser {
+        user_id,
+        notice: removal.notify.then(|| REMOVED.to_owned()),
+    };
+    let work = async |_: Mint| {
+        gateway.store.change::<MessengerRemove>(&args, CHANGE).await?;
+        ReplayableResponse::json(200, &json!({"removed": true, "userId": args.user_id}))
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Policy {
+    #[serde(default, deserialize_with = "given")]
+    dm_policy: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    policy: Option<String>,
+}
+
+/// POST /api/connectors/messenger/policy
+pub(crate) async fn policy(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let policy = body::read::<Policy>(&bytes)?;
+    let (at, name) = match (policy.dm_policy, policy.policy) {
+        (None, Some(name)) => ("/policy", name),
+        (Some(name), None) => ("/dmPolicy", name),
+        (Some(name), Some(other)) if name == other => ("/dmPolicy", name),
+        (Some(_), Some(_)) => return Err(Error::invalid("/policy", "policy and dmPolicy differ").into()),
+        (None, None) => return Err(Error::invalid("/dmPolicy", "dmPolicy is missing").into()),
+    };
+    let Some(dm_policy) = DmPolicy::of(&name) else {
+        let message = format!("{name:?} is not `pairing`, `allowlist` or `disabled`");
+        return Err(Error::invalid(at, message).into());
+    };
+    let work = async |_: Mint| {
+        let args = SetPolicy { dm_policy };
+        gateway.store.change::<MessengerSetPolicy>(&args, CHANGE).await?;
+        ReplayableResponse::json(200, &json!({"policy": true, "dmPolicy": dm_policy}))
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// GET /api/connectors/messenger/groups
+pub(crate) async fn groups(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
+    Response::json(200, &json!({"groups": stored(&gateway).await?.groups}))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct GroupBody {
+    #[serde(default, deserialize_with = "given")]
+    group_id: Option<String>,
+    #[serde(default = "yes")]
+    require_mention: bool,
+    #[serde(default)]
+    allow_from: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// POST /api/connectors/messenger/group
+pub(crate) async fn group(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let body = body::read::<GroupBody>(&bytes)?;
+    let group = Group {
+        group_id: required("groupId", body.group_id)?,
+        require_mention: body.require_mention,
+        allow_from: body.allow_from,
+    };
+    check_id("/groupId", &group.group_id)?;
+    for (number, user) in group.allow_from.iter().enumerate() {
+        check_id(&format!("/allowFrom/{number}"), user)?;
+    }
+    let work = async |_: Mint| {
+        gateway.store.change::<MessengerPutGroup>(&group, CHANGE).await?;
+        let mut body = json!(group);
+        if let Value::Object(fields) = &mut body {
+            fields.insert("configured".to_owned(), true.into());
+        }
+        ReplayableResponse::json(200, &body)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}
+
+/// DELETE /api/connectors/messenger/group/:groupId
+pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let args = OfGroup {
+        group_id: request.segment("groupId").to_owned(),
+    };
+    let removed = gateway.store.change_once::<MessengerRemoveGroup>(&args).await;
+    removed.map_err(change_failed)?;
+    Response::json(200, &json!({"removed": true, "groupId": args.group_id}))
+}

@@ -1,0 +1,190 @@
+//! Calls of the platform's Bot API: one HTTP request each, in a thread of its own.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use ureq::{Agent, Timeout};
+
+use crate::settings::Settings;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the platform may take to answer.
+pub(crate) const CALL: Duration = Duration::from_secs(60);
+/// A connection that was idle for longer is not used again: the platform may have closed it just then, and a message
+/// written into it would be one whose fate nobody knows.
+const IDLE: Duration = Duration::from_secs(5);
+const ANSWER_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What became of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// `ok:true`, with the result.
+    Done(Value),
+    /// `ok:false`.
+    Refused(Refusal),
+    /// No connection: the call has not reached the platform.
+    NotSent(String),
+    /// The call may have reached the platform; there is no answer.
+    Unheard(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: i64,
+    pub(crate) description: String,
+    /// In seconds.
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl Answer {
+    /// What went wrong, if something did.
+    pub(crate) fn error(&self) -> Option<String> {
+        match self {
+            Answer::Done(_) => None,
+            Answer::Refused(refusal) => Some(format!("{} ({})", refusal.description, refusal.code)),
+            Answer::NotSent(why) | Answer::Unheard(why) => Some(why.clone()),
+        }
+    }
+}
+
+/// The Bot API, with the token.
+#[derive(Clone)]
+pub(crate) struct Api {
+    agent: Agent,
+    base: Arc<str>,
+    token: Arc<str>,
+}
+
+impl Api {
+    /// None without a token.
+    pub(crate) fn new(settings: &Settings) -> Option<Api> {
+        let keys = settings.keys.as_ref()?;
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT))
+            .max_idle_age(IDLE)
+            .build();
+        Some(Api {
+            agent: Agent::new_with_config(config),
+            base: format!("{}/bot{}/", settings.api_url, keys.token).into(),
+            token: keys.token.as_str().into(),
+        })
+    }
+
+    /// Calls a method with a JSON object.
+    pub(crate) async fn call(&self, method: &'static str, fields: Value, time: Duration) -> Answer {
+        let (tell, told) = oneshot::channel();
+        let api = self.clone();
+        let begun = thread::Builder::new().name(method.to_owned()).spawn(move || {
+            _ = tell.send(api.ask(method, &fields, time));
+        });
+        if let Err(error) = begun {
+            return Answer::NotSent(format!("no thread: {error}"));
+        }
+        let ended = |_| Answer::Unheard("the call ended without an answer".to_owned());
+        told.await.unwrap_or_else(ended)
+    }
+
+    fn ask(&self, method: &str, fields: &Value, time: Duration) -> Answer {
+        let request = self.agent.post(format!("{}{method}", self.base));
+        let request = request
+            .header("content-type", "application/json")
+            .config()
+            .timeout_global(Some(time))
+            .build();
+        let mut text = Vec::new();
+        let read = request.send(fields.to_string()).and_then(|response| {
+            let status = response.status().as_u16();
+            let body = response.into_body().into_reader();
+            body.take(ANSWER_BYTES).read_to_end(&mut text)?;
+            Ok(status)
+        });
+        match read {
+            Ok(status) => understood(status, &text),
+            Err(error) if is_unsent(&error) => Answer::NotSent(self.said(&error)),
+            Err(error) => Answer::Unheard(self.said(&error)),
+        }
+    }
+
+    /// The address holds the token, which never leaves in an error.
+    fn said(&self, error: &ureq::Error) -> String {
+        format!("the platform cannot be reached: {error}").replace(&*self.token, "***")
+    }
+}
+
+/// Whether the failure came before a request was written.
+fn is_unsent(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::BadUri(_)
+        | ureq::Error::Tls(_)
+        | ureq::Error::ConnectProxyFailed(_)
+        | ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ConnectionRefused | HostUnreachable | NetworkUnreachable
+        ),
+        _ => false,
+    }
+}
+
+fn understood(status: u16, text: &[u8]) -> Answer {
+    #[derive(Deserialize)]
+    struct Said {
+        ok: bool,
+        #[serde(default)]
+        result: Value,
+        #[serde(default)]
+        error_code: Option<i64>,
+        #[serde(default)]
+        description: Option<String>,
+        #[serde(default)]
+        parameters: Option<Parameters>,
+    }
+    #[derive(Deserialize)]
+    struct Parameters {
+        retry_after: Option<u64>,
+    }
+    match serde_json::from_slice::<Said>(text) {
+        Ok(said) if said.ok => Answer::Done(said.result),
+        Ok(said) => Answer::Refused(Refusal {
+            code: said.error_code.unwrap_or_else(|| i64::from(status)),
+            description: said
+                .description
+                .unwrap_or_else(|| "the platform gives no reason".to_owned()),
+            retry_after: said.parameters.and_then(|parameters| parameters.retry_after),
+        }),
+        Err(_) => Answer::Unheard(format!(
+            "the platform answered {status} without a JSON object of its own"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let done = understood(200, br#"{"ok":true,"result":{"message_id":7}}"#);
+        assert_eq!(done, Answer::Done(serde_json::json!({"message_id": 7})));
+        let busy = understood(429, br#"{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":3}}"#);
+        assert!(
+            matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3))
+        );
+        assert_eq!(busy.error().unwrap(), "Too Many Requests (429)");
+        assert!(matches!(understood(502, b"<html>"), Answer::Unheard(_)));
+        assert!(
+            matches!(understood(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500)
+        );
+    }
+}

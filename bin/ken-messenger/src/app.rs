@@ -1,0 +1,89 @@
+//! The state of the part.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::ops::messenger::{Connector, Fault, MessengerFault};
+use ken_types::ops::outbox::{OutboxPut, PutMessage};
+use ken_wire::{Daemon, Pool};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::sync::Notify;
+
+use crate::api::Api;
+use crate::settings::Settings;
+
+/// The connector, as the scopes of sessions name it.
+pub(crate) const NAME: &str = "messenger";
+/// How long one try of a change may wait in the store's queue, and how long its outcome is asked for.
+pub(crate) const TRY: Duration = Duration::from_secs(5);
+pub(crate) const CHANGE: Duration = Duration::from_secs(20);
+pub(crate) const READ: Duration = Duration::from_secs(5);
+
+pub(crate) struct App {
+    pub(crate) settings: Settings,
+    /// None while the connector is off.
+    pub(crate) api: Option<Api>,
+    pub(crate) store: Pool,
+    /// A turn was begun.
+    pub(crate) typing: Notify,
+    pub(crate) polling: AtomicBool,
+}
+
+impl Daemon for App {
+    fn stats(&self) -> Map<String, Value> {
+        let polling = self.polling.load(Ordering::Relaxed);
+        let stats = [("enabled", self.api.is_some()), ("poller_running", polling)];
+        stats
+            .map(|(name, is)| (name.to_owned(), is.into()))
+            .into_iter()
+            .collect()
+    }
+}
+
+impl App {
+    /// Checks that the connector is on and that the secret is its own.
+    pub(crate) fn admit(&self, secret: Option<&str>) -> Result<(), Error> {
+        let Some(keys) = &self.settings.keys else {
+            let hint = "put MESSENGER_BOT_TOKEN and MESSENGER_WEBHOOK_SECRET_TOKEN into secrets.env";
+            return Err(
+                Error::unavailable("the messenger is off: MESSENGER_BOT_TOKEN is not set").hint(hint),
+            );
+        };
+        // Digests have one length, so that comparing them tells nothing about the secret's.
+        let digest = |text: &str| Sha256::digest(text.as_bytes());
+        let given = digest(secret.unwrap_or_default());
+        match given.ct_eq(&digest(&keys.secret)).into() {
+            true => Ok(()),
+            false => Err(Error::new(
+                ken_types::Code::Unauthenticated,
+                "the webhook secret is wrong or missing",
+            )
+            .at("x-telegram-bot-api-secret-token")),
+        }
+    }
+
+    pub(crate) fn state(&self) -> Connector {
+        Connector {
+            enabled: self.api.is_some(),
+            poller_running: self.polling.load(Ordering::Relaxed),
+            configured_users: self.settings.users.clone(),
+        }
+    }
+
+    /// Puts a message into the outbox.
+    pub(crate) async fn put(&self, message: &PutMessage) -> Result<(), Error> {
+        self.store
+            .change::<OutboxPut>(message, TRY, CHANGE)
+            .await
+            .map(drop)
+    }
+
+    /// Logs and counts an error that belongs to no message.
+    pub(crate) async fn fault(&self, message: String) {
+        tracing::warn!("{message}");
+        _ = self.store.call::<MessengerFault>(&Fault { message }, READ).await;
+    }
+}

@@ -1,0 +1,96 @@
+//! Asks the platform for updates, for machines that it cannot reach.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::api::{Answer, Api, CALL};
+use crate::app::App;
+use crate::receive::take;
+
+/// Kinds of updates that are asked for.
+pub(crate) const KINDS: [&str; 4] = ["message", "channel_post", "business_message", "callback_query"];
+/// How long the platform waits for an update, in seconds, and how long its answer is waited for.
+const WAIT_S: u64 = 50;
+const ANSWER: Duration = Duration::from_secs(WAIT_S + 15);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long to wait before an update is taken again that the store could not keep.
+const STORE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Polls until it is told to stop.
+pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
+    tokio::select! {
+        () = stop.stopped() => {}
+        () = poll(&app, &api) => {}
+    }
+    app.polling.store(false, Ordering::Relaxed);
+}
+
+async fn poll(app: &App, api: &Api) {
+    // The platform refuses to be asked while it has an address to post to.
+    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL)
+        .await;
+    // Without an offset it begins with the first update that was not confirmed; those that are stored already are known.
+    let mut offset = None;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": KINDS, "offset": offset});
+        let answer = api.call("getUpdates", without_null(fields), ANSWER).await;
+        app.polling
+            .store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
+        let wait = match &answer {
+            Answer::Done(updates) => {
+                pause = FIRST_PAUSE;
+                for update in updates.as_array().into_iter().flatten() {
+                    keep(app, update).await;
+                    let next = update
+                        .get("update_id")
+                        .and_then(Value::as_u64)
+                        .map(|id| id.saturating_add(1));
+                    offset = next.max(offset);
+                }
+                continue;
+            }
+            Answer::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
+            _ => None,
+        };
+        app.fault(format!(
+            "updates cannot be asked for: {}",
+            answer.error().unwrap_or_default()
+        ))
+        .await;
+        sleep(wait.unwrap_or(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn without_null(mut fields: Value) -> Value {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    fields
+}
+
+/// Takes an update, however long the store is away: asking for the next ones confirms it.
+async fn keep(app: &App, update: &Value) {
+    while let Err(error) = take(app, update.clone()).await {
+        if !may_pass(&error) {
+            app.fault(format!("an update is passed over: {error}")).await;
+            return;
+        }
+        sleep(STORE_PAUSE).await;
+    }
+}
+
+fn may_pass(error: &Error) -> bool {
+    matches!(
+        error.code,
+        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
+    )
+}

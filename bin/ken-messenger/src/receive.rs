@@ -1,0 +1,227 @@
+//! Takes an update: normalises it, decides whether its sender may write here, has the store accept it, and puts what is to
+//! be said at once into the outbox. Only then is the update acknowledged, and everything has a key or an id of its own: a
+//! repeat after a crash completes what is missing and doubles nothing.
+
+use ken_chat::{Connector, Done, Inbound, Prepared, Received};
+use ken_types::id::{EventId, Mint, random};
+use ken_types::limits::PROMPT_BYTES;
+use ken_types::ops::messenger::{
+    AcceptUpdate, MessengerAccept, MessengerStanding, OfSender, Pairing, UpdateAnswer, UpdateVerdict,
+};
+use ken_types::ops::outbox::PutMessage;
+use ken_types::ops::store::{Policy, Scope};
+use ken_types::{Error, json};
+use serde_json::{Map, Value};
+
+use crate::admission::{Reason, admit};
+use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::update::{Content, Message, Update, without_bot};
+
+/// What codes are made of: nothing that looks like something else.
+const CODE_LETTERS: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
+const CODE_LENGTH: usize = 8;
+
+/// Takes an update as it came in.
+pub(crate) async fn receive(app: &App, update: &str) -> Result<(), Error> {
+    take(app, json::parse(update.as_bytes(), json::MAX_DEPTH)?).await
+}
+
+pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
+    let Update { id, kind, content } = Update::read(&raw)?;
+    let mut args = AcceptUpdate {
+        update_id: id,
+        kind,
+        sender_id: None,
+        chat_id: None,
+        verdict: UpdateVerdict::Ignored(String::new()),
+        code: None,
+    };
+    match content {
+        Content::Message(message) => take_message(app, args, message, &raw).await,
+        Content::Press(press) => {
+            args.sender_id = Some(press.sender_id.clone());
+            args.chat_id = Some(press.chat_id.clone());
+            args.verdict = UpdateVerdict::Ignored("unknown_button".to_owned());
+            accept(app, &args).await.map(drop)
+        }
+        Content::Other(why) => {
+            args.verdict = UpdateVerdict::Ignored(why.to_owned());
+            accept(app, &args).await.map(drop)
+        }
+    }
+}
+
+async fn accept(app: &App, args: &AcceptUpdate) -> Result<UpdateAnswer, Error> {
+    app.store.change::<MessengerAccept>(args, TRY, CHANGE).await
+}
+
+async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: &Value) -> Result<(), Error> {
+    args.sender_id = Some(message.sender_id.clone());
+    args.chat_id = Some(message.chat.id.clone());
+    let of_sender = OfSender {
+        user_id: message.sender_id.clone(),
+        chat_id: message.chat.id.clone(),
+    };
+    let standing = app.store.call::<MessengerStanding>(&of_sender, READ).await?;
+    if let Err(reason) = admit(&message, &standing, &app.settings) {
+        args.verdict = UpdateVerdict::Rejected(reason.name().to_owned());
+        if reason == Reason::DmPairingRequired && app.settings.pairing_codes {
+            args.code = Some(code()?);
+        }
+        let answer = accept(app, &args).await?;
+        return match answer.pairing {
+            Some(pairing) => tell_code(app, &message, &pairing).await,
+            None => Ok(()),
+        };
+    }
+    let Some(text) = without_bot(&message.text, &app.settings.bot_username) else {
+        args.verdict = UpdateVerdict::Ignored("other_bot".to_owned());
+        return accept(app, &args).await.map(drop);
+    };
+    if text.len() > PROMPT_BYTES {
+        args.verdict = UpdateVerdict::Ignored("text_too_long".to_owned());
+        accept(app, &args).await?;
+        let why = format!(
+            "That is too long: a message has at most {} KiB.",
+            PROMPT_BYTES / 1024
+        );
+        return app.put(&reply(&message, args.update_id, why)).await;
+    }
+    let event = EventId(format!("{NAME}:{}", args.update_id));
+    let prepared = Prepared::new(event, &mut Mint::fresh()?, inbound(&message, text, raw));
+    args.verdict = UpdateVerdict::Admitted(Box::new(prepared.args.clone()));
+    match accept(app, &args).await?.accepted {
+        Some(accepted) => answer(app, &message, args.update_id, prepared.received(accepted)?).await,
+        None => Ok(()),
+    }
+}
+
+fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
+    let mut context = Map::new();
+    for (name, value) in [
+        ("actorDisplayName", &message.sender_name),
+        ("messageId", &message.message_id),
+        ("businessId", &message.business_id),
+    ] {
+        if let Some(value) = value {
+            context.insert(name.to_owned(), value.as_str().into());
+        }
+    }
+    Inbound {
+        connector: Connector::Messenger,
+        scope: Scope {
+            connector: NAME.to_owned(),
+            actor_id: message.sender_id.clone(),
+            conversation_id: message.chat.id.clone(),
+            thread_id: message.thread_id.clone(),
+        },
+        text,
+        session: None,
+        policy: Policy::Queue,
+        context: Some(Value::Object(context)),
+        raw: Some(raw.to_string()),
+    }
+}
+
+/// Says what is known at once. The answer of a turn, or the end of a compaction, is put by the store when it settles.
+async fn answer(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
+    let text = match received.done {
+        Done::Prompted { .. } => {
+            app.typing.notify_one();
+            return Ok(());
+        }
+        Done::Commanded(command) if command.submission.is_some() => return Ok(()),
+        Done::Commanded(command) => command.text,
+        Done::Refused(error) => error.to_string(),
+    };
+    app.put(&reply(message, update, text)).await
+}
+
+/// The answer to a message, under the key that answers of its turn have.
+fn reply(message: &Message, update: u64, text: String) -> PutMessage {
+    PutMessage {
+        connector: NAME.to_owned(),
+        chat_id: message.chat.id.clone(),
+        thread_id: message.thread_id.clone(),
+        reply_to: message.message_id.clone(),
+        business_id: message.business_id.clone(),
+        text,
+        key: format!("{NAME}:{update}:answer"),
+        ..PutMessage::default()
+    }
+}
+
+/// Tells a code to its sender, and the administrators, once, that somebody waits.
+async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<(), Error> {
+    let code = &pairing.code;
+    let text = format!(
+        "I do not know you yet. Ask whoever runs me to admit you with this code, which is valid for an hour:\n\n`{code}`"
+    );
+    let mut told = reply(message, 0, text);
+    told.key = format!("code:{code}:{}", pairing.replies);
+    app.put(&told).await?;
+    for admin in &app.settings.admins {
+        let name = message
+            .sender_name
+            .as_deref()
+            .map(|name| format!(" ({})", plain(name)));
+        let text = format!(
+            "User {}{} asks to be admitted with the code `{code}`: `ken messenger pair {code}` or `ken messenger deny {code}`.",
+            pairing.sender_id,
+            name.unwrap_or_default()
+        );
+        let notice = PutMessage {
+            connector: NAME.to_owned(),
+            chat_id: admin.clone(),
+            text,
+            key: format!("code:{code}:admin:{admin}"),
+            ..PutMessage::default()
+        };
+        app.put(&notice).await?;
+    }
+    Ok(())
+}
+
+/// A name as plain words: whoever chose it must not write markup into a message of ken.
+fn plain(name: &str) -> String {
+    let kept = |letter: &char| letter.is_alphanumeric() || " .'-".contains(*letter);
+    name.chars().filter(kept).take(64).collect()
+}
+
+/// A fresh code. Bytes that would favour some letters are passed over.
+fn code() -> Result<String, Error> {
+    let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
+    let even = u8::MAX - u8::MAX % count;
+    let mut code = String::with_capacity(CODE_LENGTH);
+    while code.len() < CODE_LENGTH {
+        let bytes: [u8; 16] = random()?;
+        let letters = bytes.iter().filter(|byte| **byte < even);
+        let letters = letters.filter_map(|byte| CODE_LETTERS.get(usize::from(byte % count)));
+        code.extend(
+            letters
+                .map(|letter| char::from(*letter))
+                .take(CODE_LENGTH - code.len()),
+        );
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes() {
+        let all: std::collections::HashSet<String> = (0..100).map(|_| code().unwrap()).collect();
+        assert_eq!(all.len(), 100);
+        assert!(
+            all.iter()
+                .all(|code| code.len() == 8 && code.bytes().all(|byte| CODE_LETTERS.contains(&byte)))
+        );
+    }
+
+    #[test]
+    fn names_hold_no_markup() {
+        assert_eq!(plain("Ada `x` [L](http://e.vil)\n"), "Ada x Lhttpe.vil");
+    }
+}

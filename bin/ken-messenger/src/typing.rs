@@ -1,0 +1,70 @@
+//! Shows that ken is typing, in each chat in which a turn runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::ops::Nothing;
+use ken_types::ops::messenger::{BusyChat, BusyChats, MessengerBusy};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::api::{Api, CALL};
+use crate::app::{App, READ};
+
+/// A turn that takes less is not shown.
+const FIRST: Duration = Duration::from_millis(300);
+/// The platform shows it for five seconds.
+const AGAIN: Duration = Duration::from_secs(4);
+/// Chats that are told at a time.
+const CHATS: usize = 20;
+
+/// Looks for turns whenever one begins, and as long as there are some.
+pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
+    // Turns of an earlier life.
+    app.typing.notify_one();
+    loop {
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = app.typing.notified() => {}
+        }
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = while_busy(&app, &api) => {}
+        }
+    }
+}
+
+async fn while_busy(app: &App, api: &Api) {
+    let mut pause = FIRST;
+    loop {
+        sleep(pause).await;
+        pause = AGAIN;
+        let busy = app.store.call::<MessengerBusy>(&Nothing {}, READ).await;
+        match busy {
+            Ok(BusyChats { chats, .. }) if !chats.is_empty() => show(api, &chats).await,
+            Ok(BusyChats { waiting: 0, .. }) => return,
+            _ => {}
+        }
+    }
+}
+
+async fn show(api: &Api, chats: &[BusyChat]) {
+    let mut calls = JoinSet::new();
+    for chat in chats.iter().take(CHATS) {
+        let (api, fields) = (api.clone(), action(chat));
+        calls.spawn(async move { api.call("sendChatAction", fields, CALL).await });
+    }
+    // Whether it was shown matters to nobody.
+    while calls.join_next().await.is_some() {}
+}
+
+fn action(chat: &BusyChat) -> Value {
+    let id = |text: &str| text.parse::<i64>().map_or_else(|_| text.into(), Value::from);
+    let mut fields = json!({"chat_id": id(&chat.chat_id), "action": "typing"});
+    if let (Some(thread), Some(fields)) = (&chat.thread_id, fields.as_object_mut()) {
+        fields.insert("message_thread_id".into(), id(thread));
+    }
+    fields
+}

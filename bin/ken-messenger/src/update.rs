@@ -1,0 +1,404 @@
+//! What an update of the platform says, in ken's words. A field of a wrong type counts as absent: an update that the
+//! platform would repeat for ever helps nobody.
+
+use ken_types::Error;
+use serde_json::Value;
+
+/// Kinds that hold a message.
+const MESSAGES: [&str; 3] = ["message", "channel_post", "business_message"];
+const PRESS: &str = "callback_query";
+/// The longest name that is kept, in characters.
+const NAME_CHARACTERS: usize = 256;
+
+/// An update, normalised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) id: u64,
+    /// The platform's word for it.
+    pub(crate) kind: String,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    Message(Message),
+    Press(Press),
+    /// Nothing that ken handles, for this reason.
+    Other(&'static str),
+}
+
+/// A message with a sender, a chat and a text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) message_id: Option<String>,
+    pub(crate) chat: Chat,
+    pub(crate) thread_id: Option<String>,
+    pub(crate) business_id: Option<String>,
+    pub(crate) sender_id: String,
+    pub(crate) sender_name: Option<String>,
+    /// The text, else the caption.
+    pub(crate) text: String,
+    /// Usernames that the text mentions, in lower case without `@`; ids of users that it names without a username.
+    pub(crate) mentions: Vec<String>,
+    /// The user whose message it replies to: id, and username in lower case.
+    pub(crate) replies_to: Option<(String, String)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Chat {
+    pub(crate) id: String,
+    pub(crate) kind: ChatKind,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ChatKind {
+    Direct,
+    Group,
+    #[default]
+    Unsupported,
+}
+
+/// A button that was pressed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Press {
+    pub(crate) id: String,
+    pub(crate) sender_id: String,
+    pub(crate) sender_name: Option<String>,
+    pub(crate) data: String,
+    /// The chat of the message that has the button.
+    pub(crate) chat_id: String,
+}
+
+impl Update {
+    /// Reads an update. Only one that is no object with an `update_id` is refused.
+    pub(crate) fn read(update: &Value) -> Result<Update, Error> {
+        let Some(fields) = update.as_object() else {
+            return Err(Error::invalid("", "an update is an object"));
+        };
+        let id = fields.get("update_id").and_then(Value::as_u64);
+        let Some(id) = id.filter(|id| i64::try_from(*id).is_ok()) else {
+            let message = "update_id is not an integer from 0 to 2^63 - 1";
+            return Err(Error::invalid("/update_id", message));
+        };
+        let kind = fields.keys().find(|name| *name != "update_id");
+        let kind = MESSAGES
+            .iter()
+            .chain([&PRESS])
+            .find(|kind| fields.contains_key(**kind))
+            .map(|kind| (*kind).to_owned())
+            .or_else(|| kind.cloned())
+            .unwrap_or_default();
+        let inner = fields.get(&kind).unwrap_or(&Value::Null);
+        let content = match kind.as_str() {
+            PRESS => press(inner),
+            kind if MESSAGES.contains(&kind) => message(inner),
+            _ => Content::Other("unsupported_update"),
+        };
+        Ok(Update {
+            id,
+            kind: kind.chars().take(64).collect(),
+            content,
+        })
+    }
+}
+
+fn message(fields: &Value) -> Content {
+    let sender = ["from", "sender_chat"]
+        .iter()
+        .filter_map(|name| fields.get(*name))
+        .find_map(|sender| Some((id(sender)?, sender)));
+    let Some((sender_id, sender)) = sender else {
+        return Content::Other("no_sender");
+    };
+    let Some(chat) = fields.get("chat").and_then(chat) else {
+        return Content::Other("no_chat");
+    };
+    let texts = [("text", "entities"), ("caption", "caption_entities")];
+    let with_text = |(text, entities): &(&str, &str)| {
+        let text = fields
+            .get(*text)?
+            .as_str()
+            .filter(|text| !text.trim().is_empty())?;
+        Some((text.to_owned(), mentions(text, fields.get(*entities))))
+    };
+    let Some((text, mentions)) = texts.iter().find_map(with_text) else {
+        return Content::Other("no_text");
+    };
+    Content::Message(Message {
+        message_id: fields.get("message_id").and_then(number),
+        chat,
+        thread_id: fields.get("message_thread_id").and_then(number),
+        business_id: word(fields, "business_connection_id"),
+        sender_id,
+        sender_name: name(sender),
+        text,
+        mentions,
+        replies_to: fields
+            .pointer("/reply_to_message/from")
+            .and_then(|user| Some((id(user)?, username(user)))),
+    })
+}
+
+fn press(fields: &Value) -> Content {
+    let sender = fields.get("from");
+    let sender_id = sender.and_then(id);
+    let chat = fields.pointer("/message/chat").and_then(id);
+    match (word(fields, "id"), sender_id, word(fields, "data"), chat) {
+        (Some(id), Some(sender_id), Some(data), Some(chat_id)) => Content::Press(Press {
+            id,
+            sender_id,
+            sender_name: sender.and_then(name),
+            data,
+            chat_id,
+        }),
+        _ => Content::Other("no_button"),
+    }
+}
+
+fn chat(chat: &Value) -> Option<Chat> {
+    let kind = match chat.get("type").and_then(Value::as_str) {
+        Some("private") => ChatKind::Direct,
+        Some("group" | "supergroup" | "channel") => ChatKind::Group,
+        _ => ChatKind::Unsupported,
+    };
+    Some(Chat { id: id(chat)?, kind })
+}
+
+/// The id of a user or chat. Ids of the platform go beyond 2^53, so they are never floating-point numbers.
+fn id(of: &Value) -> Option<String> {
+    number(of.get("id")?)
+}
+
+fn number(value: &Value) -> Option<String> {
+    value.as_i64().map(|number| number.to_string())
+}
+
+fn word(fields: &Value, name: &str) -> Option<String> {
+    let text = fields.get(name)?.as_str()?;
+    Some(text.to_owned()).filter(|text| !text.is_empty() && text.len() <= 256)
+}
+
+/// What people call a user or a chat.
+fn name(sender: &Value) -> Option<String> {
+    let part = |name: &str| {
+        sender
+            .get(name)
+            .and_then(Value::as_str)
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+    };
+    let full: Vec<&str> = ["first_name", "last_name"]
+        .iter()
+        .filter_map(|name| part(name))
+        .collect();
+    let shown = match full.is_empty() {
+        true => part("title").or_else(|| part("username"))?.to_owned(),
+        false => full.join(" "),
+    };
+    let shown: String = shown
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .take(NAME_CHARACTERS)
+        .collect();
+    Some(shown).filter(|shown| !shown.is_empty())
+}
+
+fn username(user: &Value) -> String {
+    user.get("username")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_lowercase()
+}
+
+/// Who is mentioned. Entities count in UTF-16 code units.
+fn mentions(text: &str, entities: Option<&Value>) -> Vec<String> {
+    let wide: Vec<u16> = text.encode_utf16().collect();
+    let mut found = Vec::new();
+    for entity in entities.and_then(Value::as_array).into_iter().flatten() {
+        let at = |name: &str| {
+            entity
+                .get(name)
+                .and_then(Value::as_u64)
+                .and_then(|at| usize::try_from(at).ok())
+        };
+        let marked = at("offset")
+            .zip(at("length"))
+            .and_then(|(offset, length)| wide.get(offset..offset.checked_add(length)?));
+        let marked = marked.map(String::from_utf16_lossy).unwrap_or_default();
+        match entity.get("type").and_then(Value::as_str) {
+            Some("mention") => found.push(marked.trim_start_matches('@').to_lowercase()),
+            Some("bot_command") => found.extend(marked.split_once('@').map(|(_, bot)| bot.to_lowercase())),
+            Some("text_mention") => {
+                let user = entity.get("user").unwrap_or(&Value::Null);
+                found.extend(id(user));
+                found.push(username(user));
+            }
+            _ => {}
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+/// A command without the name of the bot: `/new@ken_bot x` is `/new x`. None for a command to another bot.
+pub(crate) fn without_bot(text: &str, bot: &str) -> Option<String> {
+    let trimmed = text.trim_start();
+    let word = trimmed.split_whitespace().next().unwrap_or_default();
+    let Some((command, addressed)) = word
+        .split_once('@')
+        .filter(|(command, _)| command.starts_with('/'))
+    else {
+        return Some(start_is_help(text));
+    };
+    if !bot.is_empty() && !addressed.eq_ignore_ascii_case(bot) {
+        return None;
+    }
+    let rest = trimmed.get(word.len()..).unwrap_or_default();
+    Some(start_is_help(&format!("{command}{rest}")))
+}
+
+/// The platform begins every chat with `/start`.
+fn start_is_help(text: &str) -> String {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    match word.eq_ignore_ascii_case("/start") {
+        true => "/help".to_owned(),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(update: Value) -> Content {
+        Update::read(&update).unwrap().content
+    }
+
+    #[test]
+    fn a_message_in_full() {
+        let content = read(
+            json!({"update_id": 7, "message": {"message_id": 5, "message_thread_id": 9, "text": "Hi @Ken_Bot",
+            "from": {"id": 9_007_199_254_740_993_i64, "first_name": "Ada", "last_name": "L."}, "chat": {"id": -100_123, "type": "supergroup"},
+            "entities": [{"type": "mention", "offset": 3, "length": 8}],
+            "reply_to_message": {"from": {"id": 17, "username": "Ken_Bot"}}}}),
+        );
+        let Content::Message(message) = content else {
+            panic!("{content:?}")
+        };
+        assert_eq!(message.sender_id, "9007199254740993");
+        assert_eq!(
+            (message.chat.id.as_str(), message.chat.kind),
+            ("-100123", ChatKind::Group)
+        );
+        assert_eq!(message.thread_id.as_deref(), Some("9"));
+        assert_eq!(message.sender_name.as_deref(), Some("Ada L."));
+        assert_eq!(message.mentions, ["ken_bot"]);
+        assert_eq!(message.replies_to, Some(("17".to_owned(), "ken_bot".to_owned())));
+    }
+
+    #[test]
+    fn captions_channels_and_users_without_a_name() {
+        let photo = json!({"update_id": 1, "message": {"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "photo": [{}], "caption": "Look"}});
+        assert!(
+            matches!(read(photo), Content::Message(message) if message.text == "Look" && message.sender_name.is_none())
+        );
+        let post = json!({"update_id": 1, "channel_post": {"sender_chat": {"id": -5, "title": "News"}, "chat": {"id": -5, "type": "channel"}, "text": "x"}});
+        assert!(
+            matches!(read(post), Content::Message(message) if message.sender_id == "-5" && message.chat.kind == ChatKind::Group)
+        );
+    }
+
+    #[test]
+    fn wrong_types_are_absent() {
+        let whole =
+            json!({"message_id": 1, "from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "x"});
+        for (field, reason) in [("from", "no_sender"), ("chat", "no_chat"), ("text", "no_text")] {
+            for wrong in [
+                json!(null),
+                json!(7),
+                json!([]),
+                json!({"id": "1"}),
+                json!({"id": 1.5}),
+                json!({"id": 18_446_744_073_709_551_615_u64}),
+            ] {
+                let mut message = whole.clone();
+                message[field] = wrong.clone();
+                assert_eq!(
+                    read(json!({"update_id": 1, "message": message})),
+                    Content::Other(reason),
+                    "{field} {wrong}"
+                );
+            }
+        }
+        for odd in [json!(null), json!("x"), json!([1])] {
+            assert_eq!(
+                read(json!({"update_id": 1, "message": odd})),
+                Content::Other("no_sender")
+            );
+        }
+        let odd = json!([{"type": "mention", "offset": -1, "length": 9e99}, 7, {"type": "mention", "offset": 1, "length": u64::MAX}]);
+        let mut message = whole.clone();
+        message["entities"] = odd;
+        assert!(
+            matches!(read(json!({"update_id": 1, "message": message})), Content::Message(found) if found.mentions.is_empty())
+        );
+    }
+
+    #[test]
+    fn ids_and_kinds_of_updates() {
+        for bad in [
+            json!([]),
+            json!({}),
+            json!({"update_id": -1}),
+            json!({"update_id": 1.0}),
+            json!({"update_id": "1"}),
+            json!({"update_id": u64::MAX}),
+        ] {
+            assert!(Update::read(&bad).is_err(), "{bad}");
+        }
+        let edited = Update::read(&json!({"update_id": 0, "edited_message": {"text": "x"}})).unwrap();
+        assert_eq!(
+            (edited.kind.as_str(), edited.content),
+            ("edited_message", Content::Other("unsupported_update"))
+        );
+        assert_eq!(Update::read(&json!({"update_id": 0})).unwrap().kind, "");
+    }
+
+    #[test]
+    fn presses() {
+        let press = json!({"id": "q", "from": {"id": 3}, "data": "t", "message": {"chat": {"id": 4}}});
+        assert!(
+            matches!(read(json!({"update_id": 1, "callback_query": press})), Content::Press(press) if press.chat_id == "4")
+        );
+        assert_eq!(
+            read(json!({"update_id": 1, "callback_query": {"id": 7}})),
+            Content::Other("no_button")
+        );
+    }
+
+    #[test]
+    fn the_name_of_the_bot_is_dropped() {
+        for (text, bot, found) in [
+            ("/new@Ken_Bot x y", "ken_bot", Some("/new x y")),
+            ("/new@ken_bot", "", Some("/new")),
+            ("/new@other x", "ken_bot", None),
+            ("/start abc", "ken_bot", Some("/help")),
+            ("/start@ken_bot", "ken_bot", Some("/help")),
+            ("mail me@x.example", "ken_bot", Some("mail me@x.example")),
+            ("hello", "", Some("hello")),
+        ] {
+            assert_eq!(without_bot(text, bot).as_deref(), found, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_breaks_it(text in "\\PC{0,60}", offset in 0u64..80, length in 0u64..80) {
+            let entities = json!([{"type": "mention", "offset": offset, "length": length}]);
+            let update = json!({"update_id": 1, "message": {"from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": text, "entities": entities}});
+            let is_blank = text.trim().is_empty();
+            proptest::prop_assert_eq!(matches!(read(update), Content::Message(_)), !is_blank);
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The messaging connector: updates, each once, and who may write. The stored policy is the authority; what it means for an
+//! update is decided by the connector.
+
+use ken_types::ops::Nothing;
+use ken_types::ops::messenger::*;
+use ken_types::ops::outbox::PutMessage;
+use ken_types::ops::store::{Accepted, ChatAccept, State};
+use ken_types::{Error, Timestamp};
+use serde_json::json;
+
+use crate::engine::change::Change;
+use crate::ops::{Host, Operations, Read, Write, outbox};
+use crate::rules::check;
+use crate::tables::{NewUpdate, PairingRow, Tables};
+
+const CONNECTOR: &str = "messenger";
+/// The longest id of a user, chat or group.
+const ID_CHARACTERS: usize = 64;
+const ALLOW_FROM: usize = 1_000;
+/// How long an update is remembered. The platform repeats one for a day.
+const KEPT_MS: i64 = 30 * 24 * 3_600_000;
+/// Updates that one slice of background work deletes.
+const SLICE: usize = 1_000;
+/// How long a code is valid, how many wait in a chat, how often its holder is told, and how many are made in an hour.
+const CODE_MS: i64 = 3_600_000;
+const CODES_OF_CHAT: usize = 3;
+const REPLIES: u32 = 3;
+const CODES_AN_HOUR: u64 = 20;
+const HOUR_MS: i64 = 3_600_000;
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    operations
+        .read::<MessengerStanding>()
+        .write::<MessengerAccept>()
+        .read::<MessengerUpdates>()
+        .read::<MessengerBusy>()
+        .write::<MessengerFault>()
+        .read::<MessengerStatus>()
+        .write::<MessengerAllow>()
+        .write::<MessengerRemove>()
+        .write::<MessengerSetPolicy>()
+        .write::<MessengerPutGroup>()
+        .write::<MessengerRemoveGroup>()
+        .write::<MessengerPair>()
+        .write::<MessengerDeny>()
+}
+
+fn name(what: &str) -> String {
+    format!("{CONNECTOR}.{what}")
+}
+
+fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
+    let stored = tables.fact(&name("dm_policy"))?;
+    Ok(stored.as_deref().and_then(DmPolicy::of).unwrap_or_default())
+}
+
+impl Read for MessengerStanding {
+    fn run(tables: &dyn Tables, args: &OfSender) -> Result<Standing, Error> {
+        Ok(Standing {
+            dm_policy: dm_policy(tables)?,
+            is_allowed: tables.allowed_user(&args.user_id)?.is_some(),
+            group: tables.group(&args.chat_id)?,
+        })
+    }
+}
+
+impl Write for MessengerAccept {
+    fn check(args: &AcceptUpdate) -> Result<(), Error> {
+        match i64::try_from(args.update_id) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::invalid("/update_id", "an update_id is below 2^63")),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<UpdateAnswer, Error> {
+        let known = tables.update(args.update_id.cast_signed())?;
+        let accepted = accept(tables, &args.verdict, known.is_some(), change)?;
+        if let Some(code) = known {
+            tables.count_up(&name("duplicates"))?;
+            let told = code.map(|code| tables.pairing(&code)).transpose()?.flatten();
+            return Ok(UpdateAnswer {
+                duplicate: true,
+                accepted,
+                pairing: told.map(|told| told.pairing),
+            });
+        }
+        let pairing = offer(tables, args, change)?;
+        let (verdict, reason) = match &args.verdict {
+            UpdateVerdict::Admitted(_) => ("admitted", None),
+            UpdateVerdict::Ignored(why) => ("ignored", Some(why.as_str())),
+            UpdateVerdict::Rejected(why) => ("rejected", Some(why.as_str())),
+        };
+        tables.insert_update(
+            &NewUpdate {
+                id: args.update_id.cast_signed(),
+                kind: &args.kind,
+                sender: args.sender_id.as_deref(),
+                chat: args.chat_id.as_deref(),
+                verdict,
+                reason,
+                code: pairing.as_ref().map(|pairing| pairing.code.as_str()),
+            },
+            change.now,
+        )?;
+        tables.count_up(&name("updates"))?;
+        match (&args.verdict, reason) {
+            (UpdateVerdict::Rejected(_), Some(why)) => tables.count_up(&name(&format!("rejected.{why}")))?,
+            (UpdateVerdict::Ignored(_), _) => tables.count_up(&name("ignored"))?,
+            _ => {}
+        }
+        tables.set_fact(&name("last_update_at"), &change.now.millis().to_string())?;
+        Ok(UpdateAnswer {
+            duplicate: false,
+            accepted,
+            pairing,
+        })
+    }
+}
+
+/// The event of an admitted update. One that was seen before and was not admitted then is not admitted now, whatever the
+/// policy has become.
+fn accept(
+    tables: &dyn Tables,
+    verdict: &UpdateVerdict,
+    is_known: bool,
+    change: &mut Change,
+) -> Result<Option<Accepted>, Error> {
+    let UpdateVerdict::Admitted(accept) = verdict else {
+        return Ok(None);
+    };
+    if is_known && tables.event_answer(accept.event.id.as_str())?.is_none() {
+        return Ok(None);
+    }
+    <ChatAccept as Write>::run(tables, accept, change).map(Some)
+}
+
+/// Gives a code to a sender who may ask to be admitted: the one that waits already, or a new one.
+fn offer(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
+    let (Some(code), Some(sender), Some(chat)) = (&args.code, &args.sender_id, &args.chat_id) else {
+        return Ok(None);
+    };
+    let pending = tables.pending_pairings(change.now)?;
+    if let Some(mut known) = pending.iter().find(|one| one.sender_id == *sender).cloned() {
+        if known.replies >= REPLIES {
+            return Ok(None);
+        }
+        known.replies += 1;
+        tables.count_pairing_reply(&known.code)?;
+        return Ok(Some(known));
+    }
+    let of_chat = pending.iter().filter(|one| one.chat_id == *chat).count();
+    let lately = tables.pairings_since(change.now.plus_millis(-HOUR_MS))?;
+    if of_chat >= CODES_OF_CHAT || lately >= CODES_AN_HOUR || tables.pairing(code)?.is_some() {
+        return Ok(None);
+    }
+    let pairing = Pairing {
+        code: code.clone(),
+        sender_id: sender.clone(),
+        chat_id: chat.clone(),
+        created_at: change.now,
+        expires_at: change.now.plus_millis(CODE_MS),
+        replies: 1,
+    };
+    tables.insert_pairing(&pairing)?;
+    tell("connector.pairing", "pending", json!({"userId": sender}), change);
+    Ok(Some(pairing))
+}
+
+fn tell(kind: &'static str, status: &str, mut fields: serde_json::Value, change: &mut Change) {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert("connector".into(), CONNECTOR.into());
+        fields.insert("status".into(), status.into());
+    }
+    change.tell(kind, fields);
+}
+
+impl Read for MessengerUpdates {
+    fn check(args: &ListUpdates) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListUpdates) -> Result<UpdateList, Error> {
+        let updates = tables.updates(args.unanswered, args.limit)?;
+        Ok(UpdateList { updates })
+    }
+}
+
+impl Read for MessengerBusy {
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<BusyChats, Error> {
+        Ok(BusyChats {
+            chats: tables.busy_chats(State::Running)?,
+            waiting: tables.busy_chats(State::Queued)?.len() as u64,
+        })
+    }
+}
+
+impl Write for MessengerFault {
+    fn run(tables: &dyn Tables, args: &Fault, _: &mut Change) -> Result<Nothing, Error> {
+        outbox::note_error(tables, CONNECTOR, &args.message)?;
+        Ok(Nothing {})
+    }
+}
+
+impl Read for MessengerStatus {
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<MessengerState, Error> {
+        Ok(MessengerState {
+            dm_policy: dm_policy(tables)?,
+            allowed_users: tables.allowed_users()?,
+            pending_pairings: tables.pending_pairings(Timestamp::default())?,
+            groups: tables.groups()?,
+            counts: counts(tables)?,
+            outbox: outbox::counts(tables, CONNECTOR)?,
+        })
+    }
+}
+
+fn counts(tables: &dyn Tables) -> Result<MessengerCounts, Error> {
+    let mut counts = MessengerCounts::default();
+    for (counter, value) in tables.counters(&name(""))? {
+        match counter.as_str() {
+            "updates" => counts.updates = value,
+            "duplicates" => counts.duplicates = value,
+            "ignored" => counts.ignored = value,
+            "errors" => counts.errors = value,
+            other => {
+                if let Some(reason) = other.strip_prefix("rejected.") {
+                    counts.rejected.insert(reason.to_owned(), value);
+                }
+            }
+        }
+    }
+    let at = tables.fact(&name("last_update_at"))?;
+    counts.last_update_at = at.and_then(|at| at.parse().ok()).map(Timestamp::from_millis);
+    counts.last_error = tables.fact(&name("last_error"))?;
+    Ok(counts)
+}
+
+fn check_id(at: &str, id: &str) -> Result<(), Error> {
+    if (1..=ID_CHARACTERS).contains(&id.chars().count()) && !id.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("an id has 1 to {ID_CHARACTERS} characters, without control characters");
+    Err(Error::invalid(at, message))
+}
+
+impl Write for MessengerAllow {
+    fn check(args: &Allow) -> Result<(), Error> {
+        check_id("/userId", &args.user_id)?;
+        check_id("/chatId", &args.chat_id)
+    }
+
+    fn run(tables: &dyn Tables, args: &Allow, change: &mut Change) -> Result<Nothing, Error> {
+        allow(tables, &args.user_id, &args.chat_id, change)?;
+        Ok(Nothing {})
+    }
+}
+
+fn allow(tables: &dyn Tables, user: &str, chat: &str, change: &mut Change) -> Result<(), Error> {
+    tables.put_allowed_user(user, chat, change.now)?;
+    tell("connector.user", "allowed", json!({"userId": user}), change);
+    Ok(())
+}
+
+impl Write for MessengerRemove {
+    fn check(args: &RemoveUser) -> Result<(), Error> {
+        check_id("/userId", &args.user_id)
+    }
+
+    fn run(tables: &dyn Tables, args: &RemoveUser, change: &mut Change) -> Result<Nothing, Error> {
+        let Some(known) = tables.allowed_user(&args.user_id)? else {
+            return Ok(Nothing {});
+        };
+        tables.delete_allowed_user(&args.user_id)?;
+        // One notice for each time that the user was added.
+        let key = format!("removed:{}:{}", known.user_id, known.added_at.millis());
+        notify(tables, &known.chat_id, args.notice.as_deref(), key, change)?;
+        tell(
+            "connector.user",
+            "removed",
+            json!({"userId": args.user_id}),
+            change,
+        );
+        Ok(Nothing {})
+    }
+}
+
+fn notify(
+    tables: &dyn Tables,
+    chat: &str,
+    notice: Option<&str>,
+    key: String,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let Some(text) = notice else {
+        return Ok(());
+    };
+    let message = PutMessage {
+        connector: CONNECTOR.into(),
+        chat_id: chat.to_owned(),
+        text: text.to_owned(),
+        key,
+        ..PutMessage::default()
+    };
+    outbox::put(tables, &message, change).map(drop)
+}
+
+impl Write for MessengerSetPolicy {
+    fn run(tables: &dyn Tables, args: &SetPolicy, change: &mut Change) -> Result<Nothing, Error> {
+        tables.set_fact(&name("dm_policy"), args.dm_policy.name())?;
+        tell("connector.policy", args.dm_policy.name(), json!({}), change);
+        Ok(Nothing {})
+    }
+}
+
+impl Write for MessengerPutGroup {
+    fn check(args: &Group) -> Result<(), Error> {
+        check_id("/groupId", &args.group_id)?;
+        if args.allow_from.len() > ALLOW_FROM {
+            let message = format!("at most {ALLOW_FROM} users are allowed");
+            return Err(Error::invalid("/allowFrom", message));
+        }
+        let mut users = args.allow_from.iter().enumerate();
+        users.try_for_each(|(number, user)| check_id(&format!("/allowFrom/{number}"), user))
+    }
+
+    fn run(tables: &dyn Tables, args: &Group, change: &mut Change) -> Result<Nothing, Error> {
+        tables.put_group(args)?;
+        tell(
+            "connector.group",
+            "configured",
+            json!({"groupId": args.group_id}),
+            change,
+        );
+        Ok(Nothing {})
+    }
+}
+
+impl Write for MessengerRemoveGroup {
+    fn run(tables: &dyn Tables, args: &OfGroup, change: &mut Change) -> Result<Nothing, Error> {
+        if !tables.delete_group(&args.group_id)? {
+            return Err(Error::not_found(format!("there is no group {}", args.group_id)));
+        }
+        tell(
+            "connector.group",
+            "removed",
+            json!({"groupId": args.group_id}),
+            change,
+        );
+        Ok(Nothing {})
+    }
+}
+
+/// A code that waits; none for one that is unknown or has expired. `conflict` for one that is decided.
+fn pending(tables: &dyn Tables, code: &str, now: Timestamp) -> Result<Option<Pairing>, Error> {
+    match tables.pairing(&code.trim().to_ascii_uppercase())? {
+        Some(PairingRow { state, .. }) if state != "pending" => {
+            Err(Error::conflict(format!("the code was {state} already")))
+        }
+        Some(PairingRow { pairing, .. }) if pairing.expires_at > now => Ok(Some(pairing)),
+        _ => Ok(None),
+    }
+}
+
+impl Write for MessengerPair {
+    fn run(tables: &dyn Tables, args: &OfCode, change: &mut Change) -> Result<Paired, Error> {
+        let Some(found) = pending(tables, &args.code, change.now)? else {
+            return Err(Error::not_found("the code is unknown or has expired").at("/code"));
+        };
+        tables.set_pairing_state(&found.code, "approved")?;
+        allow(tables, &found.sender_id, &found.chat_id, change)?;
+        let key = format!("paired:{}", found.code);
+        notify(tables, &found.chat_id, args.notice.as_deref(), key, change)?;
+        tell(
+            "connector.pairing",
+            "approved",
+            json!({"userId": found.sender_id}),
+            change,
+        );
+        Ok(Paired {
+            user_id: found.sender_id,
+            chat_id: found.chat_id,
+        })
+    }
+}
+
+impl Write for MessengerDeny {
+    fn run(tables: &dyn Tables, args: &OfCode, change: &mut Change) -> Result<Denied, Error> {
+        let Some(found) = pending(tables, &args.code, change.now)? else {
+            return Ok(Denied { denied: false });
+        };
+        tables.set_pairing_state(&found.code, "denied")?;
+        tell(
+            "connector.pairing",
+            "denied",
+            json!({"userId": found.sender_id}),
+            change,
+        );
+        Ok(Denied { denied: true })
+    }
+}
+
+/// Forgets some of the updates that are long past. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.prune_updates(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
+}

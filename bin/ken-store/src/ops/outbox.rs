@@ -1,0 +1,298 @@
+//! Messages on their way to a chat. Each chat is a queue: a message is sent when all before it are finished.
+
+use std::sync::Arc;
+
+use ken_types::event::Outcome;
+use ken_types::ops::Nothing;
+use ken_types::ops::outbox::*;
+use ken_types::ops::store::SubmissionKind;
+use ken_types::{Error, Timestamp};
+use serde_json::{Value, json};
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::{Host, Operations, Read, Write};
+use crate::rules::check;
+use crate::rules::queue::Ending;
+use crate::tables::{MessageRow, SubmissionRow, Tables};
+
+/// The longest text of a message.
+const TEXT_BYTES: usize = 1024 * 1024;
+const KEY_CHARACTERS: usize = 255;
+/// The most messages that one call hands out.
+const DUE: u32 = 64;
+/// How long a message is tried, and how long it is kept once it is finished.
+const TRY_MS: i64 = 24 * 3_600_000;
+const KEPT_MS: i64 = 30 * 24 * 3_600_000;
+/// Messages that one slice of background work deletes.
+const SLICE: usize = 200;
+/// The longest error that is kept.
+const ERROR_CHARACTERS: usize = 500;
+/// How the ids of events begin that came in through the messaging connector.
+const MESSENGER: &str = "messenger";
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    let Operations(table) = operations
+        .write::<OutboxPut>()
+        .write::<OutboxAttempt>()
+        .write::<OutboxSettle>()
+        .read::<OutboxList>();
+    Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
+}
+
+impl Write for OutboxPut {
+    fn check(args: &PutMessage) -> Result<(), Error> {
+        if args.text.trim().is_empty() || args.text.len() > TEXT_BYTES {
+            let message = format!("a text has 1 to {TEXT_BYTES} bytes and is not blank");
+            return Err(Error::invalid("/text", message));
+        }
+        if !(1..=KEY_CHARACTERS).contains(&args.key.chars().count()) {
+            let message = format!("a key has 1 to {KEY_CHARACTERS} characters");
+            return Err(Error::invalid("/key", message));
+        }
+        match [&args.connector, &args.chat_id].map(|name| name.is_empty()) {
+            [true, _] => Err(Error::invalid("/connector", "connector is empty")),
+            [_, true] => Err(Error::invalid("/chatId", "chatId is empty")),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &PutMessage, change: &mut Change) -> Result<Put, Error> {
+        put(tables, args, change)
+    }
+}
+
+/// Adds a message, unless its key is known.
+pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
+    if let Some(known) = tables.message_by_key(&message.key)? {
+        return Ok(Put {
+            id: known.id,
+            created: false,
+        });
+    }
+    let id = tables.insert_message(message, change.now)?;
+    tell(&message.connector, id, MessageState::Pending, change);
+    Ok(Put { id, created: true })
+}
+
+fn tell(connector: &str, id: i64, state: MessageState, change: &mut Change) {
+    change.push(Effect::Outgoing);
+    let fields = json!({"connector": connector, "id": id, "status": state});
+    change.tell("connector.outbox", fields);
+}
+
+/// The answer of a turn goes to the chat that its message came from, in the same transaction as the turn's end.
+pub(super) fn answer(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    ending: &Ending<'_>,
+    said: &str,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let Some(event) = tables.event(found.event)? else {
+        return Ok(());
+    };
+    let came_in = event.id.as_str().split(':').next() == Some(MESSENGER);
+    let (Some(scope), true, Some(text)) = (event.scope, came_in, text(found, ending, said)) else {
+        return Ok(());
+    };
+    let context = event.context.unwrap_or_default();
+    let named = |name: &str| context.get(name).and_then(Value::as_str).map(str::to_owned);
+    let message = PutMessage {
+        connector: scope.connector,
+        chat_id: scope.conversation_id,
+        thread_id: scope.thread_id,
+        reply_to: named("messageId"),
+        business_id: named("businessId"),
+        text,
+        key: format!("{}:answer", event.id),
+        ..PutMessage::default()
+    };
+    put(tables, &message, change).map(drop)
+}
+
+/// What the chat is told of a turn that has ended; nothing when there is nothing to say.
+fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String> {
+    let why = ending.error.as_ref().map(|error| error.message.as_str());
+    let text = match (found.kind, ending.outcome()) {
+        (SubmissionKind::Workflow, _) => return None,
+        (SubmissionKind::Compact, Outcome::Completed) => "Compacted the history of this session.",
+        (_, Outcome::Completed) => said,
+        (_, Outcome::Aborted) if said.trim().is_empty() => "Stopped.",
+        (_, Outcome::Aborted) => said,
+        (_, Outcome::Failed) => {
+            return Some(format!(
+                "That did not work: {}",
+                why.unwrap_or("the turn failed.")
+            ));
+        }
+    };
+    Some(text.to_owned()).filter(|text| !text.trim().is_empty())
+}
+
+pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
+    match (1..=DUE).contains(&args.max) {
+        true => Ok(()),
+        false => Err(Error::invalid("/max", format!("max is 1 to {DUE}"))),
+    }
+}
+
+/// Messages that may be sent, and when the next one may if there is none.
+pub(crate) fn due(
+    tables: &dyn Tables,
+    args: &DueMessages,
+    now: Timestamp,
+) -> Result<(Due, Option<Timestamp>), Error> {
+    let heads = tables.heads(&args.connector)?;
+    let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
+    let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
+    let mut messages = Vec::new();
+    for (id, _) in ready.into_iter().take(args.max as usize) {
+        if let Some(row) = tables.message(id)? {
+            messages.push(handed_out(tables, row)?);
+        }
+    }
+    let next = later.into_iter().map(|(_, at)| at).min();
+    Ok((Due { messages }, next))
+}
+
+fn handed_out(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error> {
+    let edited = match &row.message.edits {
+        Some(key) => tables.message_by_key(key)?,
+        None => None,
+    };
+    Ok(DueMessage {
+        id: row.id,
+        piece: row.piece,
+        in_doubt: row.state == MessageState::Sending,
+        tries: row.tries,
+        edited_id: edited.and_then(|edited| edited.message_id),
+        message: row.message,
+    })
+}
+
+fn by_id(tables: &dyn Tables, id: i64) -> Result<MessageRow, Error> {
+    tables
+        .message(id)?
+        .ok_or_else(|| Error::not_found(format!("there is no message {id} in the outbox")))
+}
+
+impl Write for OutboxAttempt {
+    fn run(tables: &dyn Tables, args: &AttemptPiece, _: &mut Change) -> Result<Nothing, Error> {
+        let row = by_id(tables, args.id)?;
+        if !row.is_live() || row.piece != args.piece {
+            let message = format!("piece {} of message {} is not the next one", args.piece, args.id);
+            return Err(Error::conflict(message));
+        }
+        tables.update_message(&MessageRow {
+            state: MessageState::Sending,
+            ..row
+        })?;
+        Ok(Nothing {})
+    }
+}
+
+impl Write for OutboxSettle {
+    fn run(tables: &dyn Tables, args: &SettlePiece, change: &mut Change) -> Result<Nothing, Error> {
+        let row = by_id(tables, args.id)?;
+        if !row.is_live() || row.piece != args.piece {
+            return Ok(Nothing {});
+        }
+        let error = error_of(&args.end).map(str::to_owned);
+        if let Some(error) = &error {
+            note_error(tables, &row.message.connector, error)?;
+        }
+        let next = settled(row, args, change.now);
+        tables.update_message(&next)?;
+        if next.is_live() {
+            change.push(Effect::Outgoing);
+        } else {
+            tables.count_up(&format!(
+                "outbox.{}.{}",
+                next.message.connector,
+                next.state.name()
+            ))?;
+            tell(&next.message.connector, next.id, next.state, change);
+        }
+        Ok(Nothing {})
+    }
+}
+
+/// Counts an error of a connector, and keeps its text.
+pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> Result<(), Error> {
+    let error: String = error.chars().take(ERROR_CHARACTERS).collect();
+    tables.count_up(&format!("{connector}.errors"))?;
+    tables.set_fact(&format!("{connector}.last_error"), &error)
+}
+
+fn error_of(end: &PieceEnd) -> Option<&str> {
+    match end {
+        PieceEnd::Sent { .. } => None,
+        PieceEnd::Later { error, .. } | PieceEnd::Failed { error } | PieceEnd::Unknown { error } => {
+            Some(error)
+        }
+    }
+}
+
+/// The message after its next piece has ended so.
+fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
+    let is_over = now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS;
+    let doubtful = row.doubtful || matches!(args.end, PieceEnd::Unknown { .. });
+    let mut next = MessageRow {
+        state: MessageState::Pending,
+        error: error_of(&args.end).map(str::to_owned).or(row.error.clone()),
+        ..row
+    };
+    match &args.end {
+        PieceEnd::Later { after_ms, .. } if !is_over => {
+            next.tries += 1;
+            next.due_at = now.plus_millis(i64::try_from(*after_ms).unwrap_or(TRY_MS).min(TRY_MS));
+        }
+        PieceEnd::Later { .. } | PieceEnd::Failed { .. } => next.state = MessageState::Failed,
+        PieceEnd::Sent { .. } | PieceEnd::Unknown { .. } => {
+            if let PieceEnd::Sent { message_id } = &args.end {
+                next.message_id.clone_from(message_id);
+            }
+            next.doubtful = doubtful;
+            next.piece += 1;
+            next.tries = 0;
+            next.due_at = now;
+            next.state = match (args.last, doubtful) {
+                (false, _) => MessageState::Pending,
+                (true, false) => MessageState::Sent,
+                (true, true) => MessageState::Unknown,
+            };
+        }
+    }
+    next
+}
+
+impl Read for OutboxList {
+    fn check(args: &ListMessages) -> Result<(), Error> {
+        check::limit(args.limit, check::PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListMessages) -> Result<MessageList, Error> {
+        let messages = tables.list_messages(&args.connector, args.limit)?;
+        Ok(MessageList { messages })
+    }
+}
+
+pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCounts, Error> {
+    let mut counts = OutboxCounts {
+        pending: tables.live_messages(connector)?,
+        ..OutboxCounts::default()
+    };
+    for (name, value) in tables.counters(&format!("outbox.{connector}."))? {
+        match MessageState::of(&name) {
+            MessageState::Sent => counts.sent = value,
+            MessageState::Unknown => counts.unknown = value,
+            _ => counts.failed = value,
+        }
+    }
+    Ok(counts)
+}
+
+/// Deletes some of the messages that are long finished. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.prune_messages(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
+}

@@ -1,0 +1,368 @@
+//! `ken messenger`: who may write through the messaging connector, and how it does.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use ken_client::Gateway;
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::ops::Nothing;
+use ken_types::ops::Op;
+use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateList};
+use ken_types::ops::outbox::{ListMessages, MessageList, OutboxList};
+use ken_types::uri::encode_segment;
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::client;
+use crate::gateway;
+use crate::ids::field;
+use crate::output::{Outcome, say, say_json, table};
+use crate::parts::{to_args, typed};
+
+/// How long a part may take: the platform is asked for some of it.
+const PATIENCE: Duration = Duration::from_secs(70);
+const TARGET: &str = "/api/connectors/messenger";
+
+const EXAMPLES: &str = "Examples:
+  ken messenger status
+  ken messenger allow 123456789
+  ken messenger set-webhook https://ken.example/channels/messenger/webhook
+  ken messenger updates --rejected";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Messenger {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the policy, who may write, and the counters
+    Status(Format),
+    /// Admit whoever got this code
+    Pair(Code),
+    /// Refuse whoever got this code
+    Deny(Code),
+    /// Admit a user
+    Allow(Allow),
+    /// Remove a user
+    Remove(Remove),
+    /// Set who may write directly: pairing, allowlist or disabled
+    Policy(Policy),
+    /// List groups, or admit, change or remove one
+    Group(Group),
+    /// List the newest updates, and why some were not answered
+    Updates(Updates),
+    /// List the newest messages on their way out, and what became of them
+    Outbox(Listed),
+    /// Tell the platform where to post updates; without a URL, to post none
+    SetWebhook(Webhook),
+}
+
+#[derive(Debug, Args)]
+struct Format {
+    /// Print the two answers of the gateway as JSON, one a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Code {
+    /// Code of eight letters and digits
+    code: String,
+}
+
+#[derive(Debug, Args)]
+struct Allow {
+    /// Id of the user, digits
+    user: String,
+    /// Chat for messages to the user: digits, or @name [default: the user's id]
+    #[arg(long, value_name = "ID")]
+    chat: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    /// Id of the user
+    user: String,
+    /// Tell the user
+    #[arg(long)]
+    notify: bool,
+}
+
+#[derive(Debug, Args)]
+struct Policy {
+    #[arg(value_parser = ["pairing", "allowlist", "disabled"])]
+    policy: String,
+}
+
+#[derive(Debug, Args)]
+struct Group {
+    /// Id of the group
+    #[arg(allow_negative_numbers = true)]
+    group: Option<String>,
+    /// Answer messages that mention nobody too
+    #[arg(long)]
+    no_mention: bool,
+    /// Answer this user only; may be repeated
+    #[arg(long, value_name = "USER")]
+    from: Vec<String>,
+    /// Remove the group
+    #[arg(long, requires = "group", conflicts_with_all = ["no_mention", "from"])]
+    rm: bool,
+}
+
+#[derive(Debug, Args)]
+struct Listed {
+    /// Maximum number
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    limit: u32,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Updates {
+    /// Show only updates that were rejected or ignored
+    #[arg(long)]
+    rejected: bool,
+    #[command(flatten)]
+    list: Listed,
+}
+
+#[derive(Debug, Args)]
+struct Webhook {
+    /// Address that the platform can reach, ending in /channels/messenger/webhook
+    url: Option<String>,
+}
+
+pub(crate) fn run(cli: &Cli, messenger: &Messenger) -> Outcome {
+    match &messenger.command {
+        Command::Status(format) => status(&mut gateway::find(cli)?, format)?,
+        Command::Pair(code) => {
+            let answer = post(cli, "pair", &json!({"code": code.code}))?;
+            say(&format!("admitted user {}", field(&answer, "userId")))?;
+        }
+        Command::Deny(code) => {
+            let answer = post(cli, "deny", &json!({"code": code.code}))?;
+            if answer.get("denied") != Some(&Value::Bool(true)) {
+                return Err(Error::not_found("the code is unknown or has expired"));
+            }
+            say("denied")?;
+        }
+        Command::Allow(user) => {
+            let mut body = json!({"userId": user.user});
+            if let (Some(chat), Some(fields)) = (&user.chat, body.as_object_mut()) {
+                fields.insert("chatId".to_owned(), chat.as_str().into());
+            }
+            post(cli, "allow", &body)?;
+            say(&format!("allowed user {}", user.user))?;
+        }
+        Command::Remove(user) => {
+            post(
+                cli,
+                "remove",
+                &json!({"userId": user.user, "notify": user.notify}),
+            )?;
+            say(&format!("removed user {}", user.user))?;
+        }
+        Command::Policy(policy) => {
+            post(cli, "policy", &json!({"dmPolicy": policy.policy}))?;
+            say(&format!("policy {}", policy.policy))?;
+        }
+        Command::Group(group) => set_group(cli, group)?,
+        Command::Updates(updates) => list_updates(cli, updates)?,
+        Command::Outbox(list) => list_outbox(cli, list)?,
+        Command::SetWebhook(webhook) => set_webhook(cli, webhook)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn post(cli: &Cli, route: &str, body: &Value) -> Result<Value, Error> {
+    let key = Mint::fresh()?.ulid();
+    gateway::find(cli)?.post(&format!("{TARGET}/{route}"), &key, body)
+}
+
+fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
+    let status = gateway.get(&format!("{TARGET}/status"))?;
+    let health = gateway.get(&format!("{TARGET}/health"))?;
+    if format.json {
+        say_json(&status)?;
+        return say_json(&health);
+    }
+    let is = |name: &str| health.get(name) == Some(&Value::Bool(true));
+    let state = match (is("enabled"), is("pollerRunning")) {
+        (false, _) => "off: MESSENGER_BOT_TOKEN is not set",
+        (true, true) => "on, asks for updates",
+        (true, false) => "on",
+    };
+    let number = |pointer: &str| {
+        health
+            .pointer(pointer)
+            .and_then(Value::as_u64)
+            .unwrap_or_default()
+    };
+    say(&format!("connector  {state}"))?;
+    say(&format!("policy     {}", field(&status, "dmPolicy")))?;
+    say(&format!(
+        "updates    {}, repeated {}, ignored {}; last {}",
+        number("/updateCount"),
+        number("/duplicateCount"),
+        number("/ignoredCount"),
+        Some(field(&health, "lastUpdateReceivedAt"))
+            .filter(|at| !at.is_empty())
+            .unwrap_or("never")
+    ))?;
+    let rejected = health.get("rejected").and_then(Value::as_object);
+    for (reason, count) in rejected.into_iter().flatten() {
+        say(&format!("rejected   {count} {reason}"))?;
+    }
+    say(&format!(
+        "outbox     pending {}, sent {}, failed {}, unknown {}",
+        number("/outbox/pending"),
+        number("/outbox/sent"),
+        number("/outbox/failed"),
+        number("/outbox/unknown")
+    ))?;
+    if number("/errorCount") > 0 {
+        say(&format!(
+            "errors     {}; last: {}",
+            number("/errorCount"),
+            field(&health, "lastError")
+        ))?;
+    }
+    for user in listed(&status, "allowedUsers") {
+        let (id, chat) = (field(user, "userId"), field(user, "chatId"));
+        let chat = if chat == id {
+            String::new()
+        } else {
+            format!(", chat {chat}")
+        };
+        say(&format!(
+            "user       {id}{chat}, since {}",
+            field(user, "addedAt")
+        ))?;
+    }
+    for pairing in listed(&status, "pendingPairings") {
+        say(&format!(
+            "waiting    {} of user {}, until {}",
+            field(pairing, "code"),
+            field(pairing, "senderId"),
+            field(pairing, "expiresAt")
+        ))?;
+    }
+    listed(&status, "groups").iter().try_for_each(say_group)
+}
+
+fn listed<'a>(of: &'a Value, name: &str) -> &'a [Value] {
+    of.get(name)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+}
+
+fn say_group(group: &Value) -> Result<(), Error> {
+    let mention = match group.get("requireMention") {
+        Some(Value::Bool(false)) => "every message",
+        _ => "mentions only",
+    };
+    let from: Vec<&str> = listed(group, "allowFrom")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let from = if from.is_empty() {
+        String::new()
+    } else {
+        format!(", from {}", from.join(", "))
+    };
+    say(&format!("group      {} {mention}{from}", field(group, "groupId")))
+}
+
+fn set_group(cli: &Cli, group: &Group) -> Result<(), Error> {
+    let Some(id) = &group.group else {
+        let groups = gateway::find(cli)?.get(&format!("{TARGET}/groups"))?;
+        return listed(&groups, "groups").iter().try_for_each(say_group);
+    };
+    if group.rm {
+        gateway::find(cli)?.delete(&format!("{TARGET}/group/{}", encode_segment(id)))?;
+        return say(&format!("removed group {id}"));
+    }
+    let body = json!({"groupId": id, "requireMention": !group.no_mention, "allowFrom": group.from});
+    say_group(&post(cli, "group", &body)?)
+}
+
+/// Calls a part of this system; what is listed here has no route of the gateway.
+fn part<O: Op>(cli: &Cli, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
+    let mut connection = client::connect(&cli.places()?.socket(part), part)?;
+    typed(connection.call(O::NAME, &to_args(args)?, Some(PATIENCE), |_| Ok(()))?)
+}
+
+fn list_updates(cli: &Cli, updates: &Updates) -> Result<(), Error> {
+    let args = ListUpdates {
+        limit: updates.list.limit,
+        unanswered: updates.rejected,
+    };
+    let UpdateList { updates: found } = part::<MessengerUpdates>(cli, "store", &args)?;
+    if updates.list.json {
+        return found.iter().try_for_each(say_json);
+    }
+    let mut rows = vec![["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"].map(String::from)];
+    rows.extend(found.into_iter().map(|update| {
+        let verdict = match update.reason {
+            Some(reason) => format!("{}: {reason}", update.verdict),
+            None => update.verdict,
+        };
+        let id = |id: Option<String>| id.unwrap_or_else(|| "-".to_owned());
+        [
+            update.update_id.to_string(),
+            update.at.to_string(),
+            update.kind,
+            id(update.sender_id),
+            id(update.chat_id),
+            verdict,
+        ]
+    }));
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn list_outbox(cli: &Cli, list: &Listed) -> Result<(), Error> {
+    let args = ListMessages {
+        connector: "messenger".to_owned(),
+        limit: list.limit,
+    };
+    let MessageList { messages } = part::<OutboxList>(cli, "store", &args)?;
+    if list.json {
+        return messages.iter().try_for_each(say_json);
+    }
+    let mut rows = vec![["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"].map(String::from)];
+    rows.extend(messages.into_iter().map(|message| {
+        [
+            message.id.to_string(),
+            message.created_at.to_string(),
+            message.chat_id,
+            message.state.name().to_owned(),
+            message.key,
+            message.error.unwrap_or_default(),
+        ]
+    }));
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn set_webhook(cli: &Cli, webhook: &Webhook) -> Result<(), Error> {
+    let url = webhook.url.clone().unwrap_or_default();
+    if !url.is_empty() && !url.starts_with("https://") && !url.starts_with("http://") {
+        return Err(Error::invalid(
+            "URL",
+            "an address as https://HOST/channels/messenger/webhook is expected",
+        ));
+    }
+    let Nothing {} = part::<ConnectorSetWebhook>(cli, "messenger", &SetWebhook { url: url.clone() })?;
+    say(match url.is_empty() {
+        true => "the platform posts no updates any more",
+        false => "the platform posts updates there now",
+    })
+}

@@ -1,0 +1,192 @@
+//! The operations of `ken-store` on the outbox: messages on their way to a chat. A message is stored before anything is
+//! sent, and every piece of it is marked before it leaves, so that a crash in between is known afterwards.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Nothing;
+use crate::Timestamp;
+
+crate::operations! {
+    /// Adds a message, unless one with its key is there.
+    OutboxPut, "outbox.put": PutMessage => Put;
+    /// The oldest unfinished message of each chat, if it may be sent now. Waits for one, at most `wait_ms`.
+    OutboxDue, "outbox.due": DueMessages => Due;
+    /// A piece is about to be sent. `conflict` when it is not the message's next piece.
+    OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
+    /// What became of the piece. A repeat changes nothing.
+    OutboxSettle, "outbox.settle": SettlePiece => Nothing;
+    /// The newest messages, without their texts.
+    OutboxList, "outbox.list": ListMessages => MessageList;
+}
+
+/// A message to a chat. What it is, is decided by whoever puts it; how it is sent, by the connector.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PutMessage {
+    /// `messenger`.
+    pub connector: String,
+    pub chat_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// The message of the platform that the first piece replies to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<String>,
+    /// The business connection in whose name it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub business_id: Option<String>,
+    /// Markdown, not blank, at most 1 MiB.
+    pub text: String,
+    /// Rows of buttons below the last piece: `[[{"text","data"}]]`, with `data` of at most 64 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buttons: Option<Value>,
+    /// The key of an earlier message, whose last piece this one replaces. When that was never sent, nor is this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edits: Option<String>,
+    /// 1 to 255 characters, unique to the message: the same key is the same message.
+    pub key: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Put {
+    pub id: i64,
+    /// This call has added it.
+    pub created: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DueMessages {
+    pub connector: String,
+    /// 1 to 64.
+    pub max: u32,
+    /// Messages that the caller has in hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<i64>,
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Due {
+    pub messages: Vec<DueMessage>,
+}
+
+/// A message that may be sent now, from piece `piece` on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DueMessage {
+    pub id: i64,
+    pub message: PutMessage,
+    /// Pieces before it are done.
+    pub piece: u32,
+    /// The piece was marked and its end is not known. A caller that does not have it in hand finds what a crash has left.
+    pub in_doubt: bool,
+    /// Failed attempts at this piece.
+    pub tries: u32,
+    /// The platform's id of the message that [`PutMessage::edits`] names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttemptPiece {
+    pub id: i64,
+    pub piece: u32,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettlePiece {
+    pub id: i64,
+    pub piece: u32,
+    /// It was the message's last piece.
+    pub last: bool,
+    pub end: PieceEnd,
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PieceEnd {
+    /// The platform has it, under this id.
+    Sent { message_id: Option<String> },
+    /// It was not taken now, and is tried again after so long; a day after the message was put it has failed instead.
+    Later { after_ms: u64, error: String },
+    /// It will not be taken. The rest of the message is not sent.
+    Failed { error: String },
+    /// Nobody knows whether it was taken. It is not sent again; the rest of the message is.
+    Unknown { error: String },
+}
+
+/// The states of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MessageState {
+    Pending,
+    /// A piece is on its way.
+    Sending,
+    Sent,
+    Failed,
+    /// At least one of its pieces may or may not have arrived.
+    Unknown,
+}
+
+impl MessageState {
+    pub fn name(self) -> &'static str {
+        match self {
+            MessageState::Pending => "pending",
+            MessageState::Sending => "sending",
+            MessageState::Sent => "sent",
+            MessageState::Failed => "failed",
+            MessageState::Unknown => "unknown",
+        }
+    }
+
+    pub fn of(name: &str) -> MessageState {
+        match name {
+            "pending" => MessageState::Pending,
+            "sending" => MessageState::Sending,
+            "sent" => MessageState::Sent,
+            "unknown" => MessageState::Unknown,
+            _ => MessageState::Failed,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListMessages {
+    pub connector: String,
+    /// 1 to 100.
+    pub limit: u32,
+}
+
+/// Newest first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MessageList {
+    pub messages: Vec<MessageRecord>,
+}
+
+/// A message without its text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MessageRecord {
+    pub id: i64,
+    pub key: String,
+    pub chat_id: String,
+    pub state: MessageState,
+    pub created_at: Timestamp,
+    pub tries: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How many messages are in which state. Those that are finished are counted for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboxCounts {
+    pub pending: u64,
+    pub sent: u64,
+    pub failed: u64,
+    pub unknown: u64,
+}

@@ -1,0 +1,269 @@
+//! A stand-in for a messaging platform that speaks the Telegram Bot API, on loopback: it remembers every call, takes
+//! messages, hands out updates to whoever polls, and misbehaves as it is told.
+//!
+//! It is written over plain sockets, because it has to be silent, or gone, at any moment of an exchange.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+pub const TOKEN: &str = "17:planted-bot-token";
+pub const SECRET: &str = "planted-webhook-secret";
+
+/// How a call is answered instead of being done.
+#[derive(Debug, Clone)]
+pub enum Trouble {
+    /// `ok:false` with this code and text, and `retry_after` in seconds.
+    Refuse(i64, &'static str, Option<u64>),
+    /// Done, and the connection closed without an answer.
+    TakeAndClose,
+    /// Done, and never answered.
+    TakeAndHang,
+    /// Done after a while.
+    Slow(Duration),
+    /// A status with a body that is no JSON.
+    Proxy(u16),
+}
+
+/// A call that came.
+#[derive(Debug, Clone)]
+pub struct Called {
+    pub method: String,
+    pub body: Value,
+    pub at: Instant,
+    /// Whether it was done.
+    pub done: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    calls: Mutex<Vec<Called>>,
+    troubles: Mutex<HashMap<String, VecDeque<Trouble>>>,
+    /// For every call of this method that has no trouble of its own.
+    always: Mutex<HashMap<String, Trouble>>,
+    updates: Mutex<VecDeque<Value>>,
+    message: AtomicI64,
+    over: AtomicBool,
+}
+
+/// The platform; it ends when it is dropped.
+pub struct BotApi {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl BotApi {
+    pub fn start() -> BotApi {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared::default());
+        let known = shared.clone();
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if known.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                let known = known.clone();
+                std::thread::spawn(move || answer(stream, &known));
+            }
+        });
+        BotApi {
+            address,
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What happens to the next call of a method.
+    pub fn next(&self, method: &str, trouble: Trouble) {
+        let mut troubles = lock(&self.shared.troubles);
+        troubles.entry(method.to_owned()).or_default().push_back(trouble);
+    }
+
+    /// What happens to all calls of a method, until it is told otherwise.
+    pub fn always(&self, method: &str, trouble: Option<Trouble>) {
+        let mut always = lock(&self.shared.always);
+        match trouble {
+            Some(trouble) => always.insert(method.to_owned(), trouble),
+            None => always.remove(method),
+        };
+    }
+
+    /// An update for whoever polls.
+    pub fn push(&self, update: Value) {
+        lock(&self.shared.updates).push_back(update);
+    }
+
+    /// Calls of a method, in their order.
+    pub fn calls(&self, method: &str) -> Vec<Called> {
+        let calls = lock(&self.shared.calls);
+        calls
+            .iter()
+            .filter(|call| call.method == method)
+            .cloned()
+            .collect()
+    }
+
+    /// Messages that a chat has got, in their order.
+    pub fn texts(&self, chat: i64) -> Vec<String> {
+        let sent = self.calls("sendMessage").into_iter();
+        sent.filter(|call| call.done && call.body["chat_id"] == chat)
+            .map(|call| call.body["text"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+}
+
+impl Drop for BotApi {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        // Wakes the listener.
+        _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// One request, one answer.
+fn answer(mut stream: TcpStream, shared: &Shared) {
+    let Some((path, body)) = request(&stream) else {
+        return;
+    };
+    let method = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if path != format!("/bot{TOKEN}/{method}") {
+        let refusal = json!({"ok": false, "error_code": 401, "description": "Unauthorized"});
+        return write(&mut stream, 401, &refusal.to_string());
+    }
+    let next = lock(&shared.troubles)
+        .get_mut(&method)
+        .and_then(VecDeque::pop_front);
+    let trouble = next.or_else(|| lock(&shared.always).get(&method).cloned());
+    if let Some(Trouble::Slow(time)) = trouble {
+        std::thread::sleep(time);
+    }
+    let malformed = (method == "sendMessage" && body["parse_mode"] == "HTML").then(|| wrong_entity(&body));
+    let refused = matches!(trouble, Some(Trouble::Refuse(..) | Trouble::Proxy(_)));
+    let done = !refused && malformed.flatten().is_none();
+    lock(&shared.calls).push(Called {
+        method: method.clone(),
+        body: body.clone(),
+        at: Instant::now(),
+        done,
+    });
+    match trouble {
+        Some(Trouble::Refuse(code, description, retry_after)) => {
+            let mut refusal = json!({"ok": false, "error_code": code, "description": description});
+            if let Some(seconds) = retry_after {
+                refusal["parameters"] = json!({"retry_after": seconds});
+            }
+            write(&mut stream, 400, &refusal.to_string());
+        }
+        Some(Trouble::Proxy(status)) => write(&mut stream, status, "<html>Bad Gateway</html>"),
+        Some(Trouble::TakeAndClose) => {}
+        Some(Trouble::TakeAndHang) => {
+            while !shared.over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        None | Some(Trouble::Slow(_)) if done => {
+            let result = result(&method, &body, shared);
+            write(
+                &mut stream,
+                200,
+                &json!({"ok": true, "result": result}).to_string(),
+            );
+        }
+        _ => {
+            let description = "Bad Request: can't parse entities: unsupported start tag";
+            let refusal = json!({"ok": false, "error_code": 400, "description": description});
+            write(&mut stream, 400, &refusal.to_string());
+        }
+    }
+}
+
+/// A tag that the platform does not know.
+fn wrong_entity(body: &Value) -> Option<()> {
+    let text = body["text"].as_str().unwrap_or_default();
+    let known = ["b>", "i>", "s>", "code", "pre>", "a ", "a>", "blockquote>"];
+    let tags = text.split('<').skip(1).map(|tag| tag.trim_start_matches('/'));
+    tags.into_iter()
+        .any(|tag| !known.iter().any(|known| tag.starts_with(known)))
+        .then_some(())
+}
+
+fn result(method: &str, body: &Value, shared: &Shared) -> Value {
+    match method {
+        "sendMessage" => {
+            let id = 100 + shared.message.fetch_add(1, Ordering::Relaxed);
+            json!({"message_id": id, "chat": {"id": body["chat_id"]}, "text": body["text"]})
+        }
+        "editMessageText" => json!({"message_id": body["message_id"]}),
+        "getUpdates" => updates(body["offset"].as_i64().unwrap_or_default(), shared),
+        _ => json!(true),
+    }
+}
+
+/// Updates from the offset on; those before it are confirmed. Waits a moment for some.
+fn updates(offset: i64, shared: &Shared) -> Value {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut updates = lock(&shared.updates);
+        updates.retain(|update| update["update_id"].as_i64().unwrap_or_default() >= offset);
+        if !updates.is_empty() || Instant::now() > end || shared.over.load(Ordering::Relaxed) {
+            return updates.iter().cloned().collect();
+        }
+        drop(updates);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut from = BufReader::new(stream);
+    let mut line = String::new();
+    from.read_line(&mut line).ok()?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if from.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        match line.trim_end().split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse().ok()?;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).ok()?;
+    Some((path, body))
+}
+
+fn write(stream: &mut TcpStream, status: u16, body: &str) {
+    let head = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    _ = stream.write_all(head.as_bytes());
+    _ = stream.write_all(body.as_bytes());
+}

@@ -1,0 +1,463 @@
+//! The messaging connector over a whole system, with a stand-in for the platform.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use ken_tests::bot_api::{BotApi, SECRET, TOKEN, Trouble};
+use ken_tests::{Answer, Builder, System, until};
+use serde_json::{Value, json};
+
+const WEBHOOK: &str = "/channels/messenger/webhook";
+const ADMIN: &str = "/api/connectors/messenger";
+
+/// A system whose connector is on; user 7 is admitted by the settings, 9 is an administrator.
+fn builder(platform: &BotApi) -> Builder {
+    Builder::default()
+        .secrets(&format!(
+            "MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"
+        ))
+        .env("MESSENGER_API_BASE_URL", &platform.url())
+        .env("MESSENGER_APPROVED_USER_IDS", "7")
+        .env("MESSENGER_ADMIN_USER_IDS", "9")
+        .env("MESSENGER_BOT_USERNAME", "ken_bot")
+}
+
+fn scripted(platform: &BotApi) -> Builder {
+    builder(platform).script(&[
+        json!({"purpose": "compaction", "events": [{"text": "They talked."}]}),
+        json!({"when": "hold", "events": [{"sleep_ms": 60_000}, {"text": "late"}]}),
+        json!({"when": "slow", "events": [{"sleep_ms": 1_500}, {"text": "Rested."}]}),
+        json!({"when": "long", "events": [{"text": "word ".repeat(1_000)}]}),
+        json!({"when": "format", "events": [{"text": "**bold** & `code`"}]}),
+        json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"events": [{"text": "Hello there."}]}),
+    ])
+}
+
+fn update(id: u64, from: i64, text: &str) -> Value {
+    json!({"update_id": id, "message": {"message_id": id + 1_000, "date": 1, "text": text,
+        "from": {"id": from, "is_bot": false, "first_name": "Ada"}, "chat": {"id": from, "type": "private"}}})
+}
+
+fn post(system: &System, update: &Value) -> Answer {
+    let mut client = system.client();
+    client
+        .request("POST", WEBHOOK)
+        .header("X-Telegram-Bot-Api-Secret-Token", SECRET)
+        .json(update)
+        .send()
+}
+
+#[track_caller]
+fn accepted(system: &System, update: &Value) {
+    let answer = post(system, update).expect(200);
+    assert!(answer.body.is_empty(), "{}", answer.shown());
+}
+
+fn health(system: &System) -> Value {
+    system.get(&format!("{ADMIN}/health")).expect(200).json()
+}
+
+fn admin(system: &System, route: &str, body: &Value) -> Answer {
+    system.post(&format!("{ADMIN}/{route}"), body)
+}
+
+/// Waits until a chat has got so many messages.
+#[track_caller]
+fn texts(platform: &BotApi, chat: i64, count: usize) -> Vec<String> {
+    until(&format!("{count} messages in chat {chat}"), || {
+        platform.texts(chat).len() >= count
+    });
+    platform.texts(chat)
+}
+
+/// Waits until nothing is left to be sent.
+fn sent(system: &System) -> Value {
+    until("the outbox is empty", || health(system)["outbox"]["pending"] == 0);
+    health(system)["outbox"].clone()
+}
+
+#[test]
+fn a_message_is_answered_in_its_chat_and_an_update_is_taken_once() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let first = update(1, 7, "hello");
+    accepted(&system, &first);
+    accepted(&system, &first);
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    accepted(&system, &first);
+    let call = &platform.calls("sendMessage")[0].body;
+    assert_eq!(call["reply_parameters"]["message_id"], 1_001);
+    assert_eq!(
+        sent(&system),
+        json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0})
+    );
+    assert_eq!(platform.texts(7).len(), 1);
+    let health = health(&system);
+    assert_eq!(
+        [
+            &health["updateCount"],
+            &health["duplicateCount"],
+            &health["enabled"]
+        ],
+        [&json!(1), &json!(2), &json!(true)]
+    );
+    // The transcript is that of a session like any other.
+    let identity = "connector=messenger&actorId=7&conversationId=7";
+    let sessions = system.get(&format!("/api/chat/sessions?{identity}")).expect(200);
+    let id = sessions.text("/sessions/0/sessionId");
+    assert!(id.starts_with("connector-"), "{id}");
+    let page = system
+        .get(&format!("/api/chat/sessions/{id}/transcript?{identity}"))
+        .expect(200);
+    assert_eq!(page.text("/exchanges/0/prompt/id"), "messenger:1");
+    assert_eq!(page.text("/exchanges/0/assistant/text"), "Hello there.");
+}
+
+#[test]
+fn who_knocks_is_looked_at_in_order() {
+    let platform = BotApi::start();
+    let system = builder(&platform).start();
+    let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
+        let mut client = system.client();
+        let request = client.request(method, WEBHOOK);
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(name, value));
+        request.body(body).send()
+    };
+    let (json, right) = (
+        ("Content-Type", "application/json"),
+        ("X-Messenger-Secret-Token", SECRET),
+    );
+    let ignored = json!({"update_id": 5, "poll": {}}).to_string();
+    ask("GET", &[right], "").expect(405);
+    ask("POST", &[right], &ignored).expect(415);
+    ask("POST", &[right, ("Content-Type", "text/plain")], &ignored).expect(415);
+    for wrong in ["", "x", &SECRET[1..], &SECRET.to_uppercase()] {
+        ask(
+            "POST",
+            &[json, ("X-Telegram-Bot-Api-Secret-Token", wrong)],
+            &ignored,
+        )
+        .refused(401, "unauthenticated", "x-telegram-bot-api-secret-token");
+    }
+    ask("POST", &[json], "not JSON").expect(401);
+    let long = format!("{{\"update_id\":1,\"x\":\"{}\"}}", "x".repeat(1 << 20));
+    ask("POST", &[json], &long).expect(401);
+    ask("POST", &[json, right], &long).expect(413);
+    for bad in [
+        "",
+        "[]",
+        "7",
+        "{",
+        "{\"update_id\":-1}",
+        "{\"update_id\":1.5}",
+        "{\"update_id\":\"1\"}",
+        "{}",
+    ] {
+        ask("POST", &[json, right], bad).expect(400);
+    }
+    ask("POST", &[json, right], &ignored).expect(200);
+    assert_eq!(health(&system)["updateCount"], 1);
+    assert_eq!(health(&system)["ignoredCount"], 1);
+}
+
+#[test]
+fn without_a_token_the_connector_is_off_and_its_routes_work() {
+    let system = System::start();
+    let answer = post(&system, &update(1, 7, "hello")).expect(503);
+    assert!(
+        answer.shown().contains("MESSENGER_BOT_TOKEN"),
+        "{}",
+        answer.shown()
+    );
+    assert_eq!(health(&system)["enabled"], false);
+    admin(&system, "allow", &json!({"userId": "5", "chatId": "@channel"})).expect(200);
+    let status = system.get(&format!("{ADMIN}/status")).expect(200);
+    assert_eq!(status.text("/allowedUsers/0/chatId"), "@channel");
+}
+
+#[test]
+fn a_token_without_a_secret_stops_the_start_with_both_names() {
+    let system = Builder::default()
+        .config("[part.messenger]\nenabled = false\n")
+        .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\n"))
+        .start();
+    let output = system.ken(&["start", "messenger", "--timeout", "3s"]);
+    assert!(!output.status.success());
+    let log = || std::fs::read_to_string(system.home().join("state/log/messenger.log")).unwrap_or_default();
+    until("the log says why", || {
+        log().contains("MESSENGER_BOT_TOKEN is set and MESSENGER_WEBHOOK_SECRET_TOKEN is not")
+    });
+    assert!(!log().contains(TOKEN), "{}", log());
+}
+
+#[test]
+fn commands_are_answered_in_the_chat() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let mut seen = 0;
+    let mut say = |id: u64, text: &str| {
+        accepted(&system, &update(id, 7, text));
+        seen += 1;
+        texts(&platform, 7, seen).pop().unwrap()
+    };
+    assert!(say(1, "/start").contains("/resume"));
+    assert_eq!(say(2, "hello"), "Hello there.");
+    let first = say(3, "/session");
+    assert!(first.starts_with("This is session <code>connector-"), "{first}");
+    assert!(say(4, "/rename@ken_bot  Nightly").contains("<code>Nightly</code>"));
+    assert!(say(5, "/new Morning").contains("<code>Morning</code>"));
+    assert_ne!(say(6, "/session"), first);
+    assert!(say(7, "/resume Nightly").starts_with("Resumed"));
+    assert!(say(8, "/session").contains("Nightly"));
+    assert!(say(9, "/resume Nowhere").contains("Nowhere"));
+    assert!(say(10, "/resume").contains("needs the id"));
+    assert!(say(11, "/nonsense").contains("There is no command"));
+    assert_eq!(say(12, "/compact"), "Compacted the history of this session.");
+    let failed = say(13, "refused");
+    assert!(
+        failed.starts_with("That did not work:") && failed.contains("the key is not taken"),
+        "{failed}"
+    );
+}
+
+#[test]
+fn answers_are_formatted_cut_and_kept_in_order() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    platform.next(
+        "sendMessage",
+        Trouble::Refuse(429, "Too Many Requests: retry after 1", Some(1)),
+    );
+    let begun = std::time::Instant::now();
+    accepted(&system, &update(1, 7, "long"));
+    accepted(&system, &update(2, 7, "format"));
+    accepted(&system, &update(3, 9, "hello"));
+    // Another chat does not wait.
+    assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
+    let got = texts(&platform, 7, 3);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let lengths: Vec<usize> = got.iter().map(String::len).collect();
+    assert!(
+        lengths[0] <= 4_096 && lengths[0] + lengths[1] + 1 == 4_999,
+        "{lengths:?}"
+    );
+    assert_eq!(got[2], "<b>bold</b> &amp; <code>code</code>");
+    // The platform refuses the markup: the same text goes out plain, in the same place.
+    platform.next(
+        "sendMessage",
+        Trouble::Refuse(400, "Bad Request: can't parse entities", None),
+    );
+    accepted(&system, &update(4, 7, "format"));
+    assert_eq!(texts(&platform, 7, 4)[3], "**bold** & `code`");
+    assert_eq!(
+        sent(&system),
+        json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0})
+    );
+    assert!(health(&system)["errorCount"] == 1, "{}", health(&system));
+}
+
+#[test]
+fn what_the_platform_does_not_take_is_counted() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let troubles = [
+        (
+            Trouble::Refuse(403, "Forbidden: bot was blocked by the user", None),
+            "failed",
+            1,
+        ),
+        (Trouble::TakeAndClose, "unknown", 1),
+        (Trouble::Proxy(502), "unknown", 2),
+        (Trouble::Refuse(500, "Internal Server Error", None), "sent", 1),
+    ];
+    for (id, (trouble, state, count)) in (1..).zip(troubles) {
+        platform.next("sendMessage", trouble);
+        accepted(&system, &update(id, 7, "hello"));
+        until(&format!("message {id} is {state}"), || {
+            health(&system)["outbox"][state] == count
+        });
+    }
+    let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
+    assert_eq!(sent(&system), outbox);
+    // The numbers are those of the store.
+    system.kill("store");
+    system.kill("messenger");
+    assert_eq!(sent(&system), outbox);
+    assert_eq!(platform.calls("sendMessage").len(), 5);
+    let health = health(&system);
+    assert!(!health["lastError"].as_str().unwrap().contains(TOKEN), "{health}");
+}
+
+#[test]
+fn the_policy_decides_and_every_rejection_is_counted() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let group = |id: u64, from: i64, chat: i64, text: &str| {
+        json!({"update_id": id, "message": {"message_id": id, "text": text, "from": {"id": from},
+            "chat": {"id": chat, "type": "supergroup"}, "message_thread_id": 3}})
+    };
+    accepted(&system, &update(1, 5, "let me in"));
+    accepted(&system, &group(2, 7, -100, "hey"));
+    admin(&system, "group", &json!({"groupId": "-100"})).expect(200);
+    accepted(&system, &group(3, 7, -100, "hey"));
+    let mention = json!({"update_id": 4, "message": {"message_id": 4, "text": "@ken_bot hello", "from": {"id": 7},
+        "chat": {"id": -100, "type": "supergroup"}, "message_thread_id": 3,
+        "entities": [{"type": "mention", "offset": 0, "length": 8}]}});
+    accepted(&system, &mention);
+    assert_eq!(texts(&platform, -100, 1), ["Hello there."]);
+    assert_eq!(platform.calls("sendMessage")[0].body["message_thread_id"], 3);
+    let body = json!({"groupId": "-100", "requireMention": false, "allowFrom": ["8"]});
+    admin(&system, "group", &body).expect(200);
+    accepted(&system, &group(5, 7, -100, "hey"));
+    admin(
+        &system,
+        "group",
+        &json!({"groupId": "-100", "requireMention": false}),
+    )
+    .expect(200);
+    accepted(&system, &group(6, 5, -100, "hey"));
+    admin(&system, "policy", &json!({"dmPolicy": "allowlist"})).expect(200);
+    accepted(&system, &update(7, 5, "let me in"));
+    admin(&system, "policy", &json!({"policy": "disabled"})).expect(200);
+    accepted(&system, &update(8, 7, "hello"));
+    admin(&system, "policy", &json!({"dmPolicy": "pairing"})).expect(200);
+    let odd = json!({"update_id": 9, "message": {"text": "x", "from": {"id": 7}, "chat": {"id": 7, "type": "odd"}}});
+    accepted(&system, &odd);
+    let health = health(&system);
+    let reasons = [
+        "dm_pairing_required",
+        "group_not_configured",
+        "group_mention_required",
+        "group_allowlist",
+        "user_not_allowed",
+        "dm_allowlist",
+        "dm_policy_disabled",
+        "unsupported_chat_type",
+    ];
+    for reason in reasons {
+        assert_eq!(health["rejected"][reason], 1, "{reason}: {health}");
+    }
+    // Without codes a rejection is silent.
+    sent(&system);
+    assert_eq!(platform.calls("sendMessage").len(), 1);
+    assert_eq!(
+        system
+            .delete(&format!("{ADMIN}/group/-100"))
+            .expect(200)
+            .at("/removed"),
+        true
+    );
+    system.delete(&format!("{ADMIN}/group/-100")).expect(404);
+    // An update that was rejected stays so when it is repeated after the policy has changed.
+    admin(&system, "allow", &json!({"userId": "5"})).expect(200);
+    accepted(&system, &update(1, 5, "let me in"));
+    accepted(&system, &update(10, 5, "and now?"));
+    assert_eq!(texts(&platform, 5, 1), ["Hello there."]);
+    sent(&system);
+    assert_eq!(platform.texts(5).len(), 1);
+}
+
+#[test]
+fn codes_admit_who_asks() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).env("MESSENGER_PAIRING_CODES", "true").start();
+    for id in 1..=5 {
+        accepted(&system, &update(id, 5, "let me in"));
+    }
+    // Told once, repeated twice, then silence; the administrator is told once.
+    let told = texts(&platform, 5, 3);
+    let status = system.get(&format!("{ADMIN}/status")).expect(200);
+    let code = status.text("/pendingPairings/0/code");
+    assert!(told.iter().all(|text| text.contains(&code)), "{told:?}");
+    assert_eq!(status.at("/pendingPairings/0/replies"), 3);
+    sent(&system);
+    assert_eq!((platform.texts(5).len(), platform.texts(9).len()), (3, 1));
+    assert!(platform.texts(9)[0].contains("ken messenger pair"));
+    admin(&system, "pair", &json!({"code": "NOSUCHXX"})).expect(404);
+    let paired = admin(&system, "pair", &json!({"code": code.to_lowercase()})).expect(200);
+    assert_eq!(
+        (paired.text("/userId"), paired.text("/chatId")),
+        ("5".into(), "5".into())
+    );
+    admin(&system, "pair", &json!({"code": code})).expect(409);
+    admin(&system, "deny", &json!({"code": code})).expect(409);
+    assert_eq!(
+        admin(&system, "deny", &json!({"code": "NOSUCHXX"}))
+            .expect(200)
+            .at("/denied"),
+        false
+    );
+    assert!(texts(&platform, 5, 4)[3].contains("You may write to me now"));
+    accepted(&system, &update(6, 5, "hello"));
+    assert_eq!(texts(&platform, 5, 5)[4], "Hello there.");
+    // Twenty codes an hour in all.
+    for user in 100..130 {
+        accepted(&system, &update(1_000 + user, user.cast_signed(), "let me in"));
+    }
+    assert_eq!(health(&system)["pendingPairingCount"], 19);
+    admin(&system, "remove", &json!({"userId": "5", "notify": true})).expect(200);
+    assert!(texts(&platform, 5, 6)[5].contains("no longer"));
+}
+
+#[test]
+fn ken_is_seen_typing_while_a_turn_runs() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    accepted(&system, &update(1, 7, "slow"));
+    assert_eq!(texts(&platform, 7, 1), ["Rested."]);
+    let typing = platform.calls("sendChatAction");
+    assert!(!typing.is_empty() && typing[0].body["chat_id"] == 7, "{typing:?}");
+    assert_eq!(typing[0].body["action"], "typing");
+    std::thread::sleep(Duration::from_millis(200));
+    drop(system);
+}
+
+#[test]
+fn updates_are_asked_for() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    platform.push(update(1, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    until("it polls", || health(&system)["pollerRunning"] == true);
+    system.kill("messenger");
+    platform.push(json!({"update_id": 2, "message": 7}));
+    platform.push(update(3, 7, "hello again"));
+    assert_eq!(texts(&platform, 7, 2).len(), 2);
+    sent(&system);
+    assert_eq!(
+        (platform.texts(7).len(), &health(&system)["updateCount"]),
+        (2, &json!(3))
+    );
+}
+
+#[test]
+fn odd_updates_are_acknowledged_and_counted() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let odd = [
+        json!({"update_id": 1}),
+        json!({"update_id": 2, "edited_message": {"text": "x"}}),
+        json!({"update_id": 3, "message": null}),
+        json!({"update_id": 4, "message": {"text": 7, "from": {"id": 7}, "chat": {"id": 7, "type": "private"}}}),
+        json!({"update_id": 5, "message": {"text": "x", "from": "7", "chat": [7]}}),
+        json!({"update_id": 6, "callback_query": {"id": "q", "from": {"id": 7}, "data": "forged", "message": {"chat": {"id": 7}}}}),
+        json!({"update_id": 7, "something_new": {"deep": [[[[]]]]}}),
+        json!({"update_id": 8, "message": {"text": "x".repeat(400_000), "from": {"id": 7}, "chat": {"id": 7, "type": "private"}}}),
+    ];
+    for update in &odd {
+        accepted(&system, update);
+    }
+    assert_eq!(health(&system)["ignoredCount"], odd.len());
+    assert!(texts(&platform, 7, 1)[0].contains("too long"));
+    // Ids beyond 2^53 are exact, and a caption is a text.
+    let far = 9_007_199_254_740_993_i64;
+    admin(&system, "allow", &json!({"userId": far.to_string()})).expect(200);
+    let photo = json!({"update_id": 9, "message": {"message_id": 9, "caption": "hello", "photo": [{"file_id": "f"}],
+        "from": {"id": far}, "chat": {"id": far, "type": "private"}}});
+    accepted(&system, &photo);
+    assert_eq!(texts(&platform, far, 1), ["Hello there."]);
+}
