@@ -106,6 +106,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs a search server; research.rs has one of its own",
     ),
     ("ken tui ", "needs a terminal; tui.rs has one"),
+    (
+        "ken messenger set-webhook",
+        "needs a platform and its token; messenger.rs has one of its own",
+    ),
 ];
 
 /// Commands that go on until they are interrupted: it is enough that they print something.

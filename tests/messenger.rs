@@ -435,6 +435,72 @@ fn updates_are_asked_for() {
 }
 
 #[test]
+fn the_front_command_looks_after_the_connector() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let said = |arguments: &[&str]| {
+        let output = system.ken(&[&["messenger"], arguments].concat());
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (
+            text(output.stdout),
+            text(output.stderr),
+            output.status.code().unwrap(),
+        )
+    };
+    let done = |arguments: &[&str]| {
+        let (stdout, stderr, status) = said(arguments);
+        assert_eq!((stderr.as_str(), status), ("", 0), "{arguments:?}");
+        stdout
+    };
+    assert_eq!(
+        done(&["set-webhook", "https://ken.example/hook"]),
+        "the platform posts updates there now\n"
+    );
+    let body = platform.calls("setWebhook")[0].body.clone();
+    assert_eq!(
+        (&body["url"], &body["secret_token"]),
+        (&json!("https://ken.example/hook"), &json!(SECRET))
+    );
+    platform.next(
+        "setWebhook",
+        Trouble::Refuse(400, "Bad Request: bad webhook", None),
+    );
+    let (_, stderr, status) = said(&["set-webhook", "https://ken.example/hook"]);
+    assert!(status == 2 && stderr.contains("bad webhook"), "{stderr}");
+    assert_eq!(done(&["allow", "5"]), "allowed user 5\n");
+    assert_eq!(
+        done(&["group", "-100", "--no-mention", "--from", "5"]),
+        "group      -100 every message, from 5\n"
+    );
+    assert_eq!(done(&["policy", "allowlist"]), "policy allowlist\n");
+    accepted(&system, &update(1, 6, "let me in"));
+    accepted(&system, &update(2, 5, "hello"));
+    texts(&platform, 5, 1);
+    sent(&system);
+    let status = done(&["status"]);
+    for line in [
+        "connector  on",
+        "policy     allowlist",
+        "rejected   1 dm_allowlist",
+        "outbox     pending 0, sent 1,",
+        "user       5, since",
+        "group      -100 every message, from 5",
+    ] {
+        assert!(status.contains(line), "{line} is not in:\n{status}");
+    }
+    let why: Value = serde_json::from_str(&done(&["updates", "--rejected", "--json"])).unwrap();
+    assert_eq!(
+        (&why["updateId"], &why["reason"]),
+        (&json!(1), &json!("dm_allowlist"))
+    );
+    assert!(done(&["outbox"]).contains("messenger:2:answer"));
+    assert_eq!(done(&["group", "-100", "--rm"]), "removed group -100\n");
+    assert_eq!(done(&["remove", "5"]), "removed user 5\n");
+    assert_eq!(said(&["pair", "ABCDEFGH"]).2, 2);
+    assert_eq!(said(&["deny", "ABCDEFGH"]).2, 2);
+}
+
+#[test]
 fn odd_updates_are_acknowledged_and_counted() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
