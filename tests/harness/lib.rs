@@ -12,6 +12,7 @@ mod contract;
 mod events;
 mod filter;
 mod http;
+mod keyboard;
 mod page;
 #[path = "../doubles/pages.rs"]
 pub mod pages;
@@ -27,6 +28,7 @@ pub use contract::Contract;
 pub use events::kinds;
 pub use filter::give;
 pub use http::{Answer, Client, Exchange};
+pub use keyboard::Terminal;
 pub use page::{Example, Page, help_flags, root};
 pub use sse::{Frame, Stream};
 pub use system::{Builder, System, binary, scripted, scripted_builder, tui, until};

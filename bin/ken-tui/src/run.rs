@@ -117,12 +117,14 @@ impl App {
             let now = Instant::now();
             let frame = is_due.then(|| (drawn + FRAME).saturating_duration_since(now));
             let timeout = [frame, self.model.next_tick()].into_iter().flatten().min();
-            let has_input = wait(&sources, timeout)?;
+            let mut has_input = wait(&sources, timeout)?;
             let mut changed = false;
             if drain(&sources.resized) {
                 self.handle(Message::Resized)?;
                 self.screen.forget();
                 changed = true;
+                // crossterm hears of the size as well, and while it has that to tell it may look at no key.
+                has_input = true;
             }
             if drain(&sources.ended) {
                 self.model.quit(0);
@@ -130,7 +132,12 @@ impl App {
                 self.perform(effects)?;
             }
             if has_input {
-                for message in read_terminal()? {
+                let messages = read_terminal()?;
+                if messages.is_empty() && !changed {
+                    // There is a key that crossterm has missed and finds with the next one.
+                    std::thread::sleep(FRAME);
+                }
+                for message in messages {
                     self.handle(message)?;
                     changed = true;
                 }

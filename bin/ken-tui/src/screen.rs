@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode, size};
 use ratatui::buffer::{Buffer, Cell};
@@ -53,6 +54,7 @@ impl Screen {
     /// Takes the terminal again after [`Screen::suspend`].
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         enable_raw_mode()?;
+        TAKEN.store(true, Ordering::SeqCst);
         self.forget();
         put(ENTER)
     }
@@ -141,9 +143,15 @@ impl Drop for Screen {
     }
 }
 
+/// Whether the second screen is up. A panic has no screen at hand that could know it.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Once: leaving the second screen again would put the cursor where it was before.
 fn leave() {
-    _ = put(LEAVE);
-    _ = disable_raw_mode();
+    if TAKEN.swap(false, Ordering::SeqCst) {
+        _ = put(LEAVE);
+        _ = disable_raw_mode();
+    }
 }
 
 /// Writes to the terminal at once.
@@ -281,5 +289,24 @@ mod tests {
         let style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
         assert_eq!(sgr(style, true), "\x1b[0;1;31m");
         assert_eq!(sgr(style, false), "\x1b[0;1m");
+    }
+
+    #[test]
+    #[ignore = "it panics, in a process of its own"]
+    fn panics() {
+        let _screen = Screen::enter(true).unwrap();
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_is_told() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "screen::tests::panics", "--nocapture"]);
+        let mut terminal = ken_tests::Terminal::start(&command, 80, 24);
+        // That the modes are as before is looked at as well.
+        assert!(!terminal.ends().success());
+        let written = terminal.written();
+        let (left, told) = (written.find(LEAVE).unwrap(), written.find("on purpose").unwrap());
+        assert!(written.contains(ENTER) && left < told, "{written:?}");
     }
 }

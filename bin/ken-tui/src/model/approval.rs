@@ -16,6 +16,7 @@ pub(crate) struct Request {
     pub(crate) reason: String,
     pub(crate) expires_at: String,
     pub(crate) status: String,
+    pub(crate) session: Option<String>,
     /// The exact action, a line each.
     pub(crate) details: Vec<String>,
     /// A unified diff.
@@ -34,19 +35,11 @@ impl Request {
             .pointer("/request/id")
             .or_else(|| record.get("requestId"))?
             .as_str()?;
-        let metadata = record.pointer("/request/metadata").and_then(Value::as_object);
-        let mut details = Vec::new();
-        let mut diff = String::new();
-        for (name, value) in metadata.into_iter().flatten() {
-            match (name.as_str(), value) {
-                ("diff", Value::String(text)) => diff = ken_text::for_terminal(text).into_owned(),
-                (_, Value::Null) => {}
-                (_, Value::String(text)) => {
-                    details.push(format!("{}: {}", one_line(name), ken_text::for_terminal(text)))
-                }
-                (_, value) => details.push(format!("{}: {}", one_line(name), one_line(&value.to_string()))),
-            }
-        }
+        let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
+        let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
+        let tool = metadata("tool").and_then(Value::as_str);
+        let tool = tool.map(|tool| format!("tool: {}", one_line(tool)));
+        let action = metadata("action").map(fields).unwrap_or_default();
         Some(Request {
             id: id.to_owned(),
             action: text("actionType"),
@@ -60,9 +53,28 @@ impl Request {
                 .and_then(Value::as_str)
                 .unwrap_or("pending")
                 .to_owned(),
-            details,
-            diff,
+            session: metadata("sessionId").and_then(Value::as_str).map(str::to_owned),
+            details: tool.into_iter().chain(action).collect(),
+            diff: ken_text::for_terminal(diff).into_owned(),
         })
+    }
+}
+
+/// An action field by field, each whole.
+fn fields(action: &Value) -> Vec<String> {
+    let shown = |value: &Value| match value {
+        Value::String(text) => ken_text::for_terminal(text).into_owned(),
+        other => ken_text::for_terminal(&other.to_string()).into_owned(),
+    };
+    match action {
+        Value::Null => Vec::new(),
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            fields
+                .map(|(name, value)| format!("{}: {}", one_line(name), shown(value)))
+                .collect()
+        }
+        other => vec![shown(other)],
     }
 }
 

@@ -124,7 +124,9 @@ impl Model {
 
     fn tool_started(&mut self, event: &Value) {
         let name = text(event, "toolName");
-        self.read_plan(event.get("args"));
+        if name == "todo_write" {
+            self.read_plan(event.get("args"));
+        }
         if name == "task" {
             // Its task has a row of its own.
             return;
@@ -262,33 +264,23 @@ impl Model {
         }
     }
 
-    /// A list of steps in the arguments of a call is the plan.
+    /// The checklist that the agent writes down is the plan.
     fn read_plan(&mut self, arguments: Option<&Value>) {
-        let lists = arguments
-            .and_then(Value::as_object)
-            .into_iter()
-            .flat_map(|fields| fields.values());
-        let steps = lists
-            .filter_map(Value::as_array)
-            .map(|list| list.iter().filter_map(step).collect::<Vec<_>>());
-        if let Some(plan) = steps.into_iter().find(|steps| !steps.is_empty()) {
-            self.plan = plan;
-        }
+        let items = arguments
+            .and_then(|arguments| arguments.get("items"))
+            .and_then(Value::as_array);
+        self.plan = items.into_iter().flatten().map(step).collect();
     }
 }
 
 /// A step of a plan: whether it is done, and what it is.
-fn step(item: &Value) -> Option<(bool, String)> {
-    let status = item.get("status").and_then(Value::as_str);
-    let is_done = item.get("done").and_then(Value::as_bool);
-    if status.is_none() && is_done.is_none() {
-        return None;
+fn step(item: &Value) -> (bool, String) {
+    let name = one_line(text(item, "text"));
+    match text(item, "status") {
+        "done" => (true, name),
+        "doing" => (false, format!("{name} (now)")),
+        _ => (false, name),
     }
-    let name = ["text", "title", "content", "step"]
-        .into_iter()
-        .find_map(|name| item.get(name)?.as_str())?;
-    let is_done = is_done.unwrap_or(matches!(status, Some("done" | "completed")));
-    Some((is_done, one_line(name)))
 }
 
 /// The text of a kind that is being written at the end of an exchange.

@@ -222,7 +222,13 @@ impl Model {
     fn run(&mut self, command: &str) {
         match command {
             "approval" => match self.approvals.first().cloned() {
-                Some(request) => self.overlay = Overlay::Approval(Dialog::new(request)),
+                Some(request) => {
+                    // Lists leave long actions and diffs out.
+                    self.effects.push(Effect::Approval {
+                        request: request.id.clone(),
+                    });
+                    self.overlay = Overlay::Approval(Dialog::new(request));
+                }
                 None => self.notice = Some("nothing waits for a decision".to_owned()),
             },
             "copy" => {

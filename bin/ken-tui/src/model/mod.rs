@@ -189,7 +189,9 @@ impl Model {
             }
             Message::Sessions(answer) => self.sessions(answer),
             Message::Approvals(records) => {
-                for request in records.iter().filter_map(Request::of) {
+                let id = self.session.as_ref().map(|session| session.id.clone());
+                let of_session = |request: &Request| request.session.is_none() || request.session == id;
+                for request in records.iter().filter_map(Request::of).filter(of_session) {
                     self.know(request);
                 }
             }
@@ -507,6 +509,7 @@ impl Model {
         }
     }
 
+    /// How much of the model's context is used, where an answer says it.
     fn take_context(&mut self, body: &Value) {
         let number = |name: &str| {
             body.pointer(&format!("/contextUsage/{name}"))
@@ -567,9 +570,17 @@ impl Model {
             };
             block.changed();
         }
-        self.approvals.retain(|known| known.id != request.id);
-        if is_pending {
-            self.approvals.push(request);
+        if let Overlay::Approval(dialog) = &mut self.overlay
+            && dialog.request.id == request.id
+        {
+            dialog.request = request.clone();
+        }
+        let known = self.approvals.iter().position(|known| known.id == request.id);
+        match (known, is_pending) {
+            (Some(at), true) => self.approvals.splice(at..=at, [request]).for_each(drop),
+            (Some(at), false) => _ = self.approvals.remove(at),
+            (None, true) => self.approvals.push(request),
+            (None, false) => {}
         }
     }
 

@@ -174,7 +174,7 @@ fn busy() -> Client {
 fn record() -> Value {
     json!({"request": {"id": "apr_1", "actionType": "file.edit", "summary": "Edit src/main.rs", "risk": "medium",
         "target": "repos/site", "reason": "The port is fixed.", "expiresAt": "2027-02-03T04:20:06.789Z",
-        "metadata": {"argv": ["apply", "-"], "diff": "--- a\n+++ b\n@@ -1 +1 @@\n-port 1\n+port 0"}},
+        "metadata": {"tool": "edit_file", "action": {"argv": ["apply", "-"], "cwd": "/work"}, "diff": "--- a\n+++ b\n@@ -1 +1 @@\n-port 1\n+port 0"}},
         "status": "pending", "requestId": "apr_1"})
 }
 

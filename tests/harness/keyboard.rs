@@ -1,0 +1,228 @@
+//! A program on a terminal of its own, with a keyboard and a screen.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::{Winsize, openpty};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use rustix::termios::tcsetwinsize;
+
+/// How long something may take to appear on a crowded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SCROLLBACK: usize = 5_000;
+
+struct Shown {
+    screen: vt100::Parser,
+    bytes: Vec<u8>,
+}
+
+/// The terminal. A program that still runs ends with it.
+pub struct Terminal {
+    child: Child,
+    keyboard: File,
+    shown: Arc<Mutex<Shown>>,
+    reader: Option<JoinHandle<()>>,
+    before: Termios,
+}
+
+impl Terminal {
+    /// Runs a command as the leader of a session on a new terminal.
+    pub fn start(command: &Command, columns: u16, rows: u16) -> Terminal {
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let terminal = openpty(Some(&size), None).expect("a terminal");
+        // A daemon that the program starts must not hold the terminal.
+        for end in [&terminal.master, &terminal.slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("a flag");
+        }
+        let mut modes = tcgetattr(&terminal.slave).expect("modes");
+        // What is typed before the program takes the terminal is not shown twice.
+        modes.local_flags.remove(nix::sys::termios::LocalFlags::ECHO);
+        tcsetattr(&terminal.slave, SetArg::TCSANOW, &modes).expect("modes");
+        let mut leader = Command::new("setsid");
+        leader
+            .arg("--ctty")
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_clear();
+        leader.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        leader.env("TERM", "xterm-256color").env("PATH", "/usr/bin:/bin");
+        let of_child = || Stdio::from(terminal.slave.try_clone().expect("a descriptor"));
+        let child = leader
+            .stdin(of_child())
+            .stdout(of_child())
+            .stderr(of_child())
+            .spawn()
+            .expect("setsid");
+        drop(leader);
+        drop(terminal.slave);
+        let keyboard = File::from(terminal.master);
+        let mut screen = keyboard.try_clone().expect("a descriptor");
+        let shown = Arc::new(Mutex::new(Shown {
+            screen: vt100::Parser::new(rows, columns, SCROLLBACK),
+            bytes: Vec::new(),
+        }));
+        let written = Arc::clone(&shown);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 16 * 1024];
+            // When the last writer has gone, Linux answers EIO (pty(7)).
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                let mut shown = written.lock().expect("the screen");
+                let bytes = buffer.get(..count).unwrap_or_default();
+                shown.screen.process(bytes);
+                shown.bytes.extend(bytes);
+            }
+        });
+        Terminal {
+            child,
+            keyboard,
+            shown,
+            reader: Some(reader),
+            before: modes,
+        }
+    }
+
+    /// What the screen shows now.
+    pub fn screen(&self) -> String {
+        self.shown.lock().expect("the screen").screen.screen().contents()
+    }
+
+    /// Everything that was written to it so far.
+    pub fn written(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("the screen").bytes).into_owned()
+    }
+
+    /// What was written after the second screen was left: the terminal's own screen, without styles.
+    pub fn printed(&self) -> String {
+        let written = self.written();
+        let after = written
+            .rsplit("\u{1b}[?1049l")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let mut plain = String::new();
+        let mut rest = after.as_str();
+        while let Some(at) = rest.find('\u{1b}') {
+            plain.push_str(rest.get(..at).unwrap_or_default());
+            let sequence = rest.get(at + 2..).unwrap_or_default();
+            let end = sequence
+                .find(|c: char| c.is_ascii_alphabetic())
+                .map_or(sequence.len(), |end| end + 1);
+            rest = sequence.get(end..).unwrap_or_default();
+        }
+        plain.push_str(rest);
+        plain.replace('\r', "")
+    }
+
+    /// Where the cursor is: row and column, from 0.
+    pub fn cursor(&self) -> (u16, u16) {
+        self.shown
+            .lock()
+            .expect("the screen")
+            .screen
+            .screen()
+            .cursor_position()
+    }
+
+    /// Waits until the screen holds a text; the screen.
+    #[track_caller]
+    pub fn sees(&self, text: &str) -> String {
+        self.waits_for(&format!("{text:?} on the screen"), |screen| screen.contains(text))
+    }
+
+    /// Waits until the screen is as it is to be; the screen.
+    #[track_caller]
+    pub fn waits_for(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if holds(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < end, "not seen: {what}. The screen:\n{screen}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Presses keys.
+    pub fn keys(&mut self, bytes: &str) {
+        self.keyboard.write_all(bytes.as_bytes()).expect("the keyboard");
+    }
+
+    /// Types a line and sends it.
+    pub fn says(&mut self, line: &str) {
+        self.keys(line);
+        self.keys("\r");
+    }
+
+    pub fn resize(&self, columns: u16, rows: u16) {
+        self.shown
+            .lock()
+            .expect("the screen")
+            .screen
+            .screen_mut()
+            .set_size(rows, columns);
+        let size = rustix::termios::Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(self.keyboard.as_fd(), size).expect("a size");
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    /// Waits for the end of the program; its status. The terminal is as it was before.
+    #[track_caller]
+    pub fn ends(&mut self) -> ExitStatus {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a status") {
+                break status;
+            }
+            assert!(
+                Instant::now() < end,
+                "it does not end. The screen:\n{}",
+                self.screen()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if let Some(reader) = self.reader.take() {
+            let modes = tcgetattr(self.keyboard.as_fd()).expect("modes");
+            reader.join().expect("the reader");
+            assert_eq!(
+                modes.local_flags, self.before.local_flags,
+                "the modes of the terminal"
+            );
+            assert_eq!(
+                modes.input_flags, self.before.input_flags,
+                "the modes of the terminal"
+            );
+        }
+        status
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

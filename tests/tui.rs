@@ -1,0 +1,649 @@
+//! ken-tui on a terminal of its own, against a whole system: what a person types, and what the screen shows.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use ken_tests::{Builder, System, Terminal, binary, tui, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+const CONTROL_C: &str = "\u{3}";
+const ESCAPE: &str = "\u{1b}";
+const UP: &str = "\u{1b}[A";
+const PAGE_UP: &str = "\u{1b}[5~";
+
+/// A model whose greeting and answers are known.
+fn scripted(lines: &[Value]) -> System {
+    let mut script = vec![
+        json!({"when": "Preflight report", "events": [{"text": "Welcome. "}, {"text": "All is well."}]}),
+    ];
+    script.extend_from_slice(lines);
+    script.push(json!({"when": "hold", "events": [{"text": "partial words"}, {"sleep_ms": 60_000}]}));
+    script.push(json!({"events": [{"text": "An answer."}]}));
+    Builder::default().script(&script).start()
+}
+
+/// 300 lines that take their time.
+fn lines_of_text() -> Value {
+    let mut events = Vec::new();
+    for number in 0..300 {
+        events.push(json!({"text": format!("line-{number:03} ")}));
+        events.push(json!({"text": "of text\n"}));
+        if number % 3 == 0 {
+            events.push(json!({"sleep_ms": 10}));
+        }
+    }
+    json!({"when": "count", "events": events})
+}
+
+fn client(system: &System, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary("ken-tui"));
+    command.env("KEN_HOME", system.home()).args(arguments);
+    command
+}
+
+/// The client on a terminal of 80 by 24.
+fn open(system: &System, arguments: &[&str]) -> Terminal {
+    Terminal::start(&client(system, arguments), 80, 24)
+}
+
+/// The same after its greeting.
+fn greeted(system: &System) -> Terminal {
+    let terminal = open(system, &[]);
+    terminal.sees("All is well.");
+    terminal
+}
+
+/// The session that a client names when it leaves.
+fn leave(terminal: &mut Terminal) -> String {
+    terminal.says("/exit");
+    assert!(terminal.ends().success());
+    session_of(terminal)
+}
+
+fn session_of(terminal: &Terminal) -> String {
+    let printed = terminal.printed();
+    let line = printed
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("session "));
+    line.unwrap_or_else(|| panic!("no session in {printed:?}"))
+        .to_owned()
+}
+
+/// A request on behalf of the person at the terminal.
+fn local(fields: &[(&str, Value)]) -> Value {
+    let mut body = tui(fields);
+    body["actorId"] = json!("local-tui");
+    body["conversationId"] = json!("local-tui");
+    body
+}
+
+fn transcript(system: &System, session: &str) -> Value {
+    let target = format!(
+        "/api/chat/sessions/{session}/transcript?connector=tui&actorId=local-tui&conversationId=local-tui&limit=100"
+    );
+    system.get(&target).expect(200).json()
+}
+
+/// A session with so many exchanges.
+fn long_session(system: &System, exchanges: usize) -> String {
+    let session = system
+        .post("/api/chat/sessions", &local(&[]))
+        .expect(201)
+        .text("/session/id");
+    for number in 0..exchanges {
+        let body = local(&[
+            ("text", json!(format!("question-{number:03}"))),
+            ("session", json!(session)),
+        ]);
+        system.post("/api/chat/events", &body).expect(200);
+    }
+    session
+}
+
+#[test]
+fn a_fresh_session_is_greeted_and_two_launches_have_two() {
+    let system = scripted(&[]);
+    let mut first = greeted(&system);
+    let screen = first.sees("connected");
+    for row in [
+        "✓ gateway http://127.0.0.1:",
+        "✓ all parts are ready",
+        "✓ session tui-",
+        "Welcome. All is well.",
+    ] {
+        assert!(screen.contains(row), "{row}: {screen}");
+    }
+    assert!(!screen.contains("Preflight report"), "{screen}");
+    first.says("hello");
+    first.sees("An answer.");
+    let session = leave(&mut first);
+    // The conversation is in the scrollback of the terminal it left.
+    let printed = first.printed();
+    for text in ["Welcome. All is well.", "› hello", "An answer."] {
+        assert!(printed.contains(text), "{text}: {printed:?}");
+    }
+    let exchanges = transcript(&system, &session)["exchanges"].clone();
+    assert_eq!(exchanges.as_array().unwrap().len(), 2);
+    assert!(
+        exchanges[0].get("prompt").is_none() && exchanges[1]["prompt"]["text"] == "hello",
+        "{exchanges}"
+    );
+    let mut second = greeted(&system);
+    assert_ne!(leave(&mut second), session);
+    // The log names what happened and holds no text.
+    let log = std::fs::read_to_string(system.home().join("state/tui/log.jsonl")).unwrap();
+    let events: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(
+        events.iter().any(|event| event["event"] == "input.prompt"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("hello") && !log.contains("answer") && !log.contains(&session),
+        "{log}"
+    );
+}
+
+#[test]
+fn what_is_written_while_a_turn_runs_is_queued_and_a_turn_is_cancelled_first() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.says("hold on");
+    terminal.sees("partial words");
+    terminal.says("then this");
+    terminal.says("and that");
+    terminal.sees("2 queued");
+    // The last one comes back to be edited.
+    terminal.keys(UP);
+    terminal.sees("› and that");
+    terminal.says(", too");
+    terminal.sees("then: and that, too");
+    terminal.keys(ESCAPE);
+    let screen = terminal.sees("(cancelled)");
+    assert!(
+        screen.contains("partial words") && screen.contains("held: then this"),
+        "{screen}"
+    );
+    terminal.keys("\r");
+    terminal.waits_for("both are answered", |screen| {
+        screen.matches("An answer.").count() == 2 && screen.contains("› and that, too")
+    });
+    terminal.says("hold again");
+    terminal.waits_for("it runs", |screen| screen.matches("partial words").count() == 2);
+    terminal.keys(CONTROL_C);
+    terminal.waits_for("it is cancelled", |screen| {
+        screen.matches("(cancelled)").count() == 2
+    });
+    terminal.keys("a draft");
+    terminal.keys(CONTROL_C);
+    terminal.sees("the draft is in the history");
+    terminal.keys(CONTROL_C);
+    assert!(terminal.ends().success());
+    let session = session_of(&terminal);
+    let statuses: Vec<Value> = transcript(&system, &session)["exchanges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["status"].clone())
+        .collect();
+    assert_eq!(
+        statuses,
+        ["completed", "cancelled", "completed", "completed", "cancelled"]
+    );
+    // The next launch has the draft in its history.
+    let mut next = open(&system, &["-c"]);
+    next.sees("(cancelled)");
+    next.sees("connected");
+    next.keys(UP);
+    next.sees("› a draft");
+}
+
+#[test]
+fn sessions_are_resumed_by_id_and_name_and_refused_with_a_sentence() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.says("first words");
+    terminal.sees("An answer.");
+    terminal.says("/rename nightly");
+    terminal.waits_for("the name in the status row", |screen| {
+        screen.lines().last().unwrap().contains("nightly")
+    });
+    terminal.says("/resume nowhere");
+    let screen = terminal.waits_for("an error", |screen| screen.contains("! "));
+    assert!(!screen.contains('{'), "a sentence: {screen}");
+    terminal.says("/session");
+    terminal.sees(", named nightly.");
+    let session = leave(&mut terminal);
+
+    for selector in [session.as_str(), "nightly"] {
+        let mut again = open(&system, &["--session", selector]);
+        let screen = again.sees("An answer.");
+        assert!(
+            screen.contains("› first words") && !screen.contains("✓ session"),
+            "{screen}"
+        );
+        assert_eq!(leave(&mut again), session);
+    }
+    let mut last = open(&system, &["-c"]);
+    last.sees("› first words");
+    assert_eq!(leave(&mut last), session);
+    // An unknown one is fresh.
+    let mut fresh = open(&system, &["--session", "nobody"]);
+    fresh.sees("All is well.");
+    assert_ne!(leave(&mut fresh), session);
+    // Two of one name, and one of somebody else.
+    let mut twin = greeted(&system);
+    twin.says("/rename nightly");
+    twin.waits_for("the name", |screen| {
+        screen.lines().last().unwrap().contains("nightly")
+    });
+    leave(&mut twin);
+    let foreign = system.session();
+    for selector in ["nightly", foreign.as_str()] {
+        let mut refused = open(&system, &["--session", selector]);
+        assert_eq!(refused.ends().code(), Some(1));
+        let printed = refused.printed();
+        assert!(
+            printed.starts_with("ken-tui: ") && printed.lines().count() == 1,
+            "{printed:?}"
+        );
+    }
+}
+
+#[test]
+fn the_picker_goes_to_another_session() {
+    let system = scripted(&[]);
+    let old = long_session(&system, 2);
+    let mut terminal = greeted(&system);
+    terminal.says("/sessions");
+    terminal.sees("question-000");
+    terminal.keys("question");
+    terminal.keys("\r");
+    terminal.sees("› question-001");
+    terminal.says("more");
+    terminal.waits_for("the answer there", |screen| {
+        screen.matches("An answer.").count() == 3
+    });
+    assert_eq!(leave(&mut terminal), old);
+    let mut fresh = open(&system, &["--session", &old]);
+    fresh.sees("› more");
+    fresh.says("/new other");
+    fresh.waits_for("an empty conversation", |screen| {
+        !screen.contains("› more") && screen.contains("other")
+    });
+    assert_ne!(leave(&mut fresh), old);
+}
+
+/// The gateway dies again and again while text streams, and the terminal changes its size: every line is there once.
+#[test]
+fn nothing_is_lost_while_the_gateway_dies_and_the_terminal_changes() {
+    let system = scripted(&[lines_of_text()]);
+    let mut terminal = greeted(&system);
+    terminal.says("count");
+    for (round, (columns, rows)) in [(60, 20), (132, 40), (40, 12), (80, 24)].into_iter().enumerate() {
+        let seen = format!("line-{:03}", 20 + round * 55);
+        terminal.waits_for(&seen, |screen| {
+            screen
+                .lines()
+                .any(|line| line.starts_with("line-") && line >= seen.as_str())
+        });
+        terminal.resize(columns, rows);
+        if round % 2 == 0 {
+            system.kill("gateway");
+        }
+    }
+    terminal.sees("line-299 of text");
+    terminal.waits_for("the end of the turn", |screen| {
+        !screen.contains("working") && screen.contains("connected")
+    });
+    // Another size, and back in the conversation.
+    terminal.resize(100, 30);
+    terminal.waits_for("the new size", |screen| {
+        screen.lines().count() == 30 && screen.contains("F1 help")
+    });
+    terminal.keys(PAGE_UP);
+    terminal.sees("more below");
+    terminal.resize(70, 20);
+    terminal.sees("more below");
+    terminal.keys(ESCAPE);
+    terminal.sees("line-299 of text");
+    assert!(
+        !terminal.written().contains("\u{1b}[2J"),
+        "the screen is never cleared"
+    );
+    let session = leave(&mut terminal);
+    let printed = terminal.printed();
+    let lines: Vec<&str> = printed.lines().filter(|line| line.starts_with("line-")).collect();
+    let expected: Vec<String> = (0..300)
+        .map(|number| format!("line-{number:03} of text"))
+        .collect();
+    assert_eq!(lines, expected);
+    let recorded = transcript(&system, &session);
+    assert_eq!(
+        recorded["exchanges"][1]["assistant"]["text"]
+            .as_str()
+            .unwrap()
+            .lines()
+            .count(),
+        300
+    );
+}
+
+#[test]
+fn a_turn_in_flight_goes_on_on_the_screen_of_who_resumes() {
+    let system = scripted(&[lines_of_text()]);
+    let mut first = greeted(&system);
+    first.says("count");
+    first.waits_for("some lines", |screen| screen.contains("line-030"));
+    // It dies without a word.
+    kill(Pid::from_raw(first.pid()), Signal::SIGKILL).unwrap();
+    let mut second = open(&system, &["-c"]);
+    second.waits_for("the same turn", |screen| screen.contains("line-1"));
+    second.sees("line-299 of text");
+    second.waits_for("its end", |screen| !screen.contains("working"));
+    leave(&mut second);
+    let printed = second.printed();
+    assert!(printed.contains("› count"), "{printed}");
+    assert_eq!(
+        printed.lines().filter(|line| line.starts_with("line-")).count(),
+        300
+    );
+}
+
+#[test]
+fn older_exchanges_come_while_scrolling_and_the_search_finds_them() {
+    let system = scripted(&[]);
+    let session = long_session(&system, 70);
+    let mut terminal = open(&system, &["--session", &session]);
+    terminal.sees("question-069");
+    for _ in 0..40 {
+        if terminal.screen().contains("question-000") {
+            break;
+        }
+        let before = terminal.screen();
+        terminal.keys(PAGE_UP);
+        terminal.waits_for("another page, or the first", |screen| {
+            screen != before || screen.contains("question-000")
+        });
+    }
+    terminal.sees("› question-000");
+    // What the eye is on stays while answers come.
+    let body = local(&[("text", json!("from elsewhere")), ("session", json!(session))]);
+    let before = terminal.screen();
+    system.post("/api/chat/events", &body).expect(200);
+    let top = |screen: &str| screen.lines().take(20).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(top(&terminal.screen()), top(&before));
+    terminal.keys(ESCAPE);
+    terminal.sees("› from elsewhere");
+    // From the end back to what has to be loaded in a fresh client.
+    let mut again = open(&system, &["--session", &session]);
+    again.sees("› from elsewhere");
+    again.keys("\u{6}question-003\r");
+    again.sees("› question-003");
+}
+
+#[test]
+fn the_editor_has_lines_and_a_paste_never_sends() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.keys("\u{1b}[200~one\rtwo\r\u{1b}[201~");
+    terminal.sees("› one");
+    terminal.sees("  two");
+    terminal.keys("three\nfour\u{1b}\rfive");
+    let screen = terminal.waits_for("five lines", |screen| {
+        screen.contains("  four") && screen.contains("  five")
+    });
+    assert!(!screen.contains("An answer."), "{screen}");
+    // The terminal's own cursor stands behind the last character.
+    let row = screen
+        .lines()
+        .position(|line| line.trim_end() == "  five")
+        .unwrap();
+    assert_eq!(terminal.cursor(), (u16::try_from(row).unwrap(), 6));
+    terminal.keys("\r");
+    terminal.sees("An answer.");
+    let session = leave(&mut terminal);
+    let text = transcript(&system, &session)["exchanges"][1]["prompt"]["text"].clone();
+    assert_eq!(text, "one\ntwo\nthree\nfour\nfive");
+}
+
+#[test]
+fn a_draft_is_written_in_the_editor_of_the_environment() {
+    let system = scripted(&[]);
+    let mut command = client(&system, &[]);
+    command.env("EDITOR", "sed -i s/draft/text/");
+    let mut terminal = Terminal::start(&command, 80, 24);
+    terminal.sees("All is well.");
+    terminal.keys("my draft\u{7}");
+    terminal.sees("› my text");
+}
+
+#[test]
+fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
+    let answer = json!({"when": "code", "events": [{"text": "Do **this**:\n\n```sh\nls -l\n```\n"}]});
+    let system = scripted(&[answer]);
+    let mut command = client(&system, &[]);
+    command.env("NO_COLOR", "1");
+    let mut terminal = Terminal::start(&command, 80, 24);
+    terminal.sees("All is well.");
+    terminal.says("code");
+    terminal.sees("│ ls -l");
+    terminal.keys("\u{1b}k");
+    terminal.sees("5 characters were offered");
+    let offered = |text: &str| text.contains("\u{1b}]52;c;bHMgLWw=\u{7}");
+    until("the code on the clipboard", || offered(&terminal.written()));
+    terminal.keys("\u{1b}c");
+    terminal.sees("characters were offered to the terminal's clipboard");
+    let written = terminal.written();
+    let coloured = written
+        .split('\u{1b}')
+        .filter(|sequence| sequence.starts_with("[0;3") || sequence.contains(";38;"))
+        .count();
+    // `[0;3m` is emphasis; colours are 30 and more.
+    assert_eq!(coloured, written.matches("\u{1b}[0;3m").count(), "{written:?}");
+}
+
+#[test]
+fn a_suspended_client_leaves_the_conversation_and_comes_back() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.keys("\u{1a}");
+    // The group of a session's leader is never stopped (POSIX, orphaned process groups), so it comes back at once.
+    until("it left the second screen and took it again", || {
+        let written = terminal.written();
+        let left = written.find("\u{1b}[?1049l");
+        left.is_some_and(|at| {
+            written[at..].contains("Welcome. All is well.") && written[at..].contains("\u{1b}[?1049h")
+        })
+    });
+    terminal.says("hello");
+    terminal.sees("An answer.");
+    leave(&mut terminal);
+    let printed = terminal.printed();
+    assert!(
+        printed.contains("An answer.") && !printed.contains("Welcome."),
+        "once each: {printed}"
+    );
+}
+
+#[test]
+fn an_idle_client_writes_nothing_and_sleeps() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.pid())).unwrap();
+        let fields: Vec<u64> = stat
+            .rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        // utime and stime, fields 14 and 15 of proc_pid_stat(5); the state, which is no number, is left out.
+        fields[10] + fields[11]
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let (bytes, before) = (terminal.written().len(), ticks());
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(terminal.written().len(), bytes);
+    assert!(ticks() - before <= 1, "it works while nothing happens");
+    leave(&mut terminal);
+}
+
+#[test]
+fn the_system_is_started_when_nothing_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
+    std::fs::write(home.path().join("ken.toml"), config).unwrap();
+    let mut command = Command::new(binary("ken-tui"));
+    command.arg("--home").arg(home.path());
+    let mut refused = Command::new(binary("ken-tui"));
+    refused.arg("--home").arg(home.path()).arg("--no-start");
+    let mut terminal = Terminal::start(&refused, 80, 24);
+    assert_eq!(terminal.ends().code(), Some(1));
+    assert!(
+        terminal
+            .printed()
+            .starts_with("ken-tui: ken is not running (start it with `ken up`"),
+        "{}",
+        terminal.printed()
+    );
+    let mut terminal = Terminal::start(&command, 80, 24);
+    terminal.sees("nothing runs: starting the system");
+    terminal.sees("I am ken");
+    leave(&mut terminal);
+    let down = Command::new(binary("ken"))
+        .arg("--home")
+        .arg(home.path())
+        .arg("down")
+        .output()
+        .unwrap();
+    assert!(down.status.success());
+}
+
+/// The client in a pipe.
+fn piped(system: &System, arguments: &[&str], input: &str) -> Output {
+    let mut command = client(system, arguments);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn one_turn_in_a_pipe() {
+    let refused = json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
+    let echoed = json!({"when": "the pipe", "events": [{"text": "I read the pipe."}]});
+    let system = scripted(&[refused, echoed]);
+    let said = |output: &Output| {
+        (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+            output.status.code(),
+        )
+    };
+    let output = piped(&system, &["--print", "hello"], "");
+    assert_eq!(said(&output), ("An answer.\n".to_owned(), String::new(), Some(0)));
+    for arguments in [&["--print"][..], &[], &["--print", "See:"]] {
+        let output = piped(&system, arguments, "text of the pipe");
+        assert_eq!(
+            said(&output),
+            ("I read the pipe.\n".to_owned(), String::new(), Some(0)),
+            "{arguments:?}"
+        );
+    }
+    let output = piped(&system, &["--print", "hello", "--json"], "");
+    let events: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(events.first().unwrap()["type"], "operation_start");
+    assert_eq!(events.last().unwrap()["type"], "submission_settled");
+    let (stdout, stderr, status) = said(&piped(&system, &["--print", "refused"], ""));
+    let error: Value = serde_json::from_str(&stderr).unwrap();
+    assert_eq!((stdout.as_str(), status), ("", Some(75)), "{error}");
+    let (_, stderr, status) = said(&piped(&system, &[], ""));
+    assert!(
+        status == Some(2) && stderr.contains("a question is missing"),
+        "{stderr}"
+    );
+    // No greeting, and each its own session but for -c.
+    let sessions = system.ken(&["sessions", "--json"]).stdout;
+    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
+    piped(&system, &["-c", "--print", "again"], "");
+    let sessions = system.ken(&["sessions", "--json"]).stdout;
+    assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
+}
+
+#[test]
+fn lines_without_a_screen() {
+    let system = scripted(&[]);
+    let mut terminal = open(&system, &["--plain"]);
+    terminal.sees("All is well.");
+    terminal.says("hello");
+    terminal.sees("An answer.");
+    terminal.says("hold on");
+    terminal.sees("partial words");
+    terminal.keys(CONTROL_C);
+    terminal.sees("ken-tui: the turn was cancelled");
+    terminal.says("/exit");
+    assert!(terminal.ends().success());
+    let written = terminal.written();
+    assert!(!written.contains('\u{1b}'), "no sequence at all: {written:?}");
+    assert_eq!(written.matches("session tui-").count(), 2);
+}
+
+#[test]
+fn a_secret_comes_from_a_private_file_or_the_environment() {
+    let system = Builder::default()
+        .config("[gateway]\ntrust_loopback = \"no\"\n")
+        .secrets("API_SECRET=s3cret\n")
+        .script(&[json!({"events": [{"text": "An answer."}]})])
+        .start();
+    let file = system.home().join("secret");
+    std::fs::write(&file, "s3cret\n").unwrap();
+    let url = system.url();
+    let ask = |arguments: &[&str], secret: Option<&str>| {
+        let mut command = Command::new(binary("ken-tui"));
+        command
+            .args(["--base-url", &url, "--print", "hello"])
+            .args(arguments);
+        command
+            .env_clear()
+            .envs(secret.map(|secret| ("KEN_API_SECRET", secret)));
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let path = file.to_str().unwrap();
+    let open_to_all = ask(&["--secret-file", path], None);
+    let error = String::from_utf8(open_to_all.stderr).unwrap();
+    assert!(
+        error.contains("other users can read this secret") && error.contains("chmod 600"),
+        "{error}"
+    );
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for output in [ask(&["--secret-file", path], None), ask(&[], Some("s3cret"))] {
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "An answer.\n",
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    let wrong = ask(&[], Some("another"));
+    assert!(!wrong.status.success());
+    assert!(!String::from_utf8(wrong.stderr).unwrap().contains("another"));
+}
