@@ -2,6 +2,7 @@
 
 use ken_types::event::ToolResult;
 use ken_types::ops::model::ToolSpec;
+use ken_types::ops::tools::Approval;
 
 use crate::builtin::Builtins;
 use crate::seams::{Asked, Grant, Pending, Tools};
@@ -37,6 +38,13 @@ impl Tools for AllTools {
         match self.builtin.find(name) {
             Some(tool) => tool.idempotent,
             None => self.wire.is_idempotent(name),
+        }
+    }
+
+    fn approval(&self, name: &str) -> Option<Approval> {
+        match self.is_built_in(name) {
+            true => Some(Approval::None),
+            false => self.wire.approval(name),
         }
     }
 

@@ -10,6 +10,7 @@ mod journal;
 mod model;
 mod names;
 mod passage;
+mod policy;
 mod recorder;
 mod retry;
 mod scheduled;
@@ -41,7 +42,8 @@ use tokio::sync::watch;
 use crate::all_tools::AllTools;
 use crate::builtin::{Builtins, Parts};
 use crate::model::{Model, WireModel};
-use crate::seams::{ListedMayRun, Seams};
+use crate::policy::Approvals;
+use crate::seams::Seams;
 use crate::share::Share;
 use crate::store::{Store, WireStore};
 use crate::submission::Agent;
@@ -97,29 +99,33 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
     let share = Share::installed()?;
     let file = share.rules.file.as_ref().map(|file| file.display().to_string());
     tracing::info!(file, "governing rules");
-    let store = start.places.socket("store");
     let held = Arc::new(Held::default());
-    let model = WireModel::new(Pool::new(start.places.socket("model")));
+    let pool = |part: &str| Pool::new(start.places.socket(part));
+    let model = WireModel::new(pool("model"));
+    let tools = Arc::new(AllTools {
+        builtin: Builtins::new(Parts { store: pool("store") }),
+        wire: WireTools::new(pool("tools")),
+    });
     let claiming = Claiming {
         worker: Agent {
-            store: WireStore::new(Pool::new(store.clone())),
+            store: WireStore::new(pool("store")),
             model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
-                tools: Arc::new(AllTools {
-                    builtin: Builtins::new(Parts {
-                        store: Pool::new(store.clone()),
-                    }),
-                    wire: WireTools::new(Pool::new(start.places.socket("tools"))),
-                }),
-                policy: Arc::new(ListedMayRun),
+                policy: Arc::new(Approvals::new(
+                    pool("approver"),
+                    pool("store"),
+                    tools.clone(),
+                    start.stop.clone(),
+                )),
+                tools,
                 workers: Arc::new(ModelWorkers { model }),
             },
         },
         held: held.clone(),
         work: Work::Turns,
         at_once: AT_ONCE,
-        socket: store,
+        socket: start.places.socket("store"),
         holder: format!("ken-agent {}", std::process::id()),
     };
     start.tasks.spawn(claiming.run(start.stop.clone()));

@@ -147,7 +147,10 @@ impl<S: Store> Journal for Recorder<S> {
     }
 
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
-        self.note(body, of)
+        match self.state.knows(&body) {
+            true => Ok(()),
+            false => self.note(body, of),
+        }
     }
 
     /// An error comes from the store: the lease is lost, and nothing more may be written.

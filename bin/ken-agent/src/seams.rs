@@ -1,12 +1,15 @@
 //! What an agent needs from other parts, as narrow traits: rules, tools, policy and workers.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
+use ken_types::ops::tools::Approval;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -44,6 +47,11 @@ pub(crate) trait Tools: Send + Sync {
     /// Whether a call whose outcome is unknown may be made again.
     fn is_idempotent(&self, name: &str) -> bool;
 
+    /// Whether a person has to approve its calls, as far as that is known.
+    fn approval(&self, _name: &str) -> Option<Approval> {
+        None
+    }
+
     /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
     /// The grant is what the policy gave to it.
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
@@ -56,6 +64,8 @@ pub(crate) struct Caller {
     /// The orchestrator or a worker, by name.
     pub(crate) agent: String,
     pub(crate) session: SessionName,
+    /// Of a worker: its task.
+    pub(crate) task: Option<String>,
     /// 0 for the orchestrator, 1 for its workers.
     pub(crate) depth: u32,
 }
@@ -69,6 +79,7 @@ impl Caller {
             claim,
             agent: ORCHESTRATOR.to_owned(),
             session: SessionName::default(),
+            task: None,
             depth: 0,
         }
     }
@@ -79,6 +90,7 @@ impl Caller {
             claim: self.claim.clone(),
             agent: agent.to_owned(),
             session: self.session.of_task(task),
+            task: Some(task.to_owned()),
             depth: self.depth + 1,
         }
     }
@@ -88,13 +100,27 @@ impl Caller {
     }
 }
 
+/// Keys of calls.
+pub(crate) type AskedCalls = HashSet<String>;
+
 /// The id of the approval that ken-tools consumes before it starts the process.
 pub(crate) type Grant = String;
 
 /// Decides whether a call may run.
 pub(crate) trait Policy: Send + Sync {
-    /// Gives a call that needs an approval its grant. An error is the reason why it may not run, for the model. What the caller has to know meanwhile, such as that an approval is
-    /// waited for, is recorded through `events`.
+    /// The calls of a submission that were ever asked about. Such a call may be made again after a crash, because its grant
+    /// can be used only once.
+    fn asked_calls(&self, _claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
+        Box::pin(std::future::ready(Ok(AskedCalls::new())))
+    }
+
+    /// Resolves when this agent stops: a turn that waits for an approval is then left to the next one.
+    fn stopping(&self) -> Pending<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Gives a call that needs an approval its grant. An error is the reason why it may not run, for the model. What the
+    /// caller has to know meanwhile, such as that an approval is waited for, is recorded through `events`.
     fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
 }
 
@@ -188,8 +214,10 @@ impl Events {
 pub(crate) const TASK: &str = "task";
 
 /// Every tool that is listed may run.
+#[cfg(test)]
 pub(crate) struct ListedMayRun;
 
+#[cfg(test)]
 impl Policy for ListedMayRun {
     fn check(&self, _asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         Box::pin(std::future::ready(Ok(None)))

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ken_types::event::{Event, ModelName, OperationKind, Outcome};
 use ken_types::id::Mint;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
+use ken_types::ops::tools::Approval;
 use ken_types::{Error, Offset};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use crate::envelope::Envelope;
 use crate::model::Model;
 use crate::recorder::Recorder;
 use crate::retry::failure;
-use crate::seams::{Caller, Seams, TASK};
+use crate::seams::{AskedCalls, Caller, Seams, TASK};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Ending, Plan, TurnState};
@@ -90,8 +91,19 @@ impl<S: Store, M: Model> Agent<S, M> {
         }
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
-        // A task goes on where its worker stood.
-        state.resume(&|tool| tool == TASK || self.seams.tools.is_idempotent(tool));
+        let asked = match claim.attempt > 1 {
+            true => self.seams.policy.asked_calls(claim).await?,
+            false => AskedCalls::new(),
+        };
+        // A task goes on where its worker stood, and a call that was asked about where its request stands. One that never
+        // runs without being asked about was not begun yet.
+        let tools = &self.seams.tools;
+        state.resume(&|call| {
+            call.name == TASK
+                || tools.is_idempotent(&call.name)
+                || asked.contains(&call.key())
+                || tools.approval(&call.name) == Some(Approval::Ask)
+        });
         Ok(state)
     }
 

@@ -77,25 +77,27 @@ impl Tools for WireTools {
         })
     }
 
-    /// Those that need an approval are left out: nobody can give one yet.
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let tools = self.lock().tools.clone();
         let for_it = tools
             .iter()
             .filter(|tool| tool.agents.iter().any(|known| known == agent));
-        let free = for_it.filter(|tool| tool.approval == Approval::None);
-        free.map(|tool| tool.spec.clone()).collect()
+        for_it.map(|tool| tool.spec.clone()).collect()
     }
 
     fn is_idempotent(&self, name: &str) -> bool {
         self.find(name).is_some_and(|tool| tool.idempotent)
     }
 
+    fn approval(&self, name: &str) -> Option<Approval> {
+        self.find(name).map(|tool| tool.approval)
+    }
+
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
         Box::pin(async move {
             let Asked { caller, call, ask } = asked;
-            let Some(tool) = tool.filter(|tool| tool.approval == Approval::None) else {
+            let Some(tool) = tool else {
                 return Err(format!("There is no tool `{}`.", call.name));
             };
             let args = CallTool {

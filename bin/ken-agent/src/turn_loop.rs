@@ -215,18 +215,26 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
         let until = self.until.filter(|_| self.waiting_since.is_none());
         let abort = &mut self.abort;
         let is_ending = self.plan.ending.is_some();
+        // A worker is dropped with the orchestrator.
+        let may_leave = self.waiting_since.is_some() && self.caller.depth == 0;
+        let stopping = self.seams.policy.stopping();
         let work = async {
             tokio::select! {
                 biased;
                 done = work => Ok(done),
-                ending = ended(abort, until), if !is_ending => Err(ending),
+                ending = ended(abort, until), if !is_ending => Err(Some(ending)),
+                () = stopping, if may_leave => Err(None),
             }
         };
         match self.journal.during(work).await? {
             Ok(done) => Ok(Some(done)),
-            Err(ending) => {
+            Err(Some(ending)) => {
                 self.plan.ending = Some(ending);
                 Ok(None)
+            }
+            Err(None) => {
+                self.journal.flush().await?;
+                Err(Error::cancelled("it waits for an approval, and this agent stops"))
             }
         }
     }

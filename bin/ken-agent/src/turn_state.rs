@@ -53,6 +53,8 @@ pub(crate) struct TurnState {
     prompt: Prompt,
     /// Approvals that are waited for, by request, of this agent and of those below it.
     pub(crate) approvals: Vec<String>,
+    /// Approvals that are decided, in the same way.
+    pub(crate) decided: Vec<String>,
     /// Not recorded: the pause before the next try is over. After a crash the pause is made again.
     pub(crate) backoff_done: bool,
     /// Not recorded: how long the provider asked to be left alone, in milliseconds.
@@ -124,7 +126,7 @@ impl TurnState {
     }
 
     /// Marks what a crash has cut: tools that were running and may not be run again, here and in workers.
-    pub(crate) fn resume(&mut self, may_run_again: &dyn Fn(&str) -> bool) {
+    pub(crate) fn resume(&mut self, may_run_again: &dyn Fn(&Call) -> bool) {
         if let Some(turn) = &mut self.turn {
             turn.resume(may_run_again);
         }
@@ -136,15 +138,49 @@ impl TurnState {
         self.next_index = self.next_index.max(event.place.event_index + 1);
         self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
         let is_own = event.place.session == self.session.as_str();
-        match &event.body {
-            Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
-            Body::ApprovalDecided { request_id, .. } => self.approvals.retain(|open| open != request_id),
-            Body::Turn { usage, .. } if !is_own => self.usage += *usage,
-            _ => {}
+        if let (Body::Turn { usage, .. }, false) = (&event.body, is_own) {
+            self.usage += *usage;
         }
+        self.apply_approval(event);
         if let Some(agent) = self.agent_of(&event.place.session) {
             agent.apply_own(event);
         }
+    }
+
+    /// An approval concerns the agent that asks for it and all above it.
+    fn apply_approval(&mut self, event: &Event) {
+        match &event.body {
+            Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
+            Body::ApprovalDecided { request_id, .. } => {
+                self.approvals.retain(|open| open != request_id);
+                self.decided.push(request_id.clone());
+            }
+            _ => return,
+        }
+        let session = event.place.session.as_str();
+        for worker in self.workers() {
+            if worker.agent_of(session).is_some() {
+                return worker.apply_approval(event);
+            }
+        }
+    }
+
+    /// Whether an event tells of an approval what is recorded already, or the end of one that nobody has heard of: a call
+    /// that is made again after a crash tells all of it again.
+    pub(crate) fn knows(&self, body: &Body) -> bool {
+        match body {
+            Body::ApprovalRequested { request_id, .. } => {
+                self.approvals.contains(request_id) || self.decided.contains(request_id)
+            }
+            Body::ApprovalDecided { request_id, .. } => !self.approvals.contains(request_id),
+            _ => false,
+        }
+    }
+
+    /// The workers that have a task of the open turn.
+    fn workers(&mut self) -> impl Iterator<Item = &mut TurnState> {
+        let calls = self.turn.iter_mut().flat_map(|turn| turn.calls.iter_mut());
+        calls.filter_map(|call| Some(&mut *call.task.as_mut()?.worker))
     }
 
     /// The state of the agent that has a session: this one, or a worker below it.
@@ -152,9 +188,7 @@ impl TurnState {
         if session == self.session.as_str() {
             return Some(self);
         }
-        let tasks = self.turn.as_mut()?.calls.iter_mut();
-        let mut workers = tasks.filter_map(|call| Some(&mut *call.task.as_mut()?.worker));
-        workers.find_map(|worker| worker.agent_of(session))
+        self.workers().find_map(|worker| worker.agent_of(session))
     }
 
     /// Applies an event of this agent itself, be it the root or a worker.

@@ -20,6 +20,7 @@ pub(crate) struct Gateway {
     /// The models that ken-model has configured.
     pub(crate) models: CachedReply<ModelInfo>,
     pub(crate) agent: Pool,
+    pub(crate) approver: Pool,
     pub(crate) cognitive: Pool,
     pub(crate) scheduler: Pool,
     pub(crate) messenger: Pool,

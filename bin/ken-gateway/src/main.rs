@@ -2,6 +2,7 @@
 
 mod agents;
 mod app;
+mod approvals;
 mod body;
 mod chat;
 mod dedup;

@@ -7,7 +7,9 @@ use ken_types::Error;
 
 use crate::app::Gateway;
 use crate::stream::{public, read};
-use crate::{agents, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, workflows};
+use crate::{
+    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, workflows,
+};
 
 /// The limit for bodies that may contain images, in bytes.
 const IMAGE_BODY: u64 = 16 << 20;
@@ -82,6 +84,10 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
             messenger::remove_group,
         )
         .on("POST   /channels/messenger/webhook", messenger::webhook)
+        .on("GET    /api/approvals/pending", approvals::pending)
+        .on("GET    /api/approvals/bindings/pending", approvals::bindings)
+        .on("GET    /api/approvals/:requestId", approvals::get)
+        .on("POST   /api/approvals/:requestId/decision", approvals::decide)
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
         .on("GET    /agents/:name/:id", agents::stream)
@@ -106,10 +112,6 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
 /// Routes of parts that do not exist yet. They answer 503 with the name of the part rather than 404, so that a client
 /// learns the reason.
 const UNAVAILABLE: &[(&str, &str)] = &[
-    ("GET    /api/approvals/pending", "ken-approver"),
-    ("GET    /api/approvals/bindings/pending", "ken-approver"),
-    ("GET    /api/approvals/:requestId", "ken-approver"),
-    ("POST   /api/approvals/:requestId/decision", "ken-approver"),
     ("GET    /api/telemetry/runs", "telemetry"),
     ("GET    /api/telemetry/runs/:runId", "telemetry"),
 ];

@@ -38,6 +38,7 @@ pub(crate) fn start(
         models: CachedReply::new(model.clone()),
         model,
         agent: pool("agent"),
+        approver: pool("approver"),
         cognitive: pool("cognitive"),
         scheduler: pool("scheduler"),
         messenger: pool("messenger"),

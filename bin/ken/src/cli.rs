@@ -8,6 +8,7 @@ use ken_types::ops::kend::WaitFor;
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
+use crate::approvals::{Approvals, Approve, Deny};
 use crate::knowledge::Knowledge;
 use crate::messenger::Messenger;
 use crate::stream::Stream;
@@ -78,6 +79,12 @@ pub(crate) enum Command {
     Diff(OfRun),
     /// Look after the messaging connector: who may write, codes, groups, the webhook
     Messenger(Messenger),
+    /// List what agents ask to be allowed, oldest first, or show one request
+    Approvals(Approvals),
+    /// Allow what an agent asks for
+    Approve(Approve),
+    /// Refuse what an agent asks for
+    Deny(Deny),
     /// Check the audit log of the cognitive server
     Audit(Audit),
     /// Show changes in the system: sessions, turns, runs, knowledge

@@ -1,5 +1,6 @@
 //! ken, the front command: up, down, status, chat and the rest; `ken X` runs `ken-X`. See ken(1).
 
+mod approvals;
 mod audit;
 mod backup;
 mod call;
@@ -72,6 +73,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Undo(of) => undo::run(cli, "undo", of),
         Command::Diff(of) => undo::run(cli, "diff", of),
         Command::Messenger(messenger) => messenger::run(cli, messenger),
+        Command::Approvals(approvals) => approvals::run(cli, approvals),
+        Command::Approve(approve) => approvals::approve(cli, approve),
+        Command::Deny(deny) => approvals::deny(cli, deny),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),
         Command::Restore(restore) => backup::restore(&cli.places()?, restore),

@@ -16,6 +16,7 @@ pub struct Config {
     pub cognitive: Cognitive,
     pub chat: Chat,
     pub model: Model,
+    pub approvals: Approvals,
     pub limits: Limits,
     pub workspace: Workspace,
     /// The parts that kend starts, by name. Merged into the built-in parts key by key.
@@ -151,6 +152,35 @@ impl Default for Model {
     fn default() -> Model {
         Model {
             choice: String::from("rules"),
+        }
+    }
+}
+
+/// Requests for approvals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Approvals {
+    /// How long a request waits for its decision, in milliseconds, 1 000 to 604 800 000.
+    pub expiry_ms: u32,
+    /// What becomes of requests of turns that a schedule has started.
+    pub unattended: Unattended,
+}
+
+/// What becomes of requests when nobody waits for the answer of the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unattended {
+    /// They are denied at once.
+    Deny,
+    /// They wait as any other.
+    Ask,
+}
+
+impl Default for Approvals {
+    fn default() -> Approvals {
+        Approvals {
+            expiry_ms: 900_000,
+            unattended: Unattended::Deny,
         }
     }
 }

@@ -307,6 +307,14 @@ pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
     (body, TaskRef::of(&call.id))
 }
 
+/// The end of a request whose turn ends before it is decided.
+pub(super) fn approval_cancelled(request_id: &str) -> Body {
+    Body::ApprovalDecided {
+        request_id: request_id.to_owned(),
+        status: "cancelled".to_owned(),
+    }
+}
+
 /// The end of a call that nobody can finish.
 pub(super) fn interrupted(call: &Call) -> Body {
     let text = "The tool was interrupted. Whether it took effect is unknown.";

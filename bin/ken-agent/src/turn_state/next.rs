@@ -187,6 +187,9 @@ impl TurnState {
             .filter(|call| matches!(call.stage, Stage::Running { .. }));
         let is_cut = |call: &&Call| is_ending || matches!(call.stage, Stage::Running { cut: true, .. });
         let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(is_cut);
+        if let (true, Some(open)) = (is_ending, self.own_approval(turn)) {
+            return record(events::approval_cancelled(open));
+        }
         if let Some(call) = cut.first() {
             return Some(self.close_call(call, plan));
         }
@@ -202,6 +205,13 @@ impl TurnState {
             }),
             _ => None,
         })
+    }
+
+    /// An approval that this agent waits for, not one below it.
+    fn own_approval(&self, turn: &Turn) -> Option<&String> {
+        let tasks = || turn.calls.iter().filter_map(|call| call.task.as_ref());
+        let is_below = |request: &String| tasks().any(|task| task.worker.approvals.contains(request));
+        self.approvals.iter().find(|request| !is_below(request))
     }
 
     /// The end of a call that nobody can finish: of its worker's open events first, then of its task, then of the call

@@ -43,6 +43,8 @@ pub(crate) struct Draft {
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) id: String,
+    /// The id of its turn.
+    pub(crate) turn: String,
     pub(crate) name: String,
     pub(crate) arguments: Value,
     pub(crate) stage: Stage,
@@ -86,10 +88,11 @@ impl Turn {
         }
     }
 
-    pub(super) fn resume(&mut self, may_run_again: &dyn Fn(&str) -> bool) {
+    pub(super) fn resume(&mut self, may_run_again: &dyn Fn(&Call) -> bool) {
         for call in &mut self.calls {
+            let is_cut = !may_run_again(call);
             if let Stage::Running { cut, .. } = &mut call.stage {
-                *cut = !may_run_again(&call.name);
+                *cut = is_cut;
             }
             if let Some(task) = &mut call.task {
                 task.worker.resume(may_run_again);
@@ -167,7 +170,10 @@ impl Turn {
                 {
                     text.clone_from(&draft.text);
                 }
-                self.calls = content.iter().filter_map(Call::from_block).collect();
+                self.calls = content
+                    .iter()
+                    .filter_map(|block| Call::from_block(block, &self.id))
+                    .collect();
                 self.message = MessageState::Ended(message.clone());
             }
             Message::ToolResult { tool_call_id, .. } => {
@@ -232,10 +238,16 @@ impl Turn {
 }
 
 impl Call {
-    fn from_block(block: &Block) -> Option<Call> {
+    /// Names the call among all of its submission. The id alone does not: models choose it, and may choose it twice.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.turn, self.id)
+    }
+
+    fn from_block(block: &Block, turn: &str) -> Option<Call> {
         match block {
             Block::ToolCall { id, name, arguments } => Some(Call {
                 id: id.clone(),
+                turn: turn.to_owned(),
                 name: name.clone(),
                 arguments: arguments.clone(),
                 stage: Stage::Asked,

@@ -1,0 +1,187 @@
+//! Approvals: a call that a person has to approve is asked about at ken-approver, and waits for the decision.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::event::Body;
+use ken_types::ops::Op;
+use ken_types::ops::approvals::{
+    Approval as Request, ApprovalsGet, ApprovalsOf, ApprovalsRequest, Asked as Answer, GetApproval,
+    OfSubmission, RequestApproval, Status,
+};
+use ken_types::ops::store::Claim;
+use ken_types::ops::tools::{Approval, CallTool};
+use ken_types::{Code, Error, Timestamp};
+use ken_wire::Pool;
+use tokio::time::{Instant, sleep};
+
+use crate::seams::{Asked, AskedCalls, Events, Grant, Pending, Policy, Tools};
+
+/// How long one request may take: ken-tools reads what the call would do.
+const REQUEST: Duration = Duration::from_secs(60);
+/// How long ken-approver may be away before a call is given up. A request that waits is given up so long after its expiry.
+const AWAY: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long one call waits for the decision; then it is made again.
+const WAIT: Duration = Duration::from_secs(300);
+const SLACK: Duration = Duration::from_secs(10);
+
+/// ken-approver over its socket; what was asked before, from the store.
+pub(crate) struct Approvals {
+    approver: Pool,
+    store: Pool,
+    tools: Arc<dyn Tools>,
+    stop: Stop,
+}
+
+impl Approvals {
+    pub(crate) fn new(approver: Pool, store: Pool, tools: Arc<dyn Tools>, stop: Stop) -> Approvals {
+        Approvals {
+            approver,
+            store,
+            tools,
+            stop,
+        }
+    }
+}
+
+impl Policy for Approvals {
+    fn asked_calls(&self, claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
+        let store = self.store.clone();
+        let args = OfSubmission {
+            submission_id: claim.lease.submission_id.clone(),
+        };
+        Box::pin(async move {
+            let asked = ken_claims::patiently::<ApprovalsOf>(&store, &args).await?;
+            Ok(asked.calls.into_iter().map(|call| call.call_id).collect())
+        })
+    }
+
+    fn stopping(&self) -> Pending<'static, ()> {
+        let mut stop = self.stop.clone();
+        Box::pin(async move { stop.stopped().await })
+    }
+
+    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        if !asked.ask && self.tools.approval(&asked.call.name) == Some(Approval::None) {
+            return Box::pin(std::future::ready(Ok(None)));
+        }
+        let is_idempotent = self.tools.is_idempotent(&asked.call.name);
+        let approver = self.approver.clone();
+        Box::pin(async move {
+            let tool = asked.call.name.clone();
+            let until = Instant::now() + AWAY;
+            let request = request(asked);
+            let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST, until).await;
+            match answer.map_err(|error| told(&error))? {
+                Answer::Free => Ok(None),
+                Answer::Denied(reason) => Err(reason),
+                Answer::Request(request) => {
+                    let request = decided(&approver, *request, &events).await?;
+                    match request.used_at.is_some() && !is_idempotent {
+                        true => Err(format!(
+                            "{tool} was interrupted; whether it took effect is unknown"
+                        )),
+                        false => grant(request, &tool),
+                    }
+                }
+            }
+        })
+    }
+}
+
+fn request(asked: Asked) -> RequestApproval {
+    let claim = &asked.caller.claim;
+    RequestApproval {
+        call_id: asked.call.key(),
+        task_id: asked.caller.task.clone(),
+        // Nobody reads the session of a schedule's run while it runs.
+        unattended: claim.instance.starts_with("schedule:"),
+        call: CallTool {
+            name: asked.call.name,
+            arguments: asked.call.arguments,
+            agent: Some(asked.caller.agent),
+            ask: asked.ask,
+            submission: Some(claim.lease.submission_id.to_string()),
+            session: Some(claim.instance.clone()),
+            grant: None,
+        },
+    }
+}
+
+/// The request once it is decided. What is told twice, by this holder and by one before it, is recorded once.
+async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
+    if approval.status == Status::Pending {
+        let request = &approval.request;
+        events
+            .send(Body::ApprovalRequested {
+                request_id: request.id.clone(),
+                action_type: request.action_type.clone(),
+                risk: request.risk.name().to_owned(),
+                expires_at: request.expires_at,
+            })
+            .await;
+    }
+    let approval = wait(approver, approval).await.map_err(|error| told(&error))?;
+    events
+        .send(Body::ApprovalDecided {
+            request_id: approval.request_id.clone(),
+            status: approval.status.name().to_owned(),
+        })
+        .await;
+    Ok(approval)
+}
+
+async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> {
+    while approval.status == Status::Pending {
+        let args = GetApproval {
+            id: approval.request_id.clone(),
+            wait_ms: WAIT.as_secs() * 1_000,
+        };
+        let left = approval.request.expires_at.millis() - Timestamp::now().millis();
+        let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
+        let until = Instant::now() + left + AWAY;
+        approval = call::<ApprovalsGet>(approver, &args, WAIT + SLACK, until).await?;
+    }
+    Ok(approval)
+}
+
+/// Calls ken-approver, again while it or the store is away.
+async fn call<O: Op>(
+    approver: &Pool,
+    args: &O::Args,
+    time: Duration,
+    until: Instant,
+) -> Result<O::Reply, Error> {
+    loop {
+        match approver.call::<O>(args, time).await {
+            Err(error) if error.code == Code::Unavailable && Instant::now() < until => sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// The grant of a request that is pending no more, or why there is none, for the model.
+fn grant(request: Request, tool: &str) -> Result<Option<Grant>, String> {
+    match (request.status, request.decision) {
+        (Status::Approved, _) => Ok(Some(request.request_id)),
+        (Status::Denied, Some(decision)) => Err(format!(
+            "{} denied it{}. Do not try the same again.",
+            decision.decided_by,
+            decision.reason.map(|why| format!(": {why}")).unwrap_or_default()
+        )),
+        (Status::Expired, _) => Err(format!("nobody decided about the call of {tool} in time")),
+        _ => Err(format!("the request is {}", request.status.name())),
+    }
+}
+
+fn told(error: &Error) -> String {
+    match error.code {
+        Code::Unavailable | Code::Deadline => "nobody can be asked for the approval now".to_owned(),
+        _ => match &error.at {
+            Some(at) => format!("{at}: {}", error.message),
+            None => error.message.clone(),
+        },
+    }
+}

@@ -1,0 +1,48 @@
+//! The timer that ends requests which nobody has decided. A decision that comes too late is refused by the store in any
+//! case; this records the end, and wakes who waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::Timestamp;
+use ken_types::ops::Nothing;
+use ken_types::ops::approvals::{ApprovalsExpire, Expired};
+
+use crate::approver::Approver;
+
+const CALL: Duration = Duration::from_secs(10);
+/// The pause after a failure, and the shortest one before the next look.
+const RETRY: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(5);
+
+pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
+    loop {
+        let pause = match approver.store.call::<ApprovalsExpire>(&Nothing {}, CALL).await {
+            Ok(Expired { next: None, .. }) => None,
+            Ok(Expired { next: Some(next), .. }) => Some(until(next).max(SHORTEST)),
+            Err(error) => {
+                tracing::warn!("requests cannot be let expire: {}", error.message);
+                Some(RETRY)
+            }
+        };
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = approver.stored.notified() => {}
+            () = over(pause) => {}
+        }
+    }
+}
+
+/// How long until then.
+fn until(then: Timestamp) -> Duration {
+    let left = then.millis() - Timestamp::now().millis();
+    Duration::from_millis(u64::try_from(left).unwrap_or_default())
+}
+
+async fn over(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}

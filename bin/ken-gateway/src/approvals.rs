@@ -1,0 +1,157 @@
+//! Approvals: what agents may do only after a person has said yes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_http::{Failure, Query, Request, Response, plain};
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::limits::IDENTITY_CHARACTERS;
+use ken_types::ops::Op;
+use ken_types::ops::approvals::{
+    ApprovalsDecide, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval,
+    GrantScope, LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::app::Gateway;
+use crate::body::{self, check_length, given, required};
+use crate::idempotency::{ReplayableResponse, once};
+use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
+
+/// GET /api/approvals/pending
+pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let query = request.query()?;
+    let wait_ms = query.number("wait_ms", 0..=LIST_WAIT_MS, 0)?;
+    let mut list = ListApprovals {
+        task_id: filter(&query, "taskId")?,
+        wait_ms,
+        // Named by the tag of the list that the client has, without its quotes.
+        unless: request
+            .header("if-none-match")
+            .map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"').to_owned()),
+        ..scope(&query)?
+    };
+    let _held = if wait_ms > 0 { Some(request.hold()?) } else { None };
+    let mut shutdown = request.shutdown();
+    let found = tokio::select! {
+        found = read(&gateway, &list) => found?,
+        () = shutdown.requested() => {
+            list.wait_ms = 0;
+            read(&gateway, &list).await?
+        }
+    };
+    let etag = format!("\"{}\"", found.tag);
+    let response = match request.knows(&etag) {
+        true => Response::empty(304),
+        false => Response::json(200, &found.approvals)?,
+    };
+    response.text_header("etag", &etag)
+}
+
+async fn read(gateway: &Gateway, list: &ListApprovals) -> Result<PendingApprovals, Error> {
+    let time = CALL + Duration::from_millis(list.wait_ms);
+    call::<ApprovalsPending>(gateway, list, time).await
+}
+
+async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
+    gateway
+        .approver
+        .call::<O>(args, time)
+        .await
+        .map_err(deadline_as_unavailable)
+}
+
+/// The part of a filter that names on whose behalf.
+fn scope(query: &Query) -> Result<ListApprovals, Error> {
+    Ok(ListApprovals {
+        connector: filter(query, "connector")?,
+        actor_id: filter(query, "actorId")?,
+        conversation_id: filter(query, "conversationId")?,
+        ..ListApprovals::default()
+    })
+}
+
+fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
+    let Some(value) = query.one(name)? else {
+        return Ok(None);
+    };
+    check_length(&format!("?{name}"), value, 1, IDENTITY_CHARACTERS)?;
+    Ok(Some(value.to_owned()))
+}
+
+/// GET /api/approvals/bindings/pending
+pub(crate) async fn bindings(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let found = read(&gateway, &scope(&request.query()?)?).await?;
+    let bindings = found.approvals.into_iter().map(|approval| {
+        json!({
+            "requestId": approval.request_id,
+            "connector": approval.connector,
+            "actorId": approval.actor_id,
+            "conversationId": approval.conversation_id,
+            "createdAt": approval.created_at,
+        })
+    });
+    Response::json(200, &bindings.collect::<Vec<Value>>())
+}
+
+/// GET /api/approvals/:requestId
+pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
+    let id = request.segment("requestId").to_owned();
+    let args = GetApproval { id, wait_ms: 0 };
+    Response::json(200, &call::<ApprovalsGet>(&gateway, &args, CALL).await?)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Decided {
+    #[serde(default, deserialize_with = "given")]
+    decided_by: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    approved: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    reason: Option<String>,
+    #[serde(default)]
+    scope: GrantScope,
+}
+
+impl Decided {
+    fn check(self, id: &str) -> Result<DecideApproval, Error> {
+        let decided_by = required("decidedBy", self.decided_by)?;
+        check_length("/decidedBy", decided_by.trim(), 1, DECIDED_BY_CHARACTERS)?;
+        if decided_by.chars().any(char::is_control) {
+            return Err(Error::invalid("/decidedBy", "decidedBy has control characters"));
+        }
+        if let Some(reason) = &self.reason {
+            check_length("/reason", reason, 0, REASON_CHARACTERS)?;
+        }
+        Ok(DecideApproval {
+            id: id.to_owned(),
+            approved: required("approved", self.approved)?,
+            decided_by,
+            reason: self.reason,
+            scope: self.scope,
+            key: None,
+        })
+    }
+}
+
+/// POST /api/approvals/:requestId/decision
+pub(crate) async fn decide(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
+    let bytes = request.body().await?;
+    let decided = body::read::<Decided>(&bytes)?.check(request.segment("requestId"))?;
+    let work = async |mut mint: Mint| {
+        let decided = DecideApproval {
+            key: Some(mint.ulid()),
+            ..decided
+        };
+        let decision = gateway
+            .approver
+            .change::<ApprovalsDecide>(&decided, CALL, CHANGE)
+            .await
+            .map_err(change_failed)?;
+        ReplayableResponse::json(200, &decision)
+    };
+    once(&gateway, &request, &bytes, plain, work).await
+}

@@ -1,0 +1,211 @@
+//! `ken approvals`, `ken approve`, `ken deny`: what agents may do only after a person has said yes.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ken_client::Gateway;
+use ken_types::Error;
+use ken_types::id::Mint;
+use ken_types::uri::encode_segment;
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::gateway;
+use crate::ids::{field, only_one};
+use crate::output::{Outcome, one_line, say, say_json, table};
+use crate::progress::during;
+
+const PENDING: &str = "/api/approvals/pending";
+const PREFIX: &str = "apr_";
+
+#[derive(Debug, Args)]
+pub(crate) struct Approvals {
+    /// Show this request with its exact action and diff, also when it is decided
+    id: Option<String>,
+    /// Print JSON: one request a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Approve {
+    /// Id of a request, or the beginning of it
+    id: String,
+    /// Allow the same call again in this session, with the same arguments and the same files
+    #[arg(long)]
+    session: bool,
+    #[command(flatten)]
+    words: Words,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Deny {
+    /// Id of a request, or the beginning of it
+    id: String,
+    #[command(flatten)]
+    words: Words,
+}
+
+/// What is recorded with a decision.
+#[derive(Debug, Args)]
+struct Words {
+    /// Why; the agent is told
+    #[arg(short, long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who decides, for the record [default: the name of the user]
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+pub(crate) fn run(cli: &Cli, args: &Approvals) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    match &args.id {
+        Some(word) => {
+            let id = find(&mut gateway, word)?;
+            let record = gateway.get(&target(&id))?;
+            show(&record, args.json)?;
+        }
+        None => list(&mut gateway, args.json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
+    let pending = pending(gateway)?;
+    if as_json {
+        return pending.iter().try_for_each(say_json);
+    }
+    let head = ["ID", "RISK", "ACTION", "TARGET", "SUMMARY"].map(String::from);
+    let row = |record: &Value| {
+        let request = request(record);
+        [
+            field(record, "requestId").to_owned(),
+            field(request, "risk").to_owned(),
+            field(request, "actionType").to_owned(),
+            field(request, "target").to_owned(),
+            field(request, "summary").to_owned(),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(pending.iter().map(row)).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
+    match during("waiting for the gateway", || gateway.get(PENDING))? {
+        Value::Array(pending) => Ok(pending),
+        _ => Err(Error::internal("the gateway did not answer with a list")),
+    }
+}
+
+fn request(record: &Value) -> &Value {
+    record.get("request").unwrap_or(&Value::Null)
+}
+
+/// Prints a request: what there is to know about it, an empty line, exactly what would be done.
+fn show(record: &Value, as_json: bool) -> Result<(), Error> {
+    if as_json {
+        return say_json(record);
+    }
+    let request = request(record);
+    for (name, key) in [
+        ("id", "id"),
+        ("action", "actionType"),
+        ("summary", "summary"),
+        ("reason", "reason"),
+        ("risk", "risk"),
+        ("target", "target"),
+        ("agent", "requestedBy"),
+        ("created", "createdAt"),
+        ("expires", "expiresAt"),
+    ] {
+        if !field(request, key).is_empty() {
+            say(&format!("{name:10} {}", one_line(field(request, key))))?;
+        }
+    }
+    say(&format!("{:10} {}", "status", status(record)))?;
+    let metadata = request.get("metadata").unwrap_or(&Value::Null);
+    match metadata.get("action") {
+        // An action that was cut is a text.
+        Some(Value::String(text)) => say(&format!("\n{text}"))?,
+        Some(action) => say(&format!("\n{action:#}"))?,
+        None => {}
+    }
+    match field(metadata, "diff") {
+        "" => Ok(()),
+        diff => say(&format!("\n{}", diff.trim_end_matches('\n'))),
+    }
+}
+
+fn status(record: &Value) -> String {
+    let mut status = field(record, "status").to_owned();
+    if let Some(decision) = record.get("decision") {
+        status += &format!(
+            " by {} at {}",
+            one_line(field(decision, "decidedBy")),
+            field(decision, "decidedAt")
+        );
+        if !field(decision, "reason").is_empty() {
+            status += &format!(": {}", one_line(field(decision, "reason")));
+        }
+    }
+    if !field(record, "usedAt").is_empty() {
+        status += &format!(", used at {}", field(record, "usedAt"));
+    }
+    status
+}
+
+pub(crate) fn approve(cli: &Cli, args: &Approve) -> Outcome {
+    decide(cli, &args.id, true, args.session, &args.words)
+}
+
+pub(crate) fn deny(cli: &Cli, args: &Deny) -> Outcome {
+    decide(cli, &args.id, false, false, &args.words)
+}
+
+fn decide(cli: &Cli, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
+    let mut gateway = gateway::find(cli)?;
+    let id = find(&mut gateway, word)?;
+    let mut body = json!({
+        "approved": approved,
+        "decidedBy": words.by.clone().unwrap_or_else(user),
+        "scope": if for_session { "session" } else { "once" },
+    });
+    if let (Some(reason), Some(fields)) = (&words.reason, body.as_object_mut()) {
+        fields.insert("reason".to_owned(), reason.clone().into());
+    }
+    let key = Mint::fresh()?.ulid();
+    let target = format!("{}/decision", target(&id));
+    during("deciding", || gateway.post(&target, &key, &body))?;
+    let done = if approved { "approved" } else { "denied" };
+    say(&format!("{done} {id}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name of the user who runs this, for the record.
+fn user() -> String {
+    let uid = nix::unistd::geteuid();
+    match nix::unistd::User::from_uid(uid) {
+        Ok(Some(user)) => user.name,
+        _ => format!("uid {uid}"),
+    }
+}
+
+fn target(id: &str) -> String {
+    format!("/api/approvals/{}", encode_segment(id))
+}
+
+/// The id that a word means: a whole one, or the beginning of one that is pending.
+fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
+    if word.len() == PREFIX.len() + 26 && word.starts_with(PREFIX) {
+        return Ok(word.to_owned());
+    }
+    let pending = pending(gateway)?;
+    let ids = pending.iter().map(|record| field(record, "requestId").to_owned());
+    only_one(
+        ids.collect(),
+        word,
+        PREFIX,
+        "pending request",
+        "`ken approvals` lists them",
+    )
+}
