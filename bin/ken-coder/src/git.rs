@@ -49,11 +49,12 @@ const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
 const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
 const HISTORY: &str =
     "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
-/// The commit as it would be, made in the temporary directory: its tree says exactly what it holds.
+/// The commit as it would be, made in the temporary directory: its tree says exactly what it holds. The copy of the index
+/// keeps its time, by which git knows the files that may have changed right after it was written.
 const STAGE: &str = r#"set -e
 index=$(git rev-parse --path-format=absolute --git-path index)
 objects=$(git rev-parse --path-format=absolute --git-path objects)
-if [ -f "$index" ]; then cp "$index" "$TMPDIR/index"; fi
+if [ -f "$index" ]; then cp -p "$index" "$TMPDIR/index"; fi
 mkdir "$TMPDIR/objects"
 export GIT_INDEX_FILE="$TMPDIR/index" GIT_OBJECT_DIRECTORY="$TMPDIR/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$objects"
 git add -A -- "$@"

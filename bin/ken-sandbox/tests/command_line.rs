@@ -263,3 +263,58 @@ fn only_the_descriptors_that_are_named_stay_open() {
     assert_eq!(text(&output.stdout), "the secret", "{output:?}");
     assert!(!output.status.success());
 }
+
+#[test]
+fn it_ends_with_its_parent() {
+    for user in users() {
+        let world = World::new(user);
+        let sandbox = world.sandbox(
+            &["--with-parent"],
+            &["sh", "-c", "setsid sleep 306 & echo ready; sleep 307"],
+        );
+        let words = std::iter::once(sandbox.get_program()).chain(sandbox.get_args());
+        let line: Vec<_> = words
+            .map(|word| format!("'{}'", word.to_str().unwrap()))
+            .collect();
+        // A shell between this test and the sandbox, which is killed without having a say.
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{}; exit", line.join(" "))])
+            .stdout(std::process::Stdio::piped());
+        if let Some(cwd) = sandbox.get_current_dir() {
+            shell.current_dir(cwd);
+        }
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        let mut stdout = std::io::BufReader::new(shell.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end && std::panic::catch_unwind(|| assert_gone(&world)).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_gone(&world);
+    }
+}
+
+/// Where a control group may be made the command is in one of its own, and nothing of it stays.
+#[test]
+fn a_control_group_goes_with_its_command() {
+    let world = World::new(None);
+    let output = shell(&world, &["--memory", "64"], "cat /proc/self/cgroup");
+    assert!(output.status.success(), "{output:?}");
+    let groups = text(&output.stdout);
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    let name = own.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    if !name.starts_with("ken-sandbox-") {
+        println!("no control group may be made here: {groups}");
+        return;
+    }
+    let found = Command::new("find")
+        .args(["/sys/fs/cgroup", "-name", name])
+        .output()
+        .unwrap();
+    assert_eq!(text(&found.stdout), "", "the group is left behind");
+}

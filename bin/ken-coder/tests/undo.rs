@@ -1,0 +1,276 @@
+//! `ken-coder undo` and `diff`: exactly what a run changed, and nothing that was changed since.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::Home;
+use serde_json::{Value, json};
+
+fn as_run(home: &Home, run: &str, command: &str, call: &Value) -> Value {
+    let output = home
+        .command(&[command, "--format", "compact", "--json", &call.to_string()])
+        .env("KEN_RUN", run)
+        .output()
+        .unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_run_is_undone_exactly() {
+    common::sandbox_is_built();
+    let home = Home::new();
+    home.put("repos/site/a", "one\n");
+    home.put("repos/site/b", "two\n");
+    home.put("repos/site/run.sh", "echo\n");
+    home.put("repos/site/.gitignore", "*.o\n");
+    home.put("repos/site/x.o", "object");
+    std::os::unix::fs::symlink("a", home.path("repos/site/link")).unwrap();
+    let before = home.files();
+    as_run(
+        &home,
+        "r1",
+        "edit",
+        &json!({"path": "repos/site/a", "old": "one", "new": "1"}),
+    );
+    as_run(
+        &home,
+        "other",
+        "write",
+        &json!({"path": "repos/site/c", "content": "of another run"}),
+    );
+    as_run(
+        &home,
+        "r1",
+        "write",
+        &json!({"path": "repos/site/new/deep/file", "content": "x"}),
+    );
+    as_run(
+        &home,
+        "r1",
+        "run",
+        &json!({"shell": "echo 1b >> a; rm b link; ln -s c link; mkdir -p d/e; echo z > d/e/f; chmod +x run.sh; echo > x.o", "cwd": "repos/site"}),
+    );
+    let (status, shown) = home.report(&["diff", "r1"]);
+    assert_eq!(status, Some(0));
+    let files: Vec<&str> = shown["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["path"].as_str().unwrap())
+        .collect();
+    let names =
+        ["a", "b", "d/e/f", "link", "new/deep/file", "run.sh"].map(|name| format!("repos/site/{name}"));
+    assert_eq!(files, names);
+    let diff = shown["diff"].as_str().unwrap();
+    assert!(
+        diff.contains("-one\n+1\n+1b\n") && diff.contains("old mode 100644\nnew mode 100755\n"),
+        "{diff}"
+    );
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{undone}");
+    let mut expected = before.clone();
+    expected.insert(home.path("repos/site/c"), b"of another run".to_vec());
+    // What git ignores is not kept.
+    expected.insert(home.path("repos/site/x.o"), b"\n".to_vec());
+    assert_eq!(home.files(), expected);
+    assert_eq!(
+        std::fs::read_link(home.path("repos/site/link")).unwrap().to_str(),
+        Some("a")
+    );
+    assert!(!home.path("repos/site/new").exists() && !home.path("repos/site/d").exists());
+    let (_, again) = home.report(&["undo", "r1"]);
+    assert_eq!(again["restored"], json!([]), "{again}");
+    // The undo is a run of its own.
+    let (status, _) = home.report(&["undo", undone["undo"].as_str().unwrap()]);
+    assert_eq!(status, Some(0));
+    assert_eq!(home.text("repos/site/a"), "1\n1b\n");
+    assert_eq!(home.text("repos/site/d/e/f"), "z\n");
+}
+
+#[test]
+fn what_was_changed_since_is_refused_and_named() {
+    let home = Home::new();
+    for name in ["a", "b", "c", "d"] {
+        home.put(&format!("repos/site/{name}"), "one\n");
+    }
+    for name in ["a", "b", "c", "d"] {
+        as_run(
+            &home,
+            "r1",
+            "write",
+            &json!({"path": format!("repos/site/{name}"), "content": "two\n"}),
+        );
+    }
+    as_run(
+        &home,
+        "r1",
+        "write",
+        &json!({"path": "repos/site/new", "content": "two\n"}),
+    );
+    home.put("repos/site/b", "by hand\n");
+    std::fs::remove_file(home.path("repos/site/c")).unwrap();
+    home.put("repos/site/new", "by hand\n");
+    home.put("repos/site/d", "by hand\n");
+    as_run(
+        &home,
+        "r1",
+        "write",
+        &json!({"path": "repos/site/d", "content": "three\n"}),
+    );
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(status, Some(1));
+    assert_eq!(undone["restored"], json!(["repos/site/a"]), "{undone}");
+    let refused: Vec<String> = undone["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            format!(
+                "{}: {}",
+                one["path"].as_str().unwrap(),
+                one["why"].as_str().unwrap()
+            )
+        })
+        .collect();
+    assert_eq!(
+        refused,
+        [
+            "repos/site/b: it was changed since",
+            "repos/site/c: it was removed since",
+            "repos/site/d: it was changed by somebody else during the run",
+            "repos/site/new: it was changed since",
+        ]
+    );
+    assert_eq!(
+        (
+            home.text("repos/site/a").as_str(),
+            home.text("repos/site/b").as_str()
+        ),
+        ("one\n", "by hand\n")
+    );
+    assert_eq!(home.text("repos/site/d"), "three\n");
+}
+
+#[test]
+fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
+    let home = Home::new();
+    as_run(
+        &home,
+        "abc1",
+        "write",
+        &json!({"path": "repos/site/a", "content": "x"}),
+    );
+    as_run(
+        &home,
+        "abd2",
+        "write",
+        &json!({"path": "repos/site/b", "content": "x"}),
+    );
+    for (word, code) in [("zzz", "not_found"), ("ab", "conflict"), ("../x", "invalid")] {
+        let (status, error) = home.report(&["undo", word]);
+        assert_eq!(
+            (status, &error["error"]["code"]),
+            (Some(2), &json!(code)),
+            "{word}"
+        );
+    }
+    assert_eq!(
+        home.report(&["undo", "abc"]).1["restored"],
+        json!(["repos/site/a"])
+    );
+    let (_, runs) = home.report(&["journal"]);
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 3, "{runs}");
+    let output = home
+        .command(&["write", "--json", r#"{"path":"repos/site/c","content":"x"}"#])
+        .env("KEN_RUN", "../../x")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    // Another workspace has other files of the same names.
+    let other = home.folder().join("elsewhere");
+    std::fs::create_dir_all(other.join("repos/site")).unwrap();
+    let output = home
+        .command(&["undo", "abd2"])
+        .env("KEN_WORKSPACE", &other)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(common::said(&output).contains("worked in"), "{output:?}");
+}
+
+#[test]
+fn a_thousand_files_are_put_back_in_under_a_second() {
+    let home = Home::new();
+    let edits: Vec<Value> = (0..1_000)
+        .map(|number| {
+            home.put(
+                &format!("repos/site/d{}/f{number}", number % 10),
+                &format!("before {number}\n"),
+            );
+            json!({"path": format!("repos/site/d{}/f{number}", number % 10), "old": "before", "new": "after"})
+        })
+        .collect();
+    let before = home.files();
+    let call = home.folder().join("call.json");
+    std::fs::write(&call, json!({"edits": edits}).to_string()).unwrap();
+    let output = home
+        .command(&["apply", call.to_str().unwrap()])
+        .env("KEN_RUN", "many")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_ne!(home.files(), before);
+    let begun = Instant::now();
+    let (status, undone) = home.report(&["undo", "many"]);
+    let took = begun.elapsed();
+    assert_eq!(
+        (status, undone["restored"].as_array().unwrap().len()),
+        (Some(0), 1_000)
+    );
+    assert_eq!(home.files(), before);
+    // Without optimisation and on a crowded machine it may take some more.
+    println!("1,000 files were put back in {took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn the_journal_is_bounded() {
+    let home = Home::new();
+    for number in 0..20 {
+        home.put("repos/site/a", &format!("{number}{}", "x".repeat(200_000)));
+        as_run(
+            &home,
+            &format!("r{number:02}"),
+            "write",
+            &json!({"path": "repos/site/a", "content": "short"}),
+        );
+    }
+    let (_, pruned) = home.report(&["prune", "--mib", "1"]);
+    assert!(pruned["runsRemoved"].as_u64().unwrap() >= 15, "{pruned}");
+    let bytes: u64 = walk(&home.state().join("objects"))
+        .iter()
+        .map(|path| path.metadata().unwrap().len())
+        .sum();
+    assert!(bytes <= 1024 * 1024, "{bytes}");
+    assert_eq!(home.report(&["undo", "r00"]).0, Some(2), "the oldest are gone");
+    assert_eq!(home.report(&["undo", "r19"]).0, Some(0), "the newest is there");
+    home.report(&["prune", "--days", "0"]);
+    assert_eq!(home.report(&["journal"]).1["runs"], json!([]));
+    assert!(walk(&home.state().join("objects")).is_empty());
+}
+
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let folders = std::fs::read_dir(folder).unwrap().flatten();
+    folders
+        .flat_map(|folder| {
+            std::fs::read_dir(folder.path())
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.path())
+        })
+        .collect()
+}
