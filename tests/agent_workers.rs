@@ -86,7 +86,7 @@ fn a_worker_does_a_task_with_tools_of_its_own() {
         types(&events, Some("default")),
         format!(
             "operation_start agent_start turn_start {given} tool_start task_start task tool {given} turn_messages turn \
-             turn_start {message} turn_messages turn agent_end operation idle submission_settled"
+             turn_start {message} turn_messages turn validation agent_end operation idle submission_settled"
         )
     );
     let of_worker: Vec<_> = events

@@ -1,5 +1,7 @@
 //! What a turn starts from: the governing rules, the history of its instance, and what knowledge and memory say about it.
 
+use std::sync::Arc;
+
 use ken_text::head;
 use ken_types::Error;
 use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
@@ -10,6 +12,7 @@ use ken_types::ops::store::{
 use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
+use crate::governance::Governance;
 use crate::names::ORCHESTRATOR;
 use crate::passage::passage;
 use crate::scheduled;
@@ -32,6 +35,8 @@ pub(crate) struct Background {
     pub(crate) history: History,
     sources: Vec<Source>,
     system: String,
+    /// The rules that the turn is held to.
+    pub(crate) rules: Arc<Governance>,
     /// What is asked, where the stream does not tell it.
     asked: Option<Message>,
 }
@@ -61,10 +66,13 @@ impl Background {
         };
         let mut history = store.history(asked).await?;
         let sources = sources(&mut history, claim);
+        let stored = std::mem::take(&mut history.rules);
+        let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
         let mut system = seams.share.system(ORCHESTRATOR);
         if let Some(note) = scheduled::note(claim) {
             system.push_str(&note);
         }
+        system.push_str(&rules.text(ORCHESTRATOR));
         if greets {
             system.push('\n');
             system.push_str(&seams.share.greeting.text);
@@ -73,6 +81,7 @@ impl Background {
             history,
             sources,
             system,
+            rules: Arc::new(rules),
             asked: Some(user(claim)),
         })
     }
@@ -82,7 +91,8 @@ impl Background {
         Background {
             history: History::default(),
             sources: Vec::new(),
-            system: seams.share.system(&worker.agent),
+            system: seams.share.system(&worker.agent) + &worker.rules.text(&worker.agent),
+            rules: worker.rules.clone(),
             asked: None,
         }
     }
@@ -108,6 +118,18 @@ impl Background {
         };
         let can_help = messages > 0 && claim.kind == SubmissionKind::Prompt;
         (due.map(planned), can_help.then(|| planned("overflow")))
+    }
+
+    /// Whether the turn rests on knowledge.
+    pub(crate) fn has_knowledge(&self) -> bool {
+        self.knowledge().next().is_some()
+    }
+
+    /// The knowledge that the turn began with, each text with its id.
+    pub(crate) fn knowledge(&self) -> impl Iterator<Item = (String, String)> {
+        let of_kind = |source: &&Source| source.kind == SourceKind::Knowledge;
+        let sources = self.sources.iter().filter(of_kind);
+        sources.map(|source| (source.id.clone(), format!("{}. {}", source.title, source.text)))
     }
 
     /// Tokens of what stands in every request of this submission.

@@ -6,6 +6,7 @@ mod background;
 mod budget;
 mod builtin;
 mod envelope;
+mod governance;
 mod journal;
 mod model;
 mod names;
@@ -24,6 +25,7 @@ mod toolbox;
 mod tools;
 mod turn_loop;
 mod turn_state;
+mod validation;
 mod worker;
 
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ use std::time::Duration;
 use ken_claims::{Claiming, Held, Worker};
 use ken_service::{Program, Start};
 use ken_types::Error;
+use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value, json};
@@ -79,12 +82,15 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// What `service.stats` counts.
-struct Stats(Arc<Held>);
+/// What others may ask of it: counts, and the governing rules that it has from files.
+struct Part {
+    held: Arc<Held>,
+    base: Vec<BaseRule>,
+}
 
-impl Daemon for Stats {
+impl Daemon for Part {
     fn stats(&self) -> Map<String, Value> {
-        let held = &self.0;
+        let held = &self.held;
         let count = |counter: &std::sync::atomic::AtomicU64| json!(counter.load(Ordering::Relaxed));
         Map::from_iter([
             ("claimed".to_owned(), count(&held.claimed)),
@@ -95,10 +101,11 @@ impl Daemon for Stats {
     }
 }
 
-async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), Error> {
+async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Error> {
     let share = Share::installed()?;
     let file = share.rules.file.as_ref().map(|file| file.display().to_string());
     tracing::info!(file, "governing rules");
+    let base = share.base.clone();
     let held = Arc::new(Held::default());
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let model = WireModel::new(pool("model"));
@@ -129,8 +136,11 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Stats>, Arc<Stats>), E
         holder: format!("ken-agent {}", std::process::id()),
     };
     start.tasks.spawn(claiming.run(start.stop.clone()));
-    Ok((
-        Table::new("agent", env!("CARGO_PKG_VERSION")),
-        Arc::new(Stats(held)),
-    ))
+    let table = Table::new("agent", env!("CARGO_PKG_VERSION"));
+    let table = table.op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move {
+        Ok(BaseRules {
+            rules: part.base.clone(),
+        })
+    });
+    Ok((table, Arc::new(Part { held, base })))
 }

@@ -13,6 +13,7 @@ use ken_types::ops::tools::Approval;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::governance::{Agent, Governance};
 use crate::names::ORCHESTRATOR;
 use crate::share::Share;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
@@ -68,6 +69,8 @@ pub(crate) struct Caller {
     pub(crate) task: Option<String>,
     /// 0 for the orchestrator, 1 for its workers.
     pub(crate) depth: u32,
+    /// What it is held to.
+    pub(crate) rules: Arc<Governance>,
 }
 
 /// Workers below workers, at most.
@@ -81,6 +84,7 @@ impl Caller {
             session: SessionName::default(),
             task: None,
             depth: 0,
+            rules: Arc::default(),
         }
     }
 
@@ -92,6 +96,25 @@ impl Caller {
             session: self.session.of_task(task),
             task: Some(task.to_owned()),
             depth: self.depth + 1,
+            rules: self.rules.clone(),
+        }
+    }
+
+    /// Why it may not call a tool; `None` when it may.
+    pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
+        self.rules.refusal(&self.as_governed(), tool)
+    }
+
+    /// Why it may not give a task to a worker.
+    pub(crate) fn refusal_of_worker(&self, worker: &str) -> Option<String> {
+        self.rules.refusal_of_worker(&self.as_governed(), worker)
+    }
+
+    fn as_governed(&self) -> Agent<'_> {
+        Agent {
+            name: &self.agent,
+            is_root: self.depth == 0,
+            delegates_by: TASK,
         }
     }
 

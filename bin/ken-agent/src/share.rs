@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ken_types::Error;
+use ken_types::ops::rules::BaseRule;
+use ken_types::rule::Rule;
 
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 
@@ -28,6 +30,8 @@ pub(crate) struct Share {
     pub(crate) greeting: Text,
     /// What each agent is told about itself, by name.
     agents: Vec<(&'static str, Text)>,
+    /// The governing rules that nobody can switch off.
+    pub(crate) base: Vec<BaseRule>,
 }
 
 /// The files below `share`, and the copies in the program.
@@ -39,6 +43,7 @@ macro_rules! shipped {
 
 const RULES: (&str, &str) = shipped!("protocols/governing-rules.md");
 const GREETING: (&str, &str) = shipped!("skills/greeting.md");
+const BASE: [(&str, &str); 1] = [shipped!("protocols/orchestrator-has-no-hands.json")];
 const AGENTS: [(&str, (&str, &str)); 3] = [
     (ORCHESTRATOR, shipped!("agents/orchestrator.md")),
     (RESEARCH_WORKER, shipped!("agents/research-worker.md")),
@@ -61,7 +66,12 @@ impl Share {
             rules: read(&folders, RULES)?,
             greeting: read(&folders, GREETING)?,
             agents: agents.into_iter().collect::<Result<_, Error>>()?,
+            base: base(&folders)?,
         })
+    }
+
+    pub(crate) fn base_rules(&self) -> Vec<Rule> {
+        self.base.iter().map(|base| base.rule.clone()).collect()
     }
 
     /// What the requests of an agent begin with: the governing rules, and its own instructions.
@@ -86,6 +96,7 @@ impl Share {
             agents: AGENTS
                 .map(|(agent, shipped)| (agent, built_in(shipped.1)))
                 .to_vec(),
+            base: base(&[]).unwrap_or_default(),
         }
     }
 }
@@ -128,12 +139,51 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
     Ok(built_in(copy))
 }
 
+/// The rules that are shipped, and all others in the first folder `protocols` that there is. One that cannot be read is an
+/// error, as with the texts.
+fn base(folders: &[PathBuf]) -> Result<Vec<BaseRule>, Error> {
+    let mut names: Vec<String> = BASE.map(|(name, _)| name.to_owned()).to_vec();
+    let found = folders.iter().map(|folder| folder.join("protocols"));
+    let found = found.filter_map(|folder| std::fs::read_dir(folder).ok());
+    for file in found.take(1).flatten().flatten() {
+        let name = format!("protocols/{}", file.file_name().to_string_lossy());
+        if name.ends_with(".json") && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    let rules = names.iter().map(|name| {
+        let copy = BASE.iter().find(|(shipped, _)| shipped == name);
+        let text = read(folders, (name, copy.map_or("", |(_, copy)| copy)))?;
+        let file = text.file.map(|file| file.display().to_string());
+        let rule = Rule::parse(text.text.as_bytes()).map_err(|error| {
+            let place = file.clone().unwrap_or_else(|| name.clone());
+            let message = match &error.at {
+                Some(at) if !at.is_empty() => format!("{at}: {}", error.message),
+                _ => error.message,
+            };
+            Error::invalid(place, message).hint("ken rules check FILE tells what is wrong with a rule")
+        })?;
+        Ok(BaseRule { rule, file })
+    });
+    rules.collect()
+}
+
 /// `--print-rules`: the texts in force on standard output, each after a line that says where it comes from.
 pub(crate) fn print() -> ExitCode {
     let shown = Share::installed().and_then(|share| {
         let mut out = std::io::stdout().lock();
+        let base = share.base.iter().map(|base| {
+            let rule = serde_json::to_string_pretty(&base.rule).unwrap_or_default();
+            Text {
+                text: rule,
+                file: base.file.as_ref().map(PathBuf::from),
+            }
+        });
+        let base: Vec<Text> = base.collect();
         share
             .texts()
+            .chain(&base)
             .try_for_each(|text| {
                 let from = text
                     .file

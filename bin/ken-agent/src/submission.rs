@@ -23,7 +23,7 @@ use crate::retry::failure;
 use crate::seams::{AskedCalls, Caller, Seams, TASK};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
-use crate::turn_state::{Ending, Plan, TurnState};
+use crate::turn_state::{Duties, Ending, Plan, TurnState};
 
 /// What all submissions of an agent share.
 #[derive(Clone)]
@@ -53,6 +53,7 @@ impl<S: Store, M: Model> Agent<S, M> {
                 compaction: None,
                 on_overflow: None,
                 prompt: None,
+                duties: Duties::default(),
                 ending: claim.verdict.map(Ending::from),
             },
             caller: Caller::orchestrator(Arc::new(claim)),
@@ -130,6 +131,12 @@ impl<S: Store, M: Model> Agent<S, M> {
                 let budget = Budget::of(&info);
                 (submission.plan.compaction, submission.plan.on_overflow) =
                     background.compactions(&claim, &budget);
+                submission.caller.rules = background.rules.clone();
+                submission.plan.duties = Duties {
+                    required: background.rules.required(),
+                    is_judged: background.rules.validation().is_some(),
+                    has_knowledge: background.has_knowledge(),
+                };
                 submission.background = Some(background);
                 submission.budget = Some(budget);
             }

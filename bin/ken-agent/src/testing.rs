@@ -34,6 +34,7 @@ pub(crate) fn claim(text: &str) -> Claim {
         images: Vec::new(),
         scope: None,
         context: None,
+        message_kind: "chat.message".into(),
         next_event_index: 0,
         recorded_from: Offset::Start,
         last_timestamp: None,

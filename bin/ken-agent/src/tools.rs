@@ -83,8 +83,11 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
 pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
     let mut tools = seams.tools.list(&caller.agent);
     if caller.may_delegate() {
-        tools.extend(task_tool(&seams.workers.names()));
+        let mut workers = seams.workers.names();
+        workers.retain(|worker| caller.refusal_of_worker(worker).is_none());
+        tools.extend(task_tool(&workers));
     }
+    tools.retain(|tool| caller.refusal(&tool.name).is_none());
     tools
 }
 
@@ -107,6 +110,17 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
 
 /// What comes of a call, or why it was not made.
 async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
+    if let Some(reason) = caller.refusal(&call.name) {
+        return Err(format!("The call was not allowed: {reason}."));
+    }
+    let asking = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
+    let is_own = call.name == TASK || seams.tools.is_built_in(&call.name);
+    if let Some(rule) = asking.as_ref().filter(|_| is_own) {
+        let tool = &call.name;
+        return Err(format!(
+            "The call was not allowed: the rule {rule} wants an approval, and {tool} is a tool that nobody can approve."
+        ));
+    }
     if call.name == TASK {
         return delegate(seams, caller, call, events).await;
     }
@@ -117,9 +131,9 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     let asked = Asked {
         caller,
         call: call.clone(),
-        ask: false,
+        ask: asking.is_some(),
     };
-    if seams.tools.is_built_in(&call.name) {
+    if is_own {
         return seams.tools.call(asked, None).await;
     }
     let grant = seams.policy.check(asked.clone(), events.clone()).await;
@@ -148,6 +162,9 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
     }
     if !seams.workers.names().contains(&agent) {
         return Err(format!("There is no worker `{agent}`."));
+    }
+    if let Some(reason) = caller.refusal_of_worker(&agent) {
+        return Err(format!("The call was not allowed: {reason}."));
     }
     let prompt = argument("prompt").ok_or("The task has no prompt.")?;
     if let Some(result) = call.task.as_ref().and_then(|task| task.result.clone()) {

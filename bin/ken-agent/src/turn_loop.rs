@@ -20,6 +20,7 @@ use crate::retry::{failure, jittered};
 use crate::seams::{Caller, Seams, Told};
 use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
+use crate::validation;
 
 /// How often ken-model may die within one call; then the call has failed.
 const DEATHS: u32 = 3;
@@ -49,9 +50,12 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
     pub(crate) async fn go(&mut self) -> Result<(), Error> {
         loop {
             match self.journal.state().next(&self.plan) {
+                Step::Record(body, None)
+                    if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
                 Step::Record(body, task) => self.journal.record(*body, task).await?,
                 Step::Backoff { base_ms } => self.back_off(base_ms).await?,
                 Step::CallModel { model } => self.call_model(model).await?,
+                Step::Validate => self.validate().await?,
                 Step::CallTools(calls) => {
                     // A tool that runs before its start is on disk would be run again after a crash.
                     self.journal.flush().await?;
@@ -61,6 +65,50 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
                 }
                 Step::Settle => return Ok(()),
             }
+        }
+    }
+
+    /// Whether the submission has cost more than a rule allows; then it ends. The orchestrator counts for its workers.
+    fn is_overspent(&mut self) -> bool {
+        let demand = self.caller.rules.max_cost().filter(|_| self.caller.depth == 0);
+        let spent = (self.journal.state().usage.cost.total * 1e6).round() / 1e6;
+        let Some(demand) = demand.filter(|demand| spent >= demand.wanted && spent > 0.0) else {
+            return false;
+        };
+        if self.plan.ending.is_none() {
+            self.plan.ending = Some(Ending::Rule(format!(
+                "The rule {} allows a cost of ${}, and ${spent} is spent.",
+                demand.rule, demand.wanted
+            )));
+        }
+        true
+    }
+
+    /// Judges the answer and records how. An answer that a rule wants judged and nobody can judge does not go out.
+    async fn validate(&mut self) -> Result<(), Error> {
+        let demand = self.caller.rules.validation();
+        let state = self.journal.state();
+        let begun_with = self.background.iter().flat_map(Background::knowledge);
+        let evidence: Vec<_> = begun_with.chain(state.found()).collect();
+        let text = state.text.clone();
+        let Some(demand) = demand else {
+            return self
+                .journal
+                .record(validation::by_sources(&text, &evidence), None)
+                .await;
+        };
+        let caller = self.caller.clone();
+        let judging = validation::by_laws(self.seams, &caller, &text, &evidence, &demand);
+        match self.outside(judging).await? {
+            Some(Ok(judged)) => self.journal.record(judged, None).await,
+            Some(Err(why)) => {
+                self.plan.ending = Some(Ending::Rule(format!(
+                    "The rule {} wants the answer judged, and it could not be: {why}",
+                    demand.rule
+                )));
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -184,6 +232,9 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
                 Some(Some(Told::Event(body, of))) => {
                     self.journal.record(*body, of).await?;
                     self.note_approvals();
+                    if self.is_overspent() {
+                        return Ok(());
+                    }
                 }
                 Some(Some(Told::Flush(done))) => {
                     self.journal.flush().await?;

@@ -7,20 +7,34 @@ mod plan;
 mod session;
 mod turn;
 
+use std::collections::BTreeSet;
+
 use ken_types::Timestamp;
-use ken_types::event::{Body, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, Usage};
+use ken_types::event::{
+    Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage,
+};
+use ken_types::rule::Patterns;
 
 pub(crate) use events::{Settlement, Stop, since};
-pub(crate) use plan::{Ending, Plan, Planned, Step, TaskRef, WorkerRef};
+pub(crate) use plan::{Duties, Ending, Plan, Planned, Step, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
 pub(crate) use turn::{Call, Draft, MessageState, Turn};
 
 use serde_json::Value;
 
+use crate::governance::Demand;
 use crate::retry::{Retry, is_overflow};
 
 /// Turns of one prompt. A model that still asks for tools then is in a loop.
 pub(crate) const MOST_TURNS: u32 = 64;
+/// How often a model is told of a tool that a rule wants, and how often an answer is written anew.
+const MOST_REMINDERS: u32 = 2;
+const MOST_REVISIONS: u32 = 1;
+/// Tools whose results an answer rests on.
+const TASK_TOOL: &str = "task";
+const SEARCH_TOOL: &str = "knowledge_search";
+/// The provider that answers in the words of its sources.
+const QUOTING: &str = "rules";
 /// The same calls in a row with which a model is told that it repeats itself, and those with which it is stopped.
 pub(crate) const REPEATS_TOLD: u32 = 3;
 pub(crate) const MOST_REPEATS: u32 = 5;
@@ -50,7 +64,17 @@ pub(crate) struct TurnState {
     /// How often in a row the model has asked for the same calls with the same arguments, and for which.
     pub(crate) repeats: u32,
     last_calls: Vec<(String, Value)>,
-    prompt: Prompt,
+    /// A message to the model whose start is recorded and whose end is not: a worker's prompt, or a note.
+    saying: Option<Box<Message>>,
+    /// Whether the worker's prompt is on the stream.
+    is_prompted: bool,
+    /// Notes to the model: about tools that rules want, and about answers that did not pass.
+    reminders: u32,
+    pub(crate) revisions: u32,
+    /// Tools that have done their work, here or in a worker.
+    used: BTreeSet<String>,
+    /// How the last answer was judged.
+    pub(crate) validation: Option<Validation>,
     /// Approvals that are waited for, by request, of this agent and of those below it.
     pub(crate) approvals: Vec<String>,
     /// Approvals that are decided, in the same way.
@@ -79,13 +103,22 @@ pub(crate) struct TurnState {
     pub(crate) settled: bool,
 }
 
-/// What a worker is asked, on its stream.
-#[derive(Debug, Clone, Default)]
-enum Prompt {
-    #[default]
-    NotSaid,
-    Open(Box<Message>),
-    Said,
+/// What stands against an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Objection {
+    /// It has to be judged first.
+    IsNotJudged,
+    /// The model is told this, and asked again.
+    Says(String),
+}
+
+/// How an answer was judged.
+#[derive(Debug, Clone)]
+pub(crate) struct Validation {
+    pub(crate) has_passed: bool,
+    pub(crate) violations: Vec<String>,
+    /// The fields of its event.
+    pub(crate) report: Value,
 }
 
 /// Something with a start and an end.
@@ -116,6 +149,25 @@ pub(crate) enum Compacting {
     },
 }
 
+/// The entries that a search has found.
+fn entries(details: &Value) -> Vec<(String, String)> {
+    let entries = details.get("entries").and_then(Value::as_array);
+    let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
+    let entries = entries.into_iter().flatten();
+    entries
+        .filter_map(|entry| Some((text(entry, "id")?, text(entry, "text")?)))
+        .collect()
+}
+
+/// An event's own fields.
+fn report(body: &Body) -> Value {
+    let mut report = serde_json::to_value(body).unwrap_or_default();
+    if let Some(fields) = report.as_object_mut() {
+        fields.remove("type");
+    }
+    report
+}
+
 impl TurnState {
     /// Of a worker that begins.
     pub(crate) fn of_worker(session: SessionName) -> TurnState {
@@ -138,8 +190,14 @@ impl TurnState {
         self.next_index = self.next_index.max(event.place.event_index + 1);
         self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
         let is_own = event.place.session == self.session.as_str();
-        if let (Body::Turn { usage, .. }, false) = (&event.body, is_own) {
-            self.usage += *usage;
+        match &event.body {
+            Body::Turn { usage, .. } if !is_own => self.usage += *usage,
+            Body::Tool {
+                tool_name,
+                is_error: false,
+                ..
+            } => _ = self.used.insert(tool_name.clone()),
+            _ => {}
         }
         self.apply_approval(event);
         if let Some(agent) = self.agent_of(&event.place.session) {
@@ -224,8 +282,17 @@ impl TurnState {
                 }
             }
             Body::MessageStart {
-                message: message @ Message::User { .. },
-            } => self.prompt = Prompt::Open(Box::new(message.clone())),
+                message: message @ (Message::User { .. } | Message::Signal { .. }),
+            } => self.saying = Some(Box::new(message.clone())),
+            Body::Validation {
+                verdict, violations, ..
+            } => {
+                self.validation = Some(Validation {
+                    has_passed: *verdict == Judgement::Pass,
+                    violations: violations.clone(),
+                    report: report(&event.body),
+                });
+            }
             Body::Idle => self.idle = true,
             Body::SubmissionSettled { .. } => self.settled = true,
             within => self.apply_within_turn(within, event),
@@ -261,8 +328,24 @@ impl TurnState {
 
     /// Keeps a message that has ended, to be shown to the model from now on unless it was cut.
     fn keep(&mut self, message: Message) {
-        if matches!(message, Message::User { .. }) {
-            self.prompt = Prompt::Said;
+        match &message {
+            Message::User { .. } => {
+                self.saying = None;
+                self.is_prompted = true;
+            }
+            Message::Signal { .. } => {
+                self.saying = None;
+                // A note is about the judgement of the answer before it, or else about a tool.
+                match self.validation.take() {
+                    Some(_) => self.revisions += 1,
+                    None => self.reminders += 1,
+                }
+                if let Some(turn) = &mut self.turn {
+                    turn.has_note = true;
+                }
+            }
+            Message::Assistant { .. } => self.validation = None,
+            Message::ToolResult { .. } => {}
         }
         if let Message::Assistant { stop_reason, .. } = &message {
             let text = message.text();
@@ -324,6 +407,65 @@ impl TurnState {
 
     pub(crate) fn has_answer(&self) -> bool {
         self.last_stop.is_some_and(StopReason::is_final)
+    }
+
+    /// What stands against the last answer.
+    pub(crate) fn objection(&self, plan: &Plan) -> Option<Objection> {
+        if !self.has_answer() {
+            return None;
+        }
+        if let Some(missing) = self.missing(plan) {
+            return (self.reminders < MOST_REMINDERS).then(|| {
+                let tool = missing.wanted.0.join(", ");
+                Objection::Says(format!(
+                    "The rule {} wants the tool {tool} to be used before you answer. Call it now, then answer.",
+                    missing.rule
+                ))
+            });
+        }
+        match &self.validation {
+            None if self.is_judged(plan) => Some(Objection::IsNotJudged),
+            Some(found) if !found.has_passed && self.revisions < MOST_REVISIONS => {
+                let violations = found.violations.iter().map(|each| format!("- {each}\n"));
+                Some(Objection::Says(format!(
+                    "Your answer does not pass:\n{}Write the whole answer anew without these faults. Do not mention this note.",
+                    violations.collect::<String>()
+                )))
+            }
+            _ => None,
+        }
+    }
+
+    /// A tool that a rule wants and that has not done its work.
+    pub(super) fn missing<'a>(&self, plan: &'a Plan) -> Option<&'a Demand<Patterns>> {
+        let is_used = |demand: &&Demand<Patterns>| self.used.iter().any(|tool| demand.wanted.fit(tool));
+        plan.duties.required.iter().find(|demand| !is_used(demand))
+    }
+
+    /// By a rule, or against what it rests on. The engine without a model only quotes, and is not asked to write better.
+    fn is_judged(&self, plan: &Plan) -> bool {
+        let has_sources = || plan.duties.has_knowledge || !self.found().is_empty();
+        let quotes = || self.model.as_ref().is_some_and(|model| model.provider == QUOTING);
+        plan.operation == OperationKind::Prompt && (plan.duties.is_judged || !quotes() && has_sources())
+    }
+
+    /// The texts that the turn has found by itself: knowledge, and the results of tasks. Each with its id.
+    pub(crate) fn found(&self) -> Vec<(String, String)> {
+        let results = self.messages.iter().filter_map(|message| match message {
+            Message::ToolResult {
+                tool_call_id,
+                tool_name,
+                details,
+                is_error: false,
+                ..
+            } => match tool_name.as_str() {
+                TASK_TOOL => Some(vec![(tool_call_id.clone(), message.text())]),
+                SEARCH_TOOL => Some(entries(details)),
+                _ => None,
+            },
+            _ => None,
+        });
+        results.flatten().collect()
     }
 
     /// What an event of this agent's belongs to, when the agent is a worker with a task.

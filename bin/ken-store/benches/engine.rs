@@ -292,6 +292,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
                 id: "rules-1".into(),
             },
             context_budget: None,
+            validation: None,
         }),
         error: None,
         context_usage: None,

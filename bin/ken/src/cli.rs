@@ -11,6 +11,7 @@ use nix::unistd::geteuid;
 use crate::approvals::{Approvals, Approve, Deny};
 use crate::knowledge::Knowledge;
 use crate::messenger::Messenger;
+use crate::rules::Rules;
 use crate::stream::Stream;
 use crate::undo::OfRun;
 
@@ -85,6 +86,8 @@ pub(crate) enum Command {
     Approve(Approve),
     /// Refuse what an agent asks for
     Deny(Deny),
+    /// List, add and switch the governing rules that every turn is held to
+    Rules(Rules),
     /// Check the audit log of the cognitive server
     Audit(Audit),
     /// Show changes in the system: sessions, turns, runs, knowledge

@@ -24,6 +24,7 @@ mod operations;
 mod output;
 mod parts;
 mod progress;
+mod rules;
 mod runs;
 mod sessions;
 mod status;
@@ -76,6 +77,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Approvals(approvals) => approvals::run(cli, approvals),
         Command::Approve(approve) => approvals::approve(cli, approve),
         Command::Deny(deny) => approvals::deny(cli, deny),
+        Command::Rules(rules) => rules::run(|| cli.places(), rules),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),
         Command::Restore(restore) => backup::restore(&cli.places()?, restore),

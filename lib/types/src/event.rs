@@ -174,6 +174,18 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
     },
+    /// An answer was judged, because a governing rule wants it or because it rests on sources.
+    Validation {
+        verdict: Judgement,
+        /// What is wrong with it, for the model.
+        violations: Vec<String>,
+        /// By law, in percent; when a rule wants them.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        scores: Value,
+        /// How well the sources carry it, 0 to 1; when there are some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        support: Option<f64>,
+    },
     CompactionStart {
         reason: String,
         estimated_tokens: u64,
@@ -291,6 +303,13 @@ impl StopReason {
             StopReason::Error | StopReason::Aborted | StopReason::Interrupted
         )
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Judgement {
+    Pass,
+    Fail,
 }
 
 /// What failed: a stable name, and a message for people.
@@ -479,6 +498,10 @@ pub struct TurnResult {
     /// After `/compact` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_budget: Option<Value>,
+    /// How the text was judged, if it was: `verdict`, `violations`, `scores`, `support`, and `revisions`, how often the model
+    /// was asked to write it anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Value>,
 }
 
 /// The `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier versions hold the content

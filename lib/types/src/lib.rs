@@ -15,6 +15,7 @@ pub mod offset;
 pub mod ops;
 pub mod places;
 pub mod rate;
+pub mod rule;
 pub mod time;
 pub mod uri;
 

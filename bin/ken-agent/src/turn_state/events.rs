@@ -5,9 +5,9 @@ use ken_types::event::{Block, Body, Failure, Message, Outcome, StopReason, ToolR
 use ken_types::ops::store::SubmissionKind;
 use serde_json::Value;
 
-use super::plan::{Plan, TaskRef};
+use super::plan::{Plan, RULE, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
-use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState};
+use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
 use crate::retry::is_not_configured;
 
 /// The name of the failure when no model can be called before somebody changes the configuration.
@@ -64,7 +64,20 @@ impl TurnState {
             SubmissionKind::Compact => self.compacting != Compacting::Done { failed: false },
             _ => !self.has_answer(),
         };
-        is_failed.then(|| self.provider_failure())
+        if is_failed {
+            return Some(self.provider_failure());
+        }
+        let missing = self
+            .missing(plan)
+            .filter(|_| plan.kind == SubmissionKind::Prompt)?;
+        let tool = missing.wanted.0.join(", ");
+        Some(Failure::new(
+            RULE,
+            &format!(
+                "The model gave an answer without the tool {tool}, which the rule {} wants.",
+                missing.rule
+            ),
+        ))
     }
 
     /// The failure of the last model that was called, by name. A model whose key is missing or refused is one that is not
@@ -112,7 +125,19 @@ impl TurnState {
                 .clone()
                 .unwrap_or_else(|| plan.model(self.retry.provider)),
             context_budget: None,
+            validation: self
+                .validation
+                .as_ref()
+                .map(|found| self.validation_report(found)),
         }
+    }
+
+    fn validation_report(&self, found: &Validation) -> Value {
+        let mut report = found.report.clone();
+        if let Some(fields) = report.as_object_mut() {
+            fields.insert("revisions".to_owned(), self.revisions.into());
+        }
+        report
     }
 
     fn compaction_result(&self, plan: &Plan) -> String {

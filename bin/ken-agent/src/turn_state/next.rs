@@ -6,7 +6,7 @@ use ken_types::ops::store::SubmissionKind;
 use super::events;
 use super::plan::{Plan, Step, TaskRef};
 use super::turn::{Call, Draft, MessageState, Stage, Turn};
-use super::{Compacting, MOST_REPEATS, MOST_TURNS, Prompt, Span, TurnState};
+use super::{Compacting, MOST_REPEATS, MOST_TURNS, Objection, Span, TurnState};
 
 fn record(body: Body) -> Option<Step> {
     Some(Step::Record(Box::new(body), None))
@@ -85,7 +85,11 @@ impl TurnState {
         }
         match &self.turn {
             Some(turn) => self.within(turn, plan),
-            None if self.has_answer() || self.must_end(plan) => None,
+            None if self.must_end(plan) => None,
+            None if self.has_answer() => match self.objection(plan)? {
+                Objection::IsNotJudged => Some(Step::Validate),
+                Objection::Says(_) => self.another_turn(Purpose::Agent),
+            },
             None => self.another_turn(Purpose::Agent),
         }
     }
@@ -103,7 +107,7 @@ impl TurnState {
     /// `message_start` … `message_end`, the tools, `turn_messages`, `turn`
     fn within(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let must_close = self.failing.is_some() || plan.ending.is_some();
-        if let Some(step) = self.say_prompt(plan) {
+        if let Some(step) = self.say(turn, plan) {
             return Some(step);
         }
         match &turn.message {
@@ -122,20 +126,30 @@ impl TurnState {
         }
     }
 
-    /// `message_start` and `message_end` of what a worker is asked, before its first model call
-    fn say_prompt(&self, plan: &Plan) -> Option<Step> {
-        match (&self.prompt, &plan.prompt) {
-            (Prompt::NotSaid, Some(prompt)) => record(Body::MessageStart {
-                message: Message::User {
-                    content: vec![Block::text(prompt)],
-                    timestamp: self.last_timestamp.millis(),
-                },
-            }),
-            (Prompt::Open(message), _) => record(Body::MessageEnd {
-                message: Message::clone(message),
-            }),
-            _ => None,
+    /// `message_start` and `message_end` of what the model is told before it is called: the prompt of a worker, and what
+    /// stands against the last answer
+    fn say(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
+        if let Some(message) = &self.saying {
+            let message = Message::clone(message);
+            return record(Body::MessageEnd { message });
         }
+        let timestamp = self.last_timestamp.millis();
+        let is_fresh = matches!(turn.message, MessageState::NotStarted) && turn.purpose == Purpose::Agent;
+        let message = match &plan.prompt {
+            _ if !is_fresh || plan.ending.is_some() => return None,
+            Some(prompt) if !self.is_prompted => Message::User {
+                content: vec![Block::text(prompt)],
+                timestamp,
+            },
+            _ => match self.objection(plan).filter(|_| !turn.has_note)? {
+                Objection::Says(note) => Message::Signal {
+                    content: vec![Block::text(note)],
+                    timestamp,
+                },
+                Objection::IsNotJudged => return None,
+            },
+        };
+        record(Body::MessageStart { message })
     }
 
     /// `thinking_end` if a thought is open, then `message_end`

@@ -2,9 +2,11 @@
 
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{SubmissionKind, Verdict};
+use ken_types::rule::Patterns;
 
 use super::session::SessionName;
 use super::turn::Call;
+use crate::governance::Demand;
 
 /// What this holder has to do. It does not change while the submission is held, except for `ending`.
 #[derive(Debug, Clone)]
@@ -22,8 +24,21 @@ pub(crate) struct Plan {
     pub(crate) on_overflow: Option<Planned>,
     /// What a worker is asked. It appears on the stream, because no event of the store holds it.
     pub(crate) prompt: Option<String>,
+    /// What governing rules ask of the answer.
+    pub(crate) duties: Duties,
     /// Set when the submission has to be closed instead of continued.
     pub(crate) ending: Option<Ending>,
+}
+
+/// What an answer needs before it counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Duties {
+    /// Tools that have to do their work first.
+    pub(crate) required: Vec<Demand<Patterns>>,
+    /// A rule wants it judged.
+    pub(crate) is_judged: bool,
+    /// The turn began with knowledge, and an answer that contradicts it is written anew.
+    pub(crate) has_knowledge: bool,
 }
 
 /// A compaction that is due.
@@ -43,9 +58,14 @@ pub(crate) enum Ending {
     RetryExhausted,
     /// Of a worker only: its task was cut by a crash.
     Interrupted,
+    /// A governing rule ends it, in words.
+    Rule(String),
     /// A defect, in words.
     Defect(String),
 }
+
+/// The name of the failure when a governing rule is not met.
+pub(super) const RULE: &str = "rule";
 
 /// What to do next.
 #[derive(Debug, Clone)]
@@ -58,6 +78,8 @@ pub(crate) enum Step {
     CallModel { model: usize },
     /// Run these tools, all at once.
     CallTools(Vec<Call>),
+    /// Judge the answer, and record how.
+    Validate,
     /// Record the end, with outcome and result.
     Settle,
 }
@@ -101,6 +123,7 @@ impl Plan {
             compaction: None,
             on_overflow: None,
             prompt: Some(prompt),
+            duties: Duties::default(),
             ending: None,
         }
     }
@@ -145,6 +168,7 @@ impl Ending {
             Ending::Timeout => Verdict::Timeout.of_turn(),
             Ending::RetryExhausted => Verdict::RetryExhausted.of_turn(),
             Ending::Interrupted => Failure::new("interrupted", "The task was interrupted."),
+            Ending::Rule(message) => Failure::new(RULE, message),
             Ending::Defect(message) => Failure::new("defect", message),
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Turn {
     pub(crate) message: MessageState,
     /// The tool calls of the message, in its order.
     pub(crate) calls: Vec<Call>,
+    /// Whether the model was told what stands against its last answer.
+    pub(crate) has_note: bool,
     /// Whether `turn_messages` is recorded.
     pub(crate) summed_up: bool,
 }
@@ -84,6 +86,7 @@ impl Turn {
             started,
             message: MessageState::NotStarted,
             calls: Vec::new(),
+            has_note: false,
             summed_up: false,
         }
     }
@@ -238,6 +241,18 @@ impl Turn {
 }
 
 impl Call {
+    /// A call that no model has asked for.
+    pub(crate) fn internal(name: &str, arguments: Value) -> Call {
+        Call {
+            id: String::new(),
+            name: name.to_owned(),
+            arguments,
+            stage: Stage::Asked,
+            task: None,
+            turn: String::new(),
+        }
+    }
+
     /// Names the call among all of its submission. The id alone does not: models choose it, and may choose it twice.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.turn, self.id)

@@ -62,6 +62,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
         workflow,
         images: open.images,
         context: open.context,
+        message_kind: open.message_kind,
         text: open.text,
         scope: open.scope,
         next_event_index,

@@ -8,6 +8,7 @@ mod calls;
 mod entries;
 mod events;
 mod exchanges;
+mod governing;
 mod keys;
 mod kinds;
 mod knowledge;
@@ -130,6 +131,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         keys::add,
         blobs::add,
         notes::add,
+        governing::add,
         approvals::add,
         schedules::add,
         messenger::add,

@@ -7,7 +7,7 @@ use ken_types::ops::store::*;
 use ken_wire::Context;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, knowledge, memory, queue, turns};
+use crate::ops::{Host, Operations, Read, Write, governing, knowledge, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
@@ -104,6 +104,7 @@ impl Read for SubmissionsHistory {
             history.known = knowledge::search(tables, search)?.found;
             history.remembered = memory::search(tables, search)?.found;
         }
+        history.rules = governing::enabled(tables)?;
         Ok(history)
     }
 }

@@ -10,6 +10,7 @@ use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
+use ken_types::ops::rules::StoredRule;
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
     Delivery, Due, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
@@ -70,6 +71,7 @@ pub trait Tables:
     + Appends
     + Blobs
     + Notes
+    + GoverningRules
     + Approvals
     + Schedules
     + Counters
@@ -241,6 +243,8 @@ pub struct OpenRow {
     pub images: Vec<Image>,
     pub context: Option<Value>,
     pub scope: Option<Scope>,
+    /// Of the event.
+    pub message_kind: String,
 }
 
 /// The submissions of one state in a stream.
@@ -908,4 +912,14 @@ pub trait Outbox {
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;
     /// Deletes some that are finished and older; how many.
     fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
+}
+
+/// Governing rules of users, by name. A rule is JSON.
+pub trait GoverningRules {
+    fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error>;
+    /// All, by name, or only those that are switched on.
+    fn governing_rules(&self, only_enabled: bool) -> Result<Vec<StoredRule>, Error>;
+    /// False for an unknown name.
+    fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error>;
+    fn delete_rule(&self, name: &str) -> Result<bool, Error>;
 }

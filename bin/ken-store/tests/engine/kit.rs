@@ -88,6 +88,7 @@ pub(crate) fn result(text: &str) -> TurnResult {
             id: "rules-1".into(),
         },
         context_budget: None,
+        validation: None,
     }
 }
 

@@ -15,6 +15,7 @@ pub mod kend;
 pub mod messenger;
 pub mod model;
 pub mod outbox;
+pub mod rules;
 pub mod runs;
 pub mod schedules;
 pub mod service;

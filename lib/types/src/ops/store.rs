@@ -5,6 +5,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Nothing;
+use super::rules::StoredRule;
 use super::streams::PublicPage;
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
@@ -495,6 +496,9 @@ pub struct Claim {
     pub scope: Option<Scope>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
+    /// Of the stored event: `chat.message`, `agent.prompt`, …
+    #[serde(default)]
+    pub message_kind: String,
     /// Index of its next event. Always 0 on the first attempt; later attempts continue after what was recorded.
     pub next_event_index: u64,
     /// Offset before its first recorded event; read from here to find where it stood.
@@ -641,6 +645,9 @@ pub struct History {
     pub known: Vec<Match<KnowledgeRecord>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remembered: Vec<Match<PastExchange>>,
+    /// The governing rules of users that are switched on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<StoredRule>,
 }
 
 /// A prompt and its answer.

@@ -17,10 +17,22 @@ pub(crate) const STEPS: &[&str] = &[
     APPROVALS,
     SCHEDULES,
     MESSENGER,
+    GOVERNING_RULES,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Governing rules of users; those of ken are files.
+const GOVERNING_RULES: &str = "
+CREATE TABLE governing_rules (
+  name       TEXT PRIMARY KEY,
+  rule       TEXT NOT NULL,
+  enabled    INTEGER NOT NULL DEFAULT 1,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
 
 /// What agents write down for themselves, by instance.
 const NOTES: &str = "

@@ -7,6 +7,7 @@ mod checkpoints;
 mod exchanges;
 mod fault;
 mod files;
+mod governing;
 mod keys;
 mod knowledge;
 mod logs;

@@ -10,10 +10,11 @@ use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, S
 
 /// What each work is given, from an index of its own.
 const TURNS: &str =
-    "SELECT s.*, e.text, e.images, e.context, c.scope, c.connector, c.actor, c.conversation, c.thread
+    "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
      WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
-const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, NULL AS scope
+const RUNS: &str =
+    "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, NULL AS scope
      FROM submissions AS s JOIN events AS e USING (event)
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
@@ -86,6 +87,7 @@ fn open(row: &Row<'_>) -> rusqlite::Result<OpenRow> {
         images: stored(row, "images")?.unwrap_or_default(),
         context: stored(row, "context")?,
         scope: scoped.map(|_| scope(row)).transpose()?,
+        message_kind: row.get("message_kind")?,
     })
 }
 

@@ -1,0 +1,169 @@
+//! The governing rules in force for a turn: those that its stored event selects. The runtime holds every agent of the turn
+//! to them, whatever a model says.
+
+use std::collections::BTreeMap;
+
+use ken_types::Error;
+use ken_types::ops::rules::StoredRule;
+use ken_types::ops::store::Claim;
+use ken_types::rule::{Directive, Facts, Law, Patterns, Rule};
+use serde_json::Value;
+
+/// None by default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Governance {
+    /// Of a higher priority first.
+    rules: Vec<Rule>,
+}
+
+/// Something that a rule asks for, and the rule.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Demand<T> {
+    pub(crate) rule: String,
+    pub(crate) wanted: T,
+}
+
+impl Governance {
+    /// The rules of files and of users that are for the event of this claim. A rule that cannot be read is an error: no turn
+    /// runs under fewer rules than somebody has set.
+    pub(crate) fn of(claim: &Claim, base: &[Rule], users: Vec<StoredRule>) -> Result<Governance, Error> {
+        let mut rules = base.to_vec();
+        for stored in users {
+            let rule: Rule = serde_json::from_value(stored.rule).map_err(|error| {
+                Error::invalid(
+                    "",
+                    format!("the governing rule {} cannot be read: {error}", stored.name),
+                )
+                .hint(format!("ken rules rm {}", stored.name))
+            })?;
+            rules.push(rule);
+        }
+        let facts = facts(claim);
+        rules.retain(|rule| rule.when.selects(&facts));
+        rules.sort_by(|one, next| (next.priority, &one.name).cmp(&(one.priority, &next.name)));
+        Ok(Governance { rules })
+    }
+
+    fn directives(&self) -> impl Iterator<Item = (&Rule, &Directive)> {
+        self.rules
+            .iter()
+            .flat_map(|rule| rule.directives.iter().map(move |directive| (rule, directive)))
+    }
+
+    fn for_agent(&self, agent: &str) -> impl Iterator<Item = (&Rule, &Directive)> {
+        self.directives().filter(move |(rule, _)| rule.when.is_for(agent))
+    }
+
+    /// Why an agent may not call a tool; `None` when it may.
+    pub(crate) fn refusal(&self, agent: &Agent<'_>, tool: &str) -> Option<String> {
+        self.for_agent(agent.name)
+            .find_map(|(rule, directive)| match directive {
+                Directive::DenyTool(tools) if tools.fit(tool) => {
+                    Some(format!("the rule {} denies the tool {tool}", rule.name))
+                }
+                Directive::DelegateOnly(_) if agent.is_root && tool != agent.delegates_by => Some(format!(
+                    "the rule {} lets the {} give tasks only",
+                    rule.name, agent.name
+                )),
+                _ => None,
+            })
+    }
+
+    /// Why a task may not be given to a worker.
+    pub(crate) fn refusal_of_worker(&self, agent: &Agent<'_>, worker: &str) -> Option<String> {
+        self.for_agent(agent.name)
+            .find_map(|(rule, directive)| match directive {
+                Directive::DelegateOnly(workers) if agent.is_root && !workers.fit(worker) => {
+                    Some(format!("the rule {} gives no task to {worker}", rule.name))
+                }
+                _ => None,
+            })
+    }
+
+    /// The rule that wants a person to approve the calls of a tool.
+    pub(crate) fn asks(&self, agent: &str, tool: &str) -> Option<&str> {
+        self.for_agent(agent)
+            .find_map(|(rule, directive)| match directive {
+                Directive::RequireApproval(tools) if tools.fit(tool) => Some(rule.name.as_str()),
+                _ => None,
+            })
+    }
+
+    /// Tools that have to do their work before the answer counts.
+    pub(crate) fn required(&self) -> Vec<Demand<Patterns>> {
+        let demands = self.directives().filter_map(|(rule, directive)| match directive {
+            Directive::RequireTool(tools) => Some(tools.0.iter().map(|tool| Demand {
+                rule: rule.name.clone(),
+                wanted: Patterns(vec![tool.clone()]),
+            })),
+            _ => None,
+        });
+        demands.flatten().collect()
+    }
+
+    /// The scores that the answer must reach; `None` when no rule wants it judged.
+    pub(crate) fn validation(&self) -> Option<Demand<BTreeMap<Law, f64>>> {
+        let mut found: Option<Demand<BTreeMap<Law, f64>>> = None;
+        for (rule, directive) in self.directives() {
+            if let Directive::RequireValidation(minimums) = directive {
+                let demand = found.get_or_insert_with(|| Demand {
+                    rule: rule.name.clone(),
+                    wanted: BTreeMap::new(),
+                });
+                for (law, least) in minimums {
+                    let known = demand.wanted.entry(*law).or_insert(*least);
+                    *known = known.max(*least);
+                }
+            }
+        }
+        found
+    }
+
+    /// The lowest of the costs that rules allow, in US dollars.
+    pub(crate) fn max_cost(&self) -> Option<Demand<f64>> {
+        let costs = self.directives().filter_map(|(rule, directive)| match directive {
+            Directive::MaxCost(most) => Some(Demand {
+                rule: rule.name.clone(),
+                wanted: *most,
+            }),
+            _ => None,
+        });
+        costs.min_by(|one, other| one.wanted.total_cmp(&other.wanted))
+    }
+
+    /// What an agent is told.
+    pub(crate) fn text(&self, agent: &str) -> String {
+        let texts = self
+            .for_agent(agent)
+            .filter_map(|(_, directive)| match directive {
+                Directive::Text(text) => Some(format!("\n{}\n", text.trim())),
+                _ => None,
+            });
+        texts.collect()
+    }
+}
+
+/// The agent that a rule is applied to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Agent<'a> {
+    pub(crate) name: &'a str,
+    /// The orchestrator, which talks with people.
+    pub(crate) is_root: bool,
+    /// The tool that gives tasks.
+    pub(crate) delegates_by: &'a str,
+}
+
+/// What the stored event says. Nothing here comes from a model.
+fn facts(claim: &Claim) -> Facts<'_> {
+    let scope = claim.scope.as_ref();
+    let context = |name: &str| claim.context.as_ref()?.get(name).and_then(Value::as_str);
+    Facts {
+        connector: scope.map(|scope| scope.connector.as_str()),
+        message_kind: Some(claim.message_kind.as_str()).filter(|kind| !kind.is_empty()),
+        actor: scope.map(|scope| scope.actor_id.as_str()),
+        client: context("clientId"),
+        project: context("projectId"),
+        task: context("task"),
+        workflow: context("workflow"),
+    }
+}

@@ -1,0 +1,138 @@
+//! How an answer is judged: by its sources, in this process; by the laws, with the tool `judge_text`.
+
+use std::collections::BTreeMap;
+
+use ken_support::{Kind, support};
+use ken_types::event::{Body, Judgement};
+use ken_types::rule::Law;
+use serde_json::{Value, json};
+
+use crate::governance::Demand;
+use crate::seams::{Asked, Caller, Seams};
+use crate::turn_state::Call;
+
+/// The tool that judges by the laws.
+const JUDGE: &str = "judge_text";
+/// Faults that a model is told of at most.
+const MOST_FAULTS: usize = 20;
+
+/// Holds an answer against its sources, each an id and a text. Only what they contradict is a fault: an answer may say more
+/// than its sources do.
+pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
+    let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
+    let found = support(text, &sources);
+    let contradicted = found.sentences.iter().filter(|sentence| {
+        let kinds = sentence.findings.iter().map(|finding| finding.kind);
+        kinds.into_iter().any(|kind| kind == Kind::Contradicted)
+    });
+    let violations: Vec<String> = contradicted
+        .take(MOST_FAULTS)
+        .map(|sentence| {
+            let source = sentence.passage.and_then(|passage| evidence.get(passage.source));
+            let id = source.map_or("a source", |(id, _)| id.as_str());
+            format!("{id} contradicts: “{}”", sentence.span.of(text).trim())
+        })
+        .collect();
+    judged(violations, Value::Null, Some(found.score))
+}
+
+/// Judges an answer by the laws and by its sources, and holds it to the scores that a rule wants. An error says why it could
+/// not be judged.
+pub(crate) async fn by_laws(
+    seams: &Seams,
+    caller: &Caller,
+    text: &str,
+    evidence: &[(String, String)],
+    demand: &Demand<BTreeMap<Law, f64>>,
+) -> Result<Body, String> {
+    let sources = evidence.iter().map(|(id, text)| json!({"id": id, "text": text}));
+    let asked = Asked {
+        caller: caller.clone(),
+        call: Call::internal(
+            JUDGE,
+            json!({"text": text, "sources": sources.collect::<Vec<_>>()}),
+        ),
+        ask: false,
+    };
+    let judgement = seams.tools.call(asked, None).await?.details;
+    let scores = judgement.get("scores").cloned().unwrap_or_default();
+    let status = judgement.get("pass_fail_status").and_then(Value::as_str);
+    let status = status.ok_or("its judgement has no status")?;
+    let mut violations: Vec<String> = Vec::new();
+    if status == "FAIL" {
+        violations.extend(texts(judgement.get("violations")));
+    }
+    for (law, least) in &demand.wanted {
+        let score = scores.get(law.name()).and_then(Value::as_f64);
+        let score = score.ok_or_else(|| format!("its judgement has no {}", law.name()))?;
+        if score < *least {
+            violations.push(format!(
+                "{} is {score}, the rule {} wants {least}",
+                law.name(),
+                demand.rule
+            ));
+            violations.extend(texts(judgement.get("recommendations")));
+        }
+    }
+    violations.extend(contradicted(&judgement));
+    let mut seen = Vec::new();
+    violations.retain(|violation| {
+        let is_new = !seen.contains(violation);
+        seen.push(violation.clone());
+        is_new
+    });
+    if violations.is_empty() && status == "FAIL" {
+        violations.push("It does not pass the laws.".to_owned());
+    }
+    violations.truncate(MOST_FAULTS);
+    let support = judgement.pointer("/support/score").and_then(Value::as_f64);
+    Ok(judged(violations, scores, support))
+}
+
+/// What a source says otherwise.
+fn contradicted(judgement: &Value) -> Vec<String> {
+    let evidence = judgement.get("evidence").and_then(Value::as_array);
+    let of_kind = |found: &&Value| found.get("kind").and_then(Value::as_str) == Some("contradicted");
+    let places = evidence.into_iter().flatten().filter(of_kind);
+    let texts = places.filter_map(|found| found.get("text").and_then(Value::as_str));
+    texts
+        .map(|text| format!("A source contradicts: “{text}”"))
+        .collect()
+}
+
+fn texts(list: Option<&Value>) -> Vec<String> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn judged(violations: Vec<String>, scores: Value, support: Option<f64>) -> Body {
+    Body::Validation {
+        verdict: match violations.is_empty() {
+            true => Judgement::Pass,
+            false => Judgement::Fail,
+        },
+        violations,
+        scores,
+        support: support.map(|score| (score * 1_000.0).round() / 1_000.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_source_contradicts_is_a_fault_and_what_it_lacks_is_none() {
+        let evidence = [("kb-1".to_owned(), "The reactor valve opens at 40 bar.".to_owned())];
+        let faults = |text: &str| match by_sources(text, &evidence) {
+            Body::Validation { violations, .. } => violations,
+            _ => panic!(),
+        };
+        assert_eq!(
+            faults("The reactor valve opens at 40 bar. Ask for more."),
+            Vec::<String>::new()
+        );
+        let found = faults("The reactor valve opens at 90 bar.");
+        assert_eq!(found, ["kb-1 contradicts: “The reactor valve opens at 90 bar.”"]);
+    }
+}

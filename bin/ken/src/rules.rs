@@ -1,0 +1,191 @@
+//! `ken rules`: the governing rules, which the runtime holds every turn to. They are set on the machine itself, over the
+//! socket of the store; there is no way over HTTP.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use ken_types::Error;
+use ken_types::places::Places;
+use ken_types::rule::Rule;
+use serde_json::{Value, json};
+
+use crate::client::connect;
+use crate::ids::field;
+use crate::output::{Outcome, say, say_json, table};
+
+/// The longest file of a rule.
+const RULE_BYTES: u64 = 64 * 1024;
+const CALL: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = r#"Examples:
+  echo '{"name": "no-push", "directives": [{"deny_tool": "git_push"}]}' | ken rules check -
+  echo '{"name": "no-push", "directives": [{"deny_tool": "git_push"}]}' | ken rules add -
+  ken rules list"#;
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Rules {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the rules: those of ken, and your own
+    List(List),
+    /// Add a rule, or put it in place of the one of the same name
+    Add(Source),
+    /// Switch a rule of your own on
+    Enable(Named),
+    /// Switch a rule of your own off; those of ken stay on
+    Disable(Named),
+    /// Delete a rule of your own
+    Rm(Named),
+    /// Say whether files are rules: exit status 2 when one is not
+    Check(Files),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Source {
+    /// File with the rule as JSON; - is standard input
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Name of the rule
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Files {
+    /// Files with a rule each; - is standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+}
+
+/// `check` needs no system.
+pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> Outcome {
+    match &rules.command {
+        Command::List(args) => list(&places()?, args)?,
+        Command::Add(source) => {
+            let rule = read(&source.file)?;
+            call(&places()?, "store", "rules.put", &json!({ "rule": rule }))?;
+            say(&rule.name)?;
+        }
+        Command::Enable(named) => switch(&places()?, &named.name, true)?,
+        Command::Disable(named) => switch(&places()?, &named.name, false)?,
+        Command::Rm(named) => own(
+            &places()?,
+            "rules.delete",
+            &named.name,
+            json!({"name": named.name}),
+        )?,
+        Command::Check(files) => {
+            for file in &files.files {
+                let rule = read(file)?;
+                say(&format!("{}: {}", file.display(), rule.name))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn call(places: &Places, part: &str, op: &str, args: &Value) -> Result<Value, Error> {
+    connect(&places.socket(part), part)?.call(op, args, Some(CALL), |_| Ok(()))
+}
+
+fn switch(places: &Places, name: &str, enabled: bool) -> Result<(), Error> {
+    own(
+        places,
+        "rules.switch",
+        name,
+        json!({"name": name, "enabled": enabled}),
+    )
+}
+
+/// Changes a rule of the user. One of ken itself is refused by its name.
+fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> {
+    let Err(error) = call(places, "store", op, &args) else {
+        return Ok(());
+    };
+    let base = call(places, "agent", "rules.base", &json!({}))?;
+    let is_base = each(&base).any(|base| base.pointer("/rule/name").and_then(Value::as_str) == Some(name));
+    Err(match is_base {
+        true => Error::forbidden(format!("the rule {name} is one of ken itself, and stays on")),
+        false => error,
+    })
+}
+
+fn each(reply: &Value) -> impl Iterator<Item = &Value> {
+    reply.get("rules").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn read(file: &PathBuf) -> Result<Rule, Error> {
+    let name = file.display().to_string();
+    let unreadable = |error: std::io::Error| Error::invalid(name.clone(), format!("cannot be read: {error}"));
+    let mut text = Vec::new();
+    let input: Box<dyn Read> = match name.as_str() {
+        "-" => Box::new(std::io::stdin()),
+        _ => Box::new(std::fs::File::open(file).map_err(unreadable)?),
+    };
+    input
+        .take(RULE_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > RULE_BYTES {
+        return Err(Error::too_large(format!(
+            "{name}: a rule has at most {RULE_BYTES} bytes"
+        )));
+    }
+    Rule::parse(&text).map_err(|error| {
+        let place = error.at.as_deref().unwrap_or_default();
+        Error::invalid(format!("{name}{place}"), error.message).hint("ken-rules(5) describes rules")
+    })
+}
+
+fn list(places: &Places, args: &List) -> Result<(), Error> {
+    let base = call(places, "agent", "rules.base", &json!({}))?;
+    let own = call(places, "store", "rules.list", &json!({}))?;
+    if args.json {
+        let base =
+            each(&base).map(|base| json!({"rule": base["rule"], "state": "base", "file": base["file"]}));
+        let own = each(&own).map(|own| json!({"rule": own["rule"], "state": state(own)}));
+        return base.chain(own).try_for_each(|line| say_json(&line));
+    }
+    let head = ["NAME", "STATE", "PRIORITY", "DIRECTIVES"].map(String::from);
+    let base = each(&base).map(|base| row(&base["rule"], "base"));
+    let own = each(&own).map(|own| row(&own["rule"], state(own)));
+    let rows: Vec<_> = std::iter::once(head).chain(base).chain(own).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn state(own: &Value) -> &'static str {
+    match own.get("enabled") {
+        Some(Value::Bool(true)) => "on",
+        _ => "off",
+    }
+}
+
+fn row(rule: &Value, state: &str) -> [String; 4] {
+    let directives = rule.get("directives").and_then(Value::as_array);
+    let names = directives.into_iter().flatten().filter_map(Value::as_object);
+    let names: Vec<&str> = names.flat_map(|one| one.keys().map(String::as_str)).collect();
+    let priority = rule.get("priority").map(Value::to_string).unwrap_or_default();
+    [
+        field(rule, "name").to_owned(),
+        state.to_owned(),
+        priority,
+        names.join(" "),
+    ]
+}

@@ -1,0 +1,314 @@
+//! Governing rules: which turns they are for, and what the runtime then holds an agent to. ken-rules(5).
+//!
+//! Every directive forbids or asks for something and none allows anything, so no rule can undo another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::Error;
+
+/// One rule, as a file of `share/protocols` or the store holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// 1 to 64 lower-case letters, digits and dashes.
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Absent: every turn.
+    #[serde(default, skip_serializing_if = "Selector::is_empty")]
+    pub when: Selector,
+    /// Texts of a higher priority come first.
+    #[serde(default)]
+    pub priority: i32,
+    pub directives: Vec<Directive>,
+}
+
+/// Which turns a rule is for. Each field that is given has to fit the stored event; a pattern may hold `*`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selector {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connector: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_kind: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Patterns>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Patterns>,
+    /// The agent of the turn that is held to it: `orchestrator`, `research-worker`, `coding-worker`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Patterns>,
+}
+
+/// What an agent is held to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Directive {
+    /// Each of these tools has to have done its work before the answer counts.
+    RequireTool(Patterns),
+    /// None of these tools is offered or run.
+    DenyTool(Patterns),
+    /// A person has to approve each call of these tools.
+    RequireApproval(Patterns),
+    /// The orchestrator calls no tool itself and gives tasks to these workers only.
+    DelegateOnly(Patterns),
+    /// The answer is judged, and must reach these scores, in percent.
+    RequireValidation(BTreeMap<Law, f64>),
+    /// The most that a submission may cost, in US dollars, workers included.
+    MaxCost(f64),
+    /// What the model is told.
+    Text(String),
+}
+
+/// A score of ken-laws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Law {
+    #[serde(rename = "law1_architectural_intelligence")]
+    Architecture,
+    #[serde(rename = "law2_cognitive_governance")]
+    Governance,
+    #[serde(rename = "law3_truth_foundation")]
+    Truth,
+    #[serde(rename = "law4_energy_stewardship")]
+    Energy,
+    #[serde(rename = "law5_deterministic_reliability")]
+    Reliability,
+    OverallCompliance,
+}
+
+impl Law {
+    pub fn name(self) -> &'static str {
+        match self {
+            Law::Architecture => "law1_architectural_intelligence",
+            Law::Governance => "law2_cognitive_governance",
+            Law::Truth => "law3_truth_foundation",
+            Law::Energy => "law4_energy_stewardship",
+            Law::Reliability => "law5_deterministic_reliability",
+            Law::OverallCompliance => "overall_compliance",
+        }
+    }
+}
+
+/// One pattern or several, of which one has to fit: a text in which `*` stands for any part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Patterns(pub Vec<String>);
+
+impl Patterns {
+    pub fn fit(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| fits(pattern, text))
+    }
+}
+
+impl<'de> Deserialize<'de> for Patterns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Patterns, D::Error> {
+        struct OneOrMany;
+
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Patterns;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E>(self, one: &str) -> Result<Patterns, E> {
+                Ok(Patterns(vec![one.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut given: A) -> Result<Patterns, A::Error> {
+                let mut many = Vec::new();
+                while let Some(pattern) = given.next_element()? {
+                    many.push(pattern);
+                }
+                Ok(Patterns(many))
+            }
+        }
+
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// Whether a pattern fits a whole text. Takes time linear in the text for each `*`.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut left) = text.strip_prefix(start) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let end = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some((_, after)) = left.split_once(part) else {
+            return false;
+        };
+        left = after;
+    }
+    left.ends_with(end)
+}
+
+/// A turn, as its stored event and its agent say.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts<'a> {
+    pub connector: Option<&'a str>,
+    pub message_kind: Option<&'a str>,
+    pub actor: Option<&'a str>,
+    pub client: Option<&'a str>,
+    pub project: Option<&'a str>,
+    pub task: Option<&'a str>,
+    pub workflow: Option<&'a str>,
+}
+
+impl Selector {
+    pub fn is_empty(&self) -> bool {
+        *self == Selector::default()
+    }
+
+    /// Whether a rule is for this turn, whichever agent works on it. A field that the event lacks fits no pattern.
+    pub fn selects(&self, facts: &Facts<'_>) -> bool {
+        let pairs = [
+            (&self.connector, facts.connector),
+            (&self.message_kind, facts.message_kind),
+            (&self.actor, facts.actor),
+            (&self.client, facts.client),
+            (&self.project, facts.project),
+            (&self.task, facts.task),
+            (&self.workflow, facts.workflow),
+        ];
+        let fits = |(wanted, there): &(&Option<Patterns>, Option<&str>)| match (wanted, there) {
+            (None, _) => true,
+            (Some(wanted), Some(there)) => wanted.fit(there),
+            (Some(_), None) => false,
+        };
+        pairs.iter().all(fits)
+    }
+
+    /// Whether it holds for an agent of such a turn.
+    pub fn is_for(&self, agent: &str) -> bool {
+        self.agent.as_ref().is_none_or(|wanted| wanted.fit(agent))
+    }
+}
+
+/// The longest text of a directive, in bytes.
+const TEXT_BYTES: usize = 16 * 1024;
+const DIRECTIVES: usize = 64;
+
+impl Rule {
+    /// Reads a rule. An unknown field or directive is an error that names it, its line and what there is.
+    pub fn parse(text: &[u8]) -> Result<Rule, Error> {
+        let rule: Rule =
+            serde_json::from_slice(text).map_err(|error| Error::invalid("", error.to_string()))?;
+        rule.check()?;
+        Ok(rule)
+    }
+
+    /// What the types do not say.
+    pub fn check(&self) -> Result<(), Error> {
+        let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        if !(1..=64).contains(&self.name.len()) || !self.name.chars().all(plain) {
+            let message = "a name has 1 to 64 lower-case letters, digits and dashes";
+            return Err(Error::invalid("/name", message));
+        }
+        if !(1..=DIRECTIVES).contains(&self.directives.len()) {
+            let message = format!("a rule has 1 to {DIRECTIVES} directives");
+            return Err(Error::invalid("/directives", message));
+        }
+        for (number, directive) in self.directives.iter().enumerate() {
+            let wrong = |message: &str| Err(Error::invalid(format!("/directives/{number}"), message));
+            match directive {
+                Directive::RequireTool(patterns)
+                | Directive::DenyTool(patterns)
+                | Directive::RequireApproval(patterns)
+                | Directive::DelegateOnly(patterns)
+                    if patterns.0.is_empty() || patterns.0.iter().any(String::is_empty) =>
+                {
+                    return wrong("it names nothing");
+                }
+                Directive::RequireValidation(minimums)
+                    if !minimums.values().all(|least| (0.0..=100.0).contains(least)) =>
+                {
+                    return wrong("a minimum is 0 to 100");
+                }
+                Directive::MaxCost(most) if !(*most >= 0.0 && most.is_finite()) => {
+                    return wrong("a cost is 0 or more");
+                }
+                Directive::Text(text) if text.trim().is_empty() || text.len() > TEXT_BYTES => {
+                    return wrong("a text has 1 byte to 16 KiB");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_fits_a_whole_text() {
+        for (pattern, text, wanted) in [
+            ("git_push", "git_push", true),
+            ("git_push", "git_pushed", false),
+            ("git_*", "git_push", true),
+            ("*", "", true),
+            ("*_file*", "read_files", true),
+            ("*_file", "read_files", false),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(fits(pattern, text), wanted, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_read_and_what_is_unknown_is_named() {
+        let text = br#"{"name":"a","when":{"actor":"ann","task":["x*","y"]},"directives":[{"deny_tool":"git_*"},{"max_cost":1},
+            {"require_validation":{"law3_truth_foundation":80}},{"text":"Be brief."}]}"#;
+        let rule = Rule::parse(text).unwrap();
+        assert_eq!(rule.directives.len(), 4);
+        let again = Rule::parse(serde_json::to_string(&rule).unwrap().as_bytes()).unwrap();
+        assert_eq!(again, rule);
+        let facts = Facts {
+            actor: Some("ann"),
+            task: Some("xyz"),
+            ..Facts::default()
+        };
+        assert!(rule.when.selects(&facts));
+        assert!(!rule.when.selects(&Facts { task: None, ..facts }));
+        for (text, wanted) in [
+            (
+                r#"{"name":"a","directives":[{"allow_tool":"x"}]}"#,
+                "unknown variant `allow_tool`",
+            ),
+            (
+                r#"{"name":"a","when":{"user":"x"},"directives":[{"text":"x"}]}"#,
+                "unknown field `user`",
+            ),
+            (
+                r#"{"name":"a","directives":[{"require_validation":{"law9":1}}]}"#,
+                "law9",
+            ),
+            (r#"{"name":"A b","directives":[{"text":"x"}]}"#, "lower-case"),
+            (r#"{"name":"a","directives":[]}"#, "1 to 64 directives"),
+            (r#"{"name":"a","directives":[{"max_cost":-1}]}"#, "0 or more"),
+            (r#"{"name":"a","directives":[{"deny_tool":[]}]}"#, "names nothing"),
+        ] {
+            let error = Rule::parse(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Governing rules: each directive holds against a model that is scripted to break it, and `ken rules` sets them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use ken_tests::{Answer, Builder, System};
+use serde_json::{Value, json};
+
+fn call(when: &str, after_tools: usize, name: &str, arguments: Value) -> Value {
+    json!({"when": when, "after_tools": after_tools, "events": [{"tool": {"name": name, "arguments": arguments}}]})
+}
+
+fn says(when: &str, after_tools: usize, text: &str) -> Value {
+    json!({"when": when, "after_tools": after_tools, "events": [{"text": text}]})
+}
+
+/// Runs `ken rules` with a rule on standard input.
+fn rules(system: &System, arguments: &[&str], input: &str) -> Output {
+    let mut command = system.command(&[&["rules"], arguments].concat());
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[track_caller]
+fn add(system: &System, rule: &Value) {
+    let output = rules(system, &["add", "-"], &rule.to_string());
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), error.as_str()), (Some(0), ""));
+}
+
+/// Says something; the answer, and the events of the turn.
+fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec<Value>) {
+    let mut body = json!({"connector": "web-api", "session": format!("web-{session}"), "text": text});
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    let answer = system.post("/api/chat/events", &body);
+    let page = system
+        .get(&format!("/agents/orchestrator/web-{session}?offset=-1&tail=90"))
+        .expect(200)
+        .json();
+    let submission = answer.text("/submissionId").to_owned();
+    let of_turn = |event: &&Value| event["submissionId"] == submission.as_str();
+    let events = page.as_array().unwrap().iter().filter(of_turn).cloned().collect();
+    (answer, events)
+}
+
+/// Each event with what it says, for a failure.
+fn types(events: &[Value]) -> String {
+    let shown = events.iter().map(|event| {
+        let said = [
+            &event["violations"],
+            &event["text"],
+            &event["message"]["content"][0]["text"],
+            &event["error"],
+        ];
+        let said = said.iter().find(|said| !said.is_null());
+        format!(
+            "{} {}\n",
+            event["type"],
+            said.map_or(String::new(), |said| said.to_string())
+        )
+    });
+    shown.collect()
+}
+
+fn tools(events: &[Value]) -> Vec<(String, bool)> {
+    let ended = events.iter().filter(|event| event["type"] == "tool");
+    ended
+        .map(|event| {
+            let name = event["toolName"].as_str().unwrap().to_owned();
+            (name, event["isError"] == false)
+        })
+        .collect()
+}
+
+#[test]
+fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
+    let task = json!({"agent": "coding-worker", "prompt": "dig"});
+    let system = Builder::default()
+        .script(&[
+            call("deny", 0, "knowledge_search", json!({"query": "x"})),
+            says("deny", 1, "Tried."),
+            call("hands", 0, "note_write", json!({"name": "a", "text": "b"})),
+            call("hands", 1, "task", task.clone()),
+            call(
+                "hands",
+                2,
+                "task",
+                json!({"agent": "research-worker", "prompt": "dig"}),
+            ),
+            says("hands", 3, "Delegated."),
+            call("dig", 0, "knowledge_search", json!({"query": "x"})),
+            says("dig", 1, "Dug."),
+        ])
+        .start();
+    add(
+        &system,
+        &json!({"name": "no-search", "when": {"project": "secret-*"}, "directives": [{"deny_tool": "knowledge_*"}]}),
+    );
+    add(
+        &system,
+        &json!({"name": "hands-off", "when": {"task": "big"}, "directives": [{"delegate_only": "research-worker"}]}),
+    );
+    // The event selects the rule.
+    let (_, events) = say(&system, "a", "deny", &json!({"projectId": "secret-7"}));
+    assert_eq!(tools(&events), [("knowledge_search".to_owned(), false)]);
+    assert!(
+        json!(events)
+            .to_string()
+            .contains("the rule no-search denies the tool knowledge_search")
+    );
+    let (_, events) = say(&system, "b", "deny", &json!({"projectId": "open"}));
+    assert_eq!(tools(&events), [("knowledge_search".to_owned(), true)]);
+    let (answer, events) = say(&system, "c", "hands", &json!({"task": "big"}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Delegated.");
+    let shown = [
+        ("note_write", false),
+        ("task", false),
+        ("knowledge_search", true),
+        ("task", true),
+    ];
+    assert_eq!(tools(&events), shown.map(|(name, ran)| (name.to_owned(), ran)));
+    // A worker is held to what is denied, too.
+    let both = json!({"task": "big", "projectId": "secret-7"});
+    let (_, events) = say(&system, "d", "hands", &both);
+    assert_eq!(
+        tools(&events)[2],
+        ("knowledge_search".to_owned(), false),
+        "{events:?}"
+    );
+    // An approval cannot be given for a tool that no process runs.
+    add(
+        &system,
+        &json!({"name": "ask", "directives": [{"require_approval": "knowledge_search"}]}),
+    );
+    let (_, events) = say(&system, "e", "deny", &json!({}));
+    assert!(
+        json!(events)
+            .to_string()
+            .contains("the rule ask wants an approval")
+    );
+    // Switched off, a rule holds nobody.
+    for name in ["ask", "no-search"] {
+        assert!(system.ken(&["rules", "disable", name]).status.success());
+    }
+    let (_, events) = say(&system, "f", "deny", &json!({"projectId": "secret-7"}));
+    assert_eq!(tools(&events), [("knowledge_search".to_owned(), true)]);
+}
+
+#[test]
+fn a_required_tool_is_asked_for_and_an_answer_without_it_fails() {
+    let system = Builder::default()
+        .script(&[
+            says("obey", 0, "Too early."),
+            says("defy", 0, "Never."),
+            // What the model is told is the newest message that it is shown.
+            json!({"when": "The rule look wants", "after_tools": 0, "events": [
+                {"tool": {"name": "knowledge_search", "arguments": {"query": "x"}}}]}),
+            says("The rule look wants", 1, "Looked up."),
+            says("The rule note wants", 0, "I will not."),
+        ])
+        .start();
+    add(
+        &system,
+        &json!({"name": "look", "when": {"task": "look"}, "directives": [{"require_tool": "knowledge_search"}]}),
+    );
+    add(
+        &system,
+        &json!({"name": "note", "when": {"task": "note"}, "directives": [{"require_tool": ["note_write"]}]}),
+    );
+    let (answer, events) = say(&system, "a", "obey", &json!({"task": "look"}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Looked up.");
+    let notes = events
+        .iter()
+        .filter(|event| event["type"] == "message_end" && event["message"]["role"] == "signal");
+    assert_eq!(notes.count(), 1);
+    let (answer, events) = say(&system, "b", "defy", &json!({"task": "note"}));
+    let failed = answer.expect(500);
+    assert!(
+        failed.text("/error").contains("without the tool note_write"),
+        "{}",
+        failed.json()
+    );
+    let turns = events.iter().filter(|event| event["type"] == "turn").count();
+    assert_eq!(turns, 3, "the answer, and two reminders");
+    let (answer, _) = say(&system, "c", "defy", &json!({}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Never.");
+}
+
+#[test]
+fn what_costs_too_much_ends() {
+    let usage = json!({"input": 1, "output": 1, "totalTokens": 2, "cost": {"total": 0.3}});
+    let call = json!({"tool": {"name": "note_read", "arguments": {}}});
+    let task = json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": "dear"}}});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "once", "events": [{"text": "Cheap."}], "usage": usage}),
+            json!({"when": "dear", "after_tools": 0, "events": [call], "usage": usage}),
+            json!({"when": "dear", "after_tools": 1, "events": [call], "usage": usage}),
+            json!({"when": "dear", "after_tools": 2, "events": [{"text": "Dear."}], "usage": usage}),
+            json!({"when": "give", "after_tools": 0, "events": [task], "usage": usage}),
+            json!({"when": "give", "after_tools": 1, "events": [{"text": "Given."}], "usage": usage}),
+        ])
+        .start();
+    add(
+        &system,
+        &json!({"name": "thrift", "directives": [{"max_cost": 0.5}]}),
+    );
+    let (answer, _) = say(&system, "a", "once", &json!({}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Cheap.");
+    // Two calls reach it; the third is not made.
+    let (answer, events) = say(&system, "b", "dear", &json!({}));
+    assert!(
+        answer
+            .expect(500)
+            .text("/error")
+            .contains("The rule thrift allows a cost of $0.5")
+    );
+    assert_eq!(events.iter().filter(|event| event["type"] == "turn").count(), 2);
+    // What a worker spends counts, and ends it.
+    let (answer, events) = say(&system, "c", "give", &json!({}));
+    answer.expect(500);
+    let turns = events.iter().filter(|event| event["type"] == "turn").count();
+    assert!(turns <= 3, "{}", types(&events));
+    let last: Vec<_> = events
+        .iter()
+        .rev()
+        .take(3)
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(last, ["submission_settled", "idle", "operation"]);
+}
+
+#[test]
+fn an_answer_is_judged_and_written_anew_once() {
+    let good =
+        "The deployment runs on Tuesday. We checked the log of the last run, because one step failed before.";
+    let system = Builder::default()
+        .script(&[
+            says(
+                "Your answer does not pass",
+                0,
+                "The reactor valve opens at 40 bar.",
+            ),
+            says("valve", 0, "The reactor valve opens at 90 bar."),
+            says("law", 0, good),
+        ])
+        .start();
+    let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
+    system.post("/api/knowledge", &entry).expect(201);
+    // The sources contradict: one more turn, which is told why.
+    let (answer, events) = say(
+        &system,
+        "a",
+        "At which pressure does the reactor valve open?",
+        &json!({}),
+    );
+    let answer = answer.expect(200);
+    assert_eq!(
+        answer.text("/result/text"),
+        "The reactor valve opens at 40 bar.",
+        "{}",
+        types(&events)
+    );
+    let validation = answer.at("/result/validation");
+    assert_eq!(
+        (&validation["verdict"], &validation["revisions"]),
+        (&json!("pass"), &json!(1)),
+        "{validation}"
+    );
+    let verdicts: Vec<_> = events
+        .iter()
+        .filter(|event| event["type"] == "validation")
+        .map(|event| event["verdict"].as_str().unwrap())
+        .collect();
+    assert_eq!(verdicts, ["fail", "pass"]);
+    assert!(
+        json!(events)
+            .to_string()
+            .contains("contradicts: “The reactor valve opens at 90 bar.”")
+    );
+    // A rule holds the answer to its scores; one that never reaches them goes out with them after one revision.
+    add(
+        &system,
+        &json!({"name": "strict", "when": {"task": "strict"},
+        "directives": [{"require_validation": {"law3_truth_foundation": 100}}]}),
+    );
+    let (answer, events) = say(&system, "b", "law", &json!({"task": "strict"}));
+    let validation = answer.expect(200).at("/result/validation");
+    assert!(
+        validation["scores"]["overall_compliance"].is_number(),
+        "{validation}"
+    );
+    let judged = events
+        .iter()
+        .filter(|event| event["type"] == "validation")
+        .count();
+    assert_eq!(judged as u64, 1 + validation["revisions"].as_u64().unwrap());
+    // Without knowledge and without a rule nothing is judged.
+    let (answer, events) = say(&system, "c", "law", &json!({}));
+    assert!(answer.expect(200).at("/result/validation").is_null());
+    assert!(events.iter().all(|event| event["type"] != "validation"));
+    // What nobody can judge does not go out.
+    system.call("kend", "parts.stop", &["name=tools"]);
+    let (answer, _) = say(&system, "d", "law", &json!({"task": "strict"}));
+    assert!(
+        answer
+            .expect(500)
+            .text("/error")
+            .contains("The rule strict wants the answer judged")
+    );
+}
+
+#[test]
+fn rules_are_listed_checked_and_switched() {
+    let system = System::start();
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let listed = text(&system.ken(&["rules", "list"]));
+    assert!(
+        listed.contains("orchestrator-has-no-hands") && listed.contains("base"),
+        "{listed}"
+    );
+    // A base rule stays on; an unknown one is said to be that.
+    for (name, wanted, status) in [
+        ("orchestrator-has-no-hands", "stays on", 1),
+        ("nonesuch", "no rule nonesuch", 1),
+    ] {
+        let output = system.ken(&["rules", "disable", name]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.contains(wanted), "{error}");
+        assert!(output.status.code().unwrap() >= status);
+    }
+    // An unknown directive is refused, with the names that there are.
+    for arguments in [&["check", "-"], &["add", "-"]] {
+        let output = rules(
+            &system,
+            arguments,
+            r#"{"name":"x","directives":[{"allow_tool":"y"}]}"#,
+        );
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(
+            error.contains("allow_tool") && error.contains("deny_tool"),
+            "{error}"
+        );
+    }
+    let rule = json!({"name": "mine", "priority": 3, "directives": [{"text": "Be brief."}, {"max_cost": 2}]});
+    assert!(
+        rules(&system, &["check", "-"], &rule.to_string())
+            .status
+            .success()
+    );
+    add(&system, &rule);
+    let listed = text(&system.ken(&["rules", "list"]));
+    let line = listed
+        .lines()
+        .find(|line| line.starts_with("mine"))
+        .unwrap()
+        .to_owned();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["mine", "on", "3", "text", "max_cost"]);
+    assert!(system.ken(&["rules", "disable", "mine"]).status.success());
+    assert!(text(&system.ken(&["rules", "list", "--json"])).contains(r#""state":"off""#));
+    assert!(system.ken(&["rules", "rm", "mine"]).status.success());
+    assert!(!text(&system.ken(&["rules", "list"])).contains("mine"));
+}
+
+/// A rule that a newer ken has stored: nothing may run while it cannot be read.
+#[test]
+fn no_turn_runs_under_rules_that_cannot_be_read() {
+    let mut system = System::start();
+    add(
+        &system,
+        &json!({"name": "odd", "directives": [{"text": "Be brief."}]}),
+    );
+    system.down();
+    let database = system.home().join("state/store/ken.db");
+    let sql = r#"UPDATE governing_rules SET rule = '{"name":"odd","directives":[{"levitate":true}]}'"#;
+    let python = format!(
+        "import sqlite3\nc = sqlite3.connect({:?})\nc.execute({sql:?})\nc.commit()",
+        database.display().to_string()
+    );
+    let changed = std::process::Command::new("python3")
+        .args(["-c", &python])
+        .status();
+    if !changed.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: needs python3");
+        return;
+    }
+    system.up();
+    let (answer, events) = say(&system, "a", "hello", &json!({}));
+    assert!(
+        answer
+            .expect(500)
+            .text("/error")
+            .contains("the governing rule odd cannot be read")
+    );
+    assert!(
+        events.iter().all(|event| event["type"] != "turn_start"),
+        "{events:?}"
+    );
+    assert!(system.ken(&["rules", "rm", "odd"]).status.success());
+    let (answer, _) = say(&system, "b", "hello", &json!({}));
+    answer.expect(200);
+}
