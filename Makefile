@@ -58,6 +58,7 @@ torture: toolchain
 	cd tests/conformance && npm ci --no-audit --no-fund --silent
 	tests/conformance/clients.sh target/clients
 	node tests/conformance/torture.js target/release
+	tests/conformance/cron.sh target/release/ken-scheduler
 	$(CARGO) build --workspace --bins --tests --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls
 

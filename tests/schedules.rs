@@ -809,3 +809,171 @@ fn the_connector_of_schedules_is_not_for_chats() {
     let answer = system.post("/api/chat/events", &body).expect(200);
     assert!(answer.text("/session/id").starts_with("web-"));
 }
+
+/// What a turn sees and makes belongs to its conversation.
+#[test]
+fn an_agent_makes_schedules_of_its_own() {
+    let call = |when: &str, name: &str, arguments: Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]});
+    let new = json!({"slug": "mine", "kind": "cron", "schedule": "@daily", "prompt": "Report."});
+    let mut wrong = new.clone();
+    wrong["schedule"] = json!("0 25 * * *");
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "Report", "events": [{"text": "All is well."}]}),
+            call("make", "schedule_create", new),
+            call("wrong", "schedule_create", wrong),
+            call("list", "schedule_list", json!({})),
+            call("drop", "schedule_delete", json!({"slug": "mine"})),
+            json!({"after_tools": 1, "events": [{"text": "Done."}]}),
+        ])
+        .start();
+    let session = system.session();
+    let tool = |session: &str, text: &str| {
+        system.say(session, text).expect(200);
+        let target = format!("/agents/orchestrator/{session}?offset=-1&tail=100");
+        let events = system.get(&target).expect(200).json();
+        let tools = events
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| event["type"] == "tool");
+        tools.last().unwrap().clone()
+    };
+    assert_eq!(tool(&session, "make")["result"]["details"]["slug"], "mine");
+    let made = system.get(&format!("{ROUTE}/mine")).expect(200).at("/schedule");
+    assert_eq!(
+        (&made["ownerScope"], &made["deliverTo"]),
+        (&json!("tui:a:c"), &json!({"session": session}))
+    );
+    let refused = tool(&session, "wrong");
+    assert_eq!(refused["isError"], true);
+    assert!(refused.to_string().contains("column 3"), "{refused}");
+    assert_eq!(
+        tool(&session, "list")["result"]["details"]["schedules"][0]["slug"],
+        "mine"
+    );
+    // Somebody else neither sees nor deletes it.
+    let stranger = json!({"connector": "tui", "actorId": "b", "conversationId": "d"});
+    let other = system
+        .post("/api/chat/sessions", &stranger)
+        .expect(201)
+        .text("/session/id");
+    let say = |text: &str| {
+        let mut body = stranger.clone();
+        body["text"] = json!(text);
+        body["session"] = json!(other);
+        system.post("/api/chat/events", &body).expect(200);
+        let events = system
+            .get(&format!("/agents/orchestrator/{other}?offset=-1&tail=100"))
+            .json();
+        let tools = events
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| event["type"] == "tool");
+        tools.last().unwrap().clone()
+    };
+    assert_eq!(say("list")["result"]["details"]["schedules"], json!([]));
+    assert_eq!(say("drop")["isError"], true);
+    // Its result comes back into the conversation.
+    system
+        .post(&format!("{ROUTE}/mine/run?wait=1"), &json!({}))
+        .expect(200);
+    let scope = "connector=tui&actorId=a&conversationId=c";
+    let page = system
+        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
+        .expect(200)
+        .json();
+    let last = page["exchanges"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["assistant"]["text"], "All is well.");
+    assert_eq!(tool(&session, "drop")["isError"], false);
+    system.get(&format!("{ROUTE}/mine")).refused(404, "not_found", "");
+}
+
+fn ken(system: &System, arguments: &[&str]) -> String {
+    let output = system.ken(&[&["schedule"], arguments].concat());
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_command_does_what_the_routes_do() {
+    let system = scripted();
+    let next = ken(
+        &system,
+        &[
+            "add",
+            "morning",
+            "--cron",
+            "0 9 * * *",
+            "--tz",
+            "Europe/Zurich",
+            "--set",
+            "graceMs=1000",
+            "Hello",
+            "you.",
+        ],
+    );
+    assert!(next.trim().ends_with(":00:00Z"), "{next}");
+    ken(
+        &system,
+        &[
+            "add",
+            "pulse",
+            "--every",
+            "90m",
+            "--overlap",
+            "queue",
+            "--missed",
+            "all",
+            "Well?",
+        ],
+    );
+    let table = ken(&system, &["list"]);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"]);
+    assert_eq!(
+        (rows[1][0], rows[1][1], rows[1][2], rows[2][0]),
+        ("morning", "cron", "active", "pulse")
+    );
+    assert_eq!(ken(&system, &["next", "1"]).lines().count(), 2);
+    assert_eq!(ken(&system, &["list", "--json"]).lines().count(), 2);
+    ken(&system, &["pause", "morning", "pulse"]);
+    assert_eq!(ken(&system, &["next"]).lines().count(), 1);
+    ken(&system, &["resume", "pulse"]);
+    assert_eq!(ken(&system, &["run", "morning", "--wait"]), "Hello there.\n");
+    let shown = ken(&system, &["show", "morning"]);
+    for part in [
+        "state      paused",
+        "fires      cron 0 9 * * *",
+        "Hello you.",
+        "by hand",
+        "1000 ms",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert_eq!(ken(&system, &["runs", "morning", "--json"]).lines().count(), 1);
+    let preview = ken(
+        &system,
+        &["preview", "30 2 * * *", "--tz", "Europe/Zurich", "-n", "2"],
+    );
+    assert_eq!(preview.lines().count(), 2);
+    ken(&system, &["rm", "morning", "pulse"]);
+    let refused = system.ken(&["schedule", "add", "x", "--cron", "0 25 * * *", "p"]);
+    let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
+    assert_eq!(
+        (refused.status.code(), &error["error"]["at"]),
+        (Some(2), &json!("/schedule"))
+    );
+    assert_eq!(
+        system.ken(&["schedule", "show", "morning"]).status.code(),
+        Some(2)
+    );
+}

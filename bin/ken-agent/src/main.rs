@@ -110,7 +110,10 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let model = WireModel::new(pool("model"));
     let tools = Arc::new(AllTools {
-        builtin: Builtins::new(Parts { store: pool("store") }),
+        builtin: Builtins::new(Parts {
+            store: pool("store"),
+            scheduler: pool("scheduler"),
+        }),
         wire: WireTools::new(pool("tools")),
     });
     let claiming = Claiming {

@@ -12,6 +12,7 @@ use crate::approvals::{Approvals, Approve, Deny};
 use crate::knowledge::Knowledge;
 use crate::messenger::Messenger;
 use crate::rules::Rules;
+use crate::schedule::Schedule;
 use crate::stream::Stream;
 use crate::undo::OfRun;
 
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Undo(OfRun),
     /// Show what a run changed in the workspace
     Diff(OfRun),
+    /// Add, list, pause and run schedules
+    Schedule(Schedule),
     /// Look after the messaging connector: who may write, codes, groups, the webhook
     Messenger(Messenger),
     /// List what agents ask to be allowed, oldest first, or show one request
@@ -90,7 +93,7 @@ pub(crate) enum Command {
     Rules(Rules),
     /// Check the audit log of the cognitive server
     Audit(Audit),
-    /// Show changes in the system: sessions, turns, runs, knowledge
+    /// Show changes in the system: sessions, turns, runs, schedules, knowledge
     Events(Events),
     /// Use append-only logs that any program may share
     Stream(Stream),

@@ -26,6 +26,7 @@ mod parts;
 mod progress;
 mod rules;
 mod runs;
+mod schedule;
 mod sessions;
 mod status;
 mod stream;
@@ -71,6 +72,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Show(show) => runs::show(cli, show),
         Command::Cancel(cancel) => runs::cancel(cli, cancel),
         Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
+        Command::Schedule(schedule) => schedule::run(cli, schedule),
         Command::Undo(of) => undo::run(cli, "undo", of),
         Command::Diff(of) => undo::run(cli, "diff", of),
         Command::Messenger(messenger) => messenger::run(cli, messenger),

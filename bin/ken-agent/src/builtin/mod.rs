@@ -4,6 +4,7 @@
 mod knowledge;
 mod memory;
 mod notes;
+mod schedules;
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
@@ -19,6 +20,7 @@ use crate::seams::{Caller, Pending};
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Pool,
+    pub(crate) scheduler: Pool,
 }
 
 /// Runs a tool for a caller with these arguments. An error is for the model.
@@ -44,7 +46,12 @@ pub(crate) struct Builtins {
 
 impl Builtins {
     pub(crate) fn new(parts: Parts) -> Builtins {
-        let nouns = [knowledge::tools(), memory::tools(), notes::tools()];
+        let nouns = [
+            knowledge::tools(),
+            memory::tools(),
+            notes::tools(),
+            schedules::tools(),
+        ];
         Builtins {
             parts,
             tools: nouns.into_iter().flatten().collect(),

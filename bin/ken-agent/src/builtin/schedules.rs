@@ -1,0 +1,209 @@
+//! Schedules of the conversation: what the agent is asked to do later, or again and again. They belong to the scope of the
+//! turn that makes them, and no other turn sees them.
+
+use std::time::Duration;
+
+use ken_types::event::ToolResult;
+use ken_types::id::Mint;
+use ken_types::ops::Op;
+use ken_types::ops::schedules::{
+    CreateSchedule, DeliverTo, Fields, ListSchedules, OfSchedule, RunSchedule, ScheduleKind, SchedulesCreate,
+    SchedulesDelete, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, ToSession,
+};
+use ken_types::ops::store::Scope;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Builtin, Parts, Run, arguments, refused, result, spec};
+use crate::names::ORCHESTRATOR;
+use crate::seams::Caller;
+
+/// The scheduler may be switched off: it is not waited for.
+const CALL: Duration = Duration::from_secs(10);
+/// The connector of scheduled turns.
+const SCHEDULED: &str = "schedule";
+
+pub(super) fn tools() -> Vec<Builtin> {
+    let tool = |name, description, properties: Value, required: Value, idempotent, run: Run| Builtin {
+        spec: spec(
+            name,
+            description,
+            json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false}),
+        ),
+        agents: &[ORCHESTRATOR],
+        idempotent,
+        run,
+    };
+    let slug = json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$", "description": "Its name."});
+    let named = json!({"slug": slug});
+    vec![
+        tool(
+            "schedule_create",
+            "Let a prompt be answered later, or again and again. The answers appear in this conversation.",
+            json!({
+                "slug": slug,
+                "kind": {"enum": ["cron", "every", "at"]},
+                "schedule": {"type": "string", "description": "cron: an expression such as 0 9 * * MON-FRI; every: an \
+                    interval such as 90m; at: an instant, or a local time such as 2027-02-03T09:00."},
+                "tz": {"type": "string", "description": "IANA name of the time zone; UTC when it is absent."},
+                "prompt": {"type": "string", "minLength": 1},
+                "deliver": {"type": "boolean", "description": "false: the answers are kept, and not shown here."},
+            }),
+            json!(["slug", "kind", "schedule", "prompt"]),
+            false,
+            |parts, caller, given| Box::pin(create(parts, caller, given)),
+        ),
+        tool(
+            "schedule_list",
+            "List the schedules of this conversation.",
+            json!({}),
+            json!([]),
+            true,
+            |parts, caller, given| Box::pin(list(parts, caller, given)),
+        ),
+        tool(
+            "schedule_pause",
+            "Let a schedule of this conversation fire no more until it is resumed.",
+            named.clone(),
+            json!(["slug"]),
+            true,
+            |parts, caller, given| Box::pin(one::<SchedulesPause>(parts, caller, given)),
+        ),
+        tool(
+            "schedule_resume",
+            "Let a paused schedule of this conversation fire again.",
+            named.clone(),
+            json!(["slug"]),
+            true,
+            |parts, caller, given| Box::pin(one::<SchedulesResume>(parts, caller, given)),
+        ),
+        tool(
+            "schedule_delete",
+            "Delete a schedule of this conversation.",
+            named.clone(),
+            json!(["slug"]),
+            true,
+            |parts, caller, given| Box::pin(one::<SchedulesDelete>(parts, caller, given)),
+        ),
+        tool(
+            "schedule_run",
+            "Start a run of a schedule of this conversation now. It is not waited for.",
+            named,
+            json!(["slug"]),
+            false,
+            |parts, caller, given| Box::pin(run(parts, caller, given)),
+        ),
+    ]
+}
+
+/// On whose behalf. Schedules of nobody are the operator's, and not the agent's to see.
+fn owner(caller: &Caller) -> Result<Scope, String> {
+    let owner = caller.claim.scope.clone();
+    owner.ok_or_else(|| "This conversation belongs to no person, and can have no schedules.".to_owned())
+}
+
+async fn call<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> {
+    let called = parts.scheduler.call::<O>(args, CALL).await;
+    called.map_err(|error| refused(&error))
+}
+
+fn minted() -> Result<String, String> {
+    Ok(Mint::fresh().map_err(|error| refused(&error))?.ulid())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    slug: String,
+    kind: ScheduleKind,
+    schedule: String,
+    tz: Option<String>,
+    prompt: String,
+    deliver: Option<bool>,
+}
+
+async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let new: New = arguments(given)?;
+    let owner = owner(&caller)?;
+    if owner.connector == SCHEDULED {
+        return Err(
+            "A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned(),
+        );
+    }
+    let here = DeliverTo::Session(ToSession {
+        session: caller.claim.instance.clone(),
+    });
+    let args = CreateSchedule {
+        id: minted()?,
+        slug: new.slug,
+        owner: Some(owner),
+        replace: false,
+        fields: Fields {
+            kind: Some(new.kind),
+            schedule: Some(new.schedule),
+            tz: new.tz,
+            prompt: Some(new.prompt),
+            deliver_to: (new.deliver != Some(false)).then_some(Some(here)),
+            ..Fields::default()
+        },
+    };
+    let made = call::<SchedulesCreate>(&parts, &args).await?;
+    Ok(result(
+        json!({"slug": made.slug, "timezone": made.settings.timezone, "next": at(made.next_fire_at)}),
+    ))
+}
+
+fn at(ms: Option<i64>) -> Value {
+    json!(ms.map(ken_types::Timestamp::from_millis))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let Nothing {} = arguments(given)?;
+    let args = ListSchedules {
+        owner: Some(owner(&caller)?),
+    };
+    let found = call::<SchedulesList>(&parts, &args).await?.schedules;
+    let shown = found.iter().map(|schedule| {
+        json!({"slug": schedule.slug, "kind": schedule.kind, "schedule": schedule.schedule,
+            "timezone": schedule.timezone, "enabled": schedule.enabled, "next": at(schedule.next_fire_at),
+            "last": at(schedule.last_fired_at), "lastStatus": schedule.last_run_status})
+    });
+    Ok(result(json!({"schedules": shown.collect::<Vec<_>>()})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    slug: String,
+}
+
+/// An operation on one schedule whose reply matters to nobody.
+async fn one<O: Op<Args = OfSchedule>>(
+    parts: Parts,
+    caller: Caller,
+    given: Value,
+) -> Result<ToolResult, String> {
+    let Named { slug } = arguments(given)?;
+    let args = OfSchedule {
+        slug,
+        owner: Some(owner(&caller)?),
+    };
+    call::<O>(&parts, &args).await?;
+    Ok(result(json!({"slug": args.slug, "done": true})))
+}
+
+async fn run(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
+    let Named { slug } = arguments(given)?;
+    let args = RunSchedule {
+        slug,
+        owner: Some(owner(&caller)?),
+        run_id: minted()?,
+        wait_ms: 0,
+    };
+    let begun = call::<SchedulesRun>(&parts, &args).await?;
+    Ok(result(json!({"slug": args.slug, "runId": begun.run_id})))
+}

@@ -1,0 +1,443 @@
+//! `ken schedule`: prompts that are given at certain times. See ken-schedule(1).
+
+use std::io::{IsTerminal, Read};
+use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ken_client::Gateway;
+use ken_types::id::Mint;
+use ken_types::ops::schedules::{Missed, Overlap, RunState, Schedule as Record, ScheduleRun};
+use ken_types::uri::encode_segment;
+use ken_types::{Error, Timestamp};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cli::Cli;
+use crate::external::program;
+use crate::gateway;
+use crate::output::{Outcome, say, say_json, table};
+use crate::progress::during;
+
+const TARGET: &str = "/api/schedules";
+/// The longest prompt.
+const PROMPT_BYTES: u64 = 64 * 1024;
+
+const EXAMPLES: &str = "Examples:
+  ken schedule add morning --cron '0 9 * * MON-FRI' --tz Europe/Zurich 'Summarise the night.'
+  ken schedule add pulse --every 90m 'Is everything well?'
+  ken schedule run morning --wait
+  ken schedule preview '30 2 * * *' --tz Europe/Zurich
+
+Manual: ken-schedule(1)";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Schedule {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List schedules by slug
+    List(Shown),
+    /// Add a schedule
+    Add(Box<Add>),
+    /// Show a schedule and its last runs
+    Show(Named),
+    /// Let schedules fire no more until they are resumed
+    Pause(Several),
+    /// Let paused schedules fire again
+    Resume(Several),
+    /// Start a run now, also of a paused schedule, and print its id
+    Run(Run),
+    /// List the runs of a schedule, newest first
+    Runs(Runs),
+    /// Delete schedules
+    Rm(Several),
+    /// List the schedules that fire next
+    Next(Next),
+    /// Show when a cron expression fires, without a system
+    Preview(Preview),
+}
+
+#[derive(Debug, Args)]
+struct Shown {
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// Name: 1 to 64 of a-z, 0-9 and -
+    slug: String,
+    /// Fire when this cron expression fits
+    #[arg(long, value_name = "EXPRESSION", group = "when")]
+    cron: Option<String>,
+    /// Fire each time that this interval has passed, such as 90m
+    #[arg(long, value_name = "INTERVAL", group = "when")]
+    every: Option<String>,
+    /// Fire once, at an instant or a local time
+    #[arg(long, value_name = "TIME", group = "when")]
+    at: Option<String>,
+    /// Time zone, such as Europe/Zurich
+    #[arg(long, value_name = "ZONE")]
+    tz: Option<String>,
+    /// Slots that are found too late: skip, last or all
+    #[arg(long, value_name = "POLICY", value_parser = policy::<Missed>)]
+    missed: Option<Missed>,
+    /// Slots that come while a run goes on: skip or queue
+    #[arg(long, value_name = "POLICY", value_parser = policy::<Overlap>)]
+    overlap: Option<Overlap>,
+    /// Add the results to this session
+    #[arg(long, value_name = "ID")]
+    deliver_to: Option<String>,
+    /// Any other field of ken-schedule(5); may be repeated
+    #[arg(long = "set", value_name = "FIELD=JSON", value_parser = field)]
+    set: Vec<(String, Value)>,
+    /// Overwrite the schedule of this name
+    #[arg(long)]
+    replace: bool,
+    /// Print the schedule as JSON
+    #[arg(long)]
+    json: bool,
+    /// What the agent is asked; without it, or with -, standard input is read
+    prompt: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Name of the schedule
+    slug: String,
+    /// Print the schedule as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Several {
+    /// Names of schedules
+    #[arg(required = true)]
+    slugs: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Name of the schedule
+    slug: String,
+    /// Wait for its end, at most a minute, and print the result
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
+struct Runs {
+    /// Name of the schedule
+    slug: String,
+    /// Maximum number of runs
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+    limit: u32,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Next {
+    /// How many
+    #[arg(default_value_t = 10)]
+    number: usize,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Preview {
+    /// Five fields, or six with seconds first
+    expression: String,
+    /// Time zone
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    tz: String,
+    /// How many times
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    number: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A value by the name that it has in JSON.
+fn policy<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let named = serde_json::from_value(Value::String(text.to_owned()));
+    named.map_err(|error| error.to_string().replace('`', ""))
+}
+
+fn field(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("FIELD=JSON is expected")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+    Ok((name.to_owned(), value))
+}
+
+pub(crate) fn run(cli: &Cli, schedule: &Schedule) -> Outcome {
+    if let Command::Preview(args) = &schedule.command {
+        return preview(args);
+    }
+    let mut gateway = gateway::find(cli)?;
+    let gateway = &mut gateway;
+    match &schedule.command {
+        Command::List(shown) => list(gateway, shown)?,
+        Command::Add(new) => add(gateway, new)?,
+        Command::Show(named) => show(gateway, named)?,
+        Command::Pause(several) => each(several, |slug| tell(gateway, slug, "pause").map(drop))?,
+        Command::Resume(several) => each(several, |slug| tell(gateway, slug, "resume").map(drop))?,
+        Command::Rm(several) => each(several, |slug| gateway.delete(&target(slug)).map(drop))?,
+        Command::Run(args) => start(gateway, args)?,
+        Command::Runs(args) => runs(gateway, args)?,
+        Command::Next(args) => next(gateway, args)?,
+        Command::Preview(_) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn target(slug: &str) -> String {
+    format!("{TARGET}/{}", encode_segment(slug))
+}
+
+fn each(several: &Several, mut act: impl FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    several.slugs.iter().try_for_each(|slug| act(slug))
+}
+
+fn tell(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
+    let key = Mint::fresh()?.ulid();
+    gateway.post(&format!("{}/{what}", target(slug)), &key, &json!({}))
+}
+
+/// A part of an answer as its record.
+fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error> {
+    let value = answer.get_mut(name).map(Value::take).unwrap_or_default();
+    serde_json::from_value(value)
+        .map_err(|error| Error::internal(format!("the gateway's answer was not understood: {error}")))
+}
+
+fn time(ms: Option<i64>) -> String {
+    ms.map_or_else(
+        || "-".to_owned(),
+        |ms| Timestamp::from_millis(ms).to_string().replace(".000Z", "Z"),
+    )
+}
+
+fn status(state: Option<RunState>) -> String {
+    state.map_or("-", RunState::name).to_owned()
+}
+
+fn all(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
+    let mut answer = during("waiting for the gateway", || gateway.get(TARGET))?;
+    read(&mut answer, "schedules")
+}
+
+fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
+    if as_json {
+        return schedules.iter().try_for_each(say_json);
+    }
+    let head = ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"].map(String::from);
+    let mut rows = vec![head];
+    for schedule in schedules {
+        let text = |name: &str| {
+            schedule
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or("-")
+                .to_owned()
+        };
+        let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
+        let is_enabled = schedule.get("enabled").and_then(Value::as_bool) == Some(true);
+        rows.push([
+            text("slug"),
+            text("kind"),
+            if is_enabled { "active" } else { "paused" }.to_owned(),
+            instant("nextFireAt"),
+            instant("lastFiredAt"),
+            text("lastRunStatus"),
+        ]);
+    }
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn list(gateway: &mut Gateway, shown: &Shown) -> Result<(), Error> {
+    print(&all(gateway)?, shown.json)
+}
+
+fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
+    let fires = |schedule: &Value| schedule.get("nextFireAt").and_then(Value::as_i64);
+    let mut schedules = all(gateway)?;
+    schedules.retain(|schedule| fires(schedule).is_some());
+    schedules.sort_by_key(fires);
+    schedules.truncate(args.number);
+    print(&schedules, args.json)
+}
+
+fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
+    let when = [("cron", &new.cron), ("every", &new.every), ("at", &new.at)];
+    let Some((kind, schedule)) = when
+        .iter()
+        .find_map(|(kind, text)| text.as_ref().map(|text| (kind, text)))
+    else {
+        let error = Error::invalid("--cron", "it is not said when the schedule fires");
+        return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
+    };
+    let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt(new)?});
+    if let Some(fields) = body.as_object_mut() {
+        let optional = [
+            ("tz", new.tz.as_ref().map(|zone| json!(zone))),
+            ("missed", new.missed.map(|policy| json!(policy))),
+            ("overlap", new.overlap.map(|policy| json!(policy))),
+            (
+                "deliverTo",
+                new.deliver_to.as_ref().map(|id| json!({"session": id})),
+            ),
+            ("replace", new.replace.then(|| json!(true))),
+        ];
+        let given = optional
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        fields.extend(given);
+        fields.extend(new.set.iter().cloned());
+    }
+    let key = Mint::fresh()?.ulid();
+    let mut answer = during("adding", || gateway.post(TARGET, &key, &body))?;
+    let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
+    match new.json {
+        true => say_json(&record),
+        false => say(&time(record.get("nextFireAt").and_then(Value::as_i64))),
+    }
+}
+
+fn prompt(new: &Add) -> Result<String, Error> {
+    if new.prompt.iter().any(|word| word != "-") {
+        return Ok(new.prompt.join(" "));
+    }
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        let error = Error::invalid("PROMPT", "the prompt is missing");
+        return Err(error.hint("ken schedule add SLUG --cron EXPRESSION PROMPT, or a text on standard input"));
+    }
+    let mut text = String::new();
+    let read = input.take(PROMPT_BYTES + 1).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
+    Ok(text)
+}
+
+fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
+    let mut answer = gateway.get(&target(&named.slug))?;
+    if named.json {
+        return say_json(answer.get("schedule").unwrap_or(&Value::Null));
+    }
+    let record: Record = read(&mut answer, "schedule")?;
+    let settings = &record.settings;
+    let shown = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    };
+    let rows = [
+        ("slug", record.slug.clone()),
+        ("id", record.id.clone()),
+        (
+            "state",
+            if record.enabled { "active" } else { "paused" }.to_owned(),
+        ),
+        (
+            "fires",
+            format!("{} {}", shown(&json!(settings.kind)), settings.schedule),
+        ),
+        ("timezone", settings.timezone.clone()),
+        ("next", time(record.next_fire_at)),
+        ("last", time(record.last_fired_at)),
+        ("result", status(record.last_run_status)),
+        ("owner", record.owner_scope.clone()),
+        ("agent", settings.target_agent.clone()),
+        (
+            "missed",
+            format!(
+                "{}, later than {} ms",
+                shown(&json!(settings.missed)),
+                settings.grace_ms
+            ),
+        ),
+        ("overlap", shown(&json!(settings.overlap))),
+        ("timeout", format!("{} ms", settings.timeout_ms)),
+        ("attempts", settings.max_attempts.to_string()),
+        ("delivery", shown(&json!(settings.deliver_to))),
+    ];
+    for (name, value) in rows {
+        say(&format!("{name:10} {value}"))?;
+    }
+    say("")?;
+    say(record.prompt.trim_end())?;
+    say("")?;
+    let mut answer = gateway.get(&format!("{}/runs?limit=5", target(&named.slug)))?;
+    print_runs(&read::<Vec<ScheduleRun>>(&mut answer, "runs")?)
+}
+
+fn start(gateway: &mut Gateway, args: &Run) -> Result<(), Error> {
+    if !args.wait {
+        let answer = tell(gateway, &args.slug, "run")?;
+        return say(answer.get("runId").and_then(Value::as_str).unwrap_or_default());
+    }
+    let answer = during("running", || tell(gateway, &args.slug, "run?wait=1"))?;
+    let text = answer.get("resultText").and_then(Value::as_str);
+    say(text.unwrap_or_default().trim_end())
+}
+
+fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
+    let mut answer = gateway.get(&format!("{}/runs?limit={}", target(&args.slug), args.limit))?;
+    if args.json {
+        let runs: Vec<Value> = read(&mut answer, "runs")?;
+        return runs.iter().try_for_each(say_json);
+    }
+    print_runs(&read::<Vec<ScheduleRun>>(&mut answer, "runs")?)
+}
+
+fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
+    let head = ["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"].map(String::from);
+    let row = |run: &ScheduleRun| {
+        let took = run
+            .finished_at
+            .zip(run.started_at)
+            .map(|(end, start)| end - start);
+        let why = run.reason.and_then(|reason| serde_json::to_value(reason).ok());
+        let why = why.as_ref().and_then(Value::as_str);
+        let note = why.or(run.error.as_deref()).or(run.result_text.as_deref());
+        [
+            run.run_id.clone(),
+            run.slot_at
+                .map_or_else(|| "by hand".to_owned(), |at| time(Some(at))),
+            run.status.name().to_owned(),
+            run.attempt.to_string(),
+            took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
+            note.unwrap_or("-").chars().take(60).collect(),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(runs.iter().map(row)).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+fn preview(args: &Preview) -> Outcome {
+    let path = program("scheduler").ok_or_else(|| {
+        Error::unavailable("there is no ken-scheduler beside ken or on PATH")
+            .hint("`make install` installs it")
+    })?;
+    let format = if args.json { "json" } else { "summary" };
+    let number = args.number.to_string();
+    let error = std::process::Command::new(&path)
+        .args([
+            "preview", "--format", format, "--number", &number, "--tz", &args.tz,
+        ])
+        .arg("--")
+        .arg(&args.expression)
+        .exec();
+    Err(Error::unavailable(format!("{}: {error}", path.display())))
+}

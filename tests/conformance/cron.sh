@@ -1,0 +1,9 @@
+#!/bin/sh
+# Compares the slots of ken-scheduler with those of cronsim and croniter, in an environment of their own.
+# usage: cron.sh KEN_SCHEDULER [NUMBER]
+set -eu
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv "$folder"
+"$folder/bin/pip" -q install cronsim==2.8 croniter==7.0.0 tzdata
+"$folder/bin/python" "$(dirname "$0")/cron.py" "$@"
