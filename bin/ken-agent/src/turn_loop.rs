@@ -53,7 +53,7 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
                 Step::Record(body, None)
                     if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
                 Step::Record(body, task) => self.journal.record(*body, task).await?,
-                Step::Backoff { base_ms } => self.back_off(base_ms).await?,
+                Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
                 Step::CallModel { model } => self.call_model(model).await?,
                 Step::Validate => self.validate().await?,
                 Step::CallTools(calls) => {
@@ -112,9 +112,9 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
         }
     }
 
-    async fn back_off(&mut self, base_ms: u64) -> Result<(), Error> {
+    async fn back_off(&mut self, base_ms: u64, least_ms: u64) -> Result<(), Error> {
         let [byte] = random::<1>()?;
-        let pause = Duration::from_millis(jittered(base_ms, byte));
+        let pause = Duration::from_millis(jittered(base_ms, byte).max(least_ms));
         self.outside(tokio::time::sleep(pause)).await?;
         self.journal.state_mut().backoff_done = true;
         Ok(())

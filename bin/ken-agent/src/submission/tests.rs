@@ -335,13 +335,32 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     check(&left.events);
 }
 
+/// The jitter shortens the pauses that ken chooses, not those that a provider asks for.
 #[test]
-fn a_wrong_key_goes_to_the_next_model_at_once() {
+fn a_provider_is_left_alone_for_as_long_as_it_asks() {
+    let store = MemoryStore::default();
+    let later = Act::Fail(Error::busy("later", 30_000));
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(vec![vec![later]]),
+        seams: seams(&TestTools::default()),
+    };
+    let (_abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let started = tokio::time::Instant::now();
+        assert_eq!(agent.run(claim("hello"), aborted).await.unwrap(), Outcome::Failed);
+        assert_eq!(started.elapsed().as_secs(), 3 * 30);
+    });
+    check(&store.events());
+}
+
+#[test]
+fn a_wrong_key_goes_to_each_next_model_at_once() {
     let mut case = Case::of(vec![vec![Act::Fail(Error::new(
         ken_types::Code::Unauthenticated,
         "wrong key",
     ))]]);
-    case.model.models = vec!["test/one".into(), "test/two".into()];
+    case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let left = case.run();
     let asked: Vec<_> = case
         .model
@@ -351,7 +370,7 @@ fn a_wrong_key_goes_to_the_next_model_at_once() {
         .iter()
         .map(|request| request.model.clone().unwrap())
         .collect();
-    assert_eq!(asked, ["test/one", "test/two"]);
+    assert_eq!(asked, ["test/one", "test/two", "test/three"]);
     assert_eq!(left.settled.outcome, Outcome::Failed);
     check(&left.events);
 }

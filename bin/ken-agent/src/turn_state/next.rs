@@ -98,7 +98,8 @@ impl TurnState {
     fn another_turn(&self, purpose: Purpose) -> Option<Step> {
         match self.retry.pause_ms() {
             Some(base_ms) if !self.backoff_done => Some(Step::Backoff {
-                base_ms: base_ms.max(self.retry_after_ms),
+                base_ms,
+                least_ms: self.retry_after_ms,
             }),
             _ => record(Body::TurnStart { purpose }),
         }

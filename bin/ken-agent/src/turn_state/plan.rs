@@ -73,7 +73,11 @@ pub(crate) enum Step {
     /// Record this event, of a task if one is named.
     Record(Box<Body>, Option<TaskRef>),
     /// Wait about so long before the next try.
-    Backoff { base_ms: u64 },
+    Backoff {
+        base_ms: u64,
+        /// What the provider asked for.
+        least_ms: u64,
+    },
     /// Call the model at this place of the list.
     CallModel { model: usize },
     /// Run these tools, all at once.
