@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -31,11 +32,14 @@ impl Prefix {
     }
 
     fn run(&self) -> Output {
-        Command::new(self.path("bin/ken-agent"))
-            .env_clear()
-            .arg("--print-rules")
-            .output()
-            .unwrap()
+        loop {
+            let mut command = Command::new(self.path("bin/ken-agent"));
+            match command.env_clear().arg("--print-rules").output() {
+                // The child that another test is starting has the copy still open for writing, until it executes.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                ran => return ran.unwrap(),
+            }
+        }
     }
 
     /// Standard output of a run that succeeds and says nothing else.
