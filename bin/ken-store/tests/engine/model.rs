@@ -42,6 +42,8 @@ enum Step {
     },
     Cancel {
         instance: usize,
+        /// The one that waits last, by its name.
+        last: bool,
     },
     Abort {
         instance: usize,
@@ -69,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::WriteLate),
         3 => holder.clone().prop_map(|holder| Step::Disconnect { holder }),
         2 => (holder, instance.clone()).prop_map(|(holder, instance)| Step::Renew { holder, instance }),
-        1 => instance.clone().prop_map(|instance| Step::Cancel { instance }),
+        2 => (instance.clone(), any::<bool>()).prop_map(|(instance, last)| Step::Cancel { instance, last }),
         1 => instance.prop_map(|instance| Step::Abort { instance }),
         1 => Just(Step::Restart),
         2 => prop_oneof![Just(100i64), Just(12_000), Just(31_000)].prop_map(|ms| Step::Pass { ms }),
@@ -260,7 +262,7 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
                 live.held = Some((connection, model.now + 30_000));
             }
         }
-        Step::Cancel { instance } => cancel(kit, model, instance).await,
+        Step::Cancel { instance, last } => cancel(kit, model, instance, last).await,
         Step::Abort { instance } => abort(kit, model, instance).await,
         Step::Restart => {
             kit.restart();
@@ -384,13 +386,20 @@ async fn settle(kit: &Kit, model: &mut Model, number: usize, outcome: Outcome) {
     model.settled.insert(live.id, state);
 }
 
-async fn cancel(kit: &Kit, model: &mut Model, number: usize) {
+async fn cancel(kit: &Kit, model: &mut Model, number: usize, last: bool) {
+    let queue = &mut model.instances[number].queue;
+    let named = last.then(|| queue.pop_back()).flatten();
     let args = CancelSession {
         scope: scope("a"),
         id: ken_types::id::SessionId(name(number)),
-        submission_id: None,
+        submission_id: named.as_ref().map(|live| sub(&live.id)),
     };
     let found = kit.write::<SessionsCancel>(args).await.unwrap().submission_id;
+    if let Some(live) = named {
+        model.abort_queued(number, &live);
+        assert_eq!(found, Some(sub(&live.id)));
+        return;
+    }
     let wanted = match model.abort_running(number) {
         Some(id) => Some(id),
         None => model.instances[number].queue.pop_front().map(|live| {

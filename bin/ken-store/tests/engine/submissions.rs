@@ -239,6 +239,10 @@ async fn cancel_stops_the_running_or_the_named_one() {
     let running = kit.claim_one(1).await;
     assert_eq!(cancel("a", Some("s3")).await, Ok(Some(sub("s3"))));
     assert_eq!(kit.state("s3").await, State::Aborted);
+    assert!(
+        kit.claims(1, 8).await.claims.is_empty(),
+        "the end of one that waited lets no other run beside the first"
+    );
     assert_eq!(cancel("a", Some("s3")).await, Ok(None));
     assert_eq!(cancel("a", Some("elsewhere")).await, Ok(None));
     assert_eq!(cancel("a", None).await, Ok(Some(sub("s1"))));
