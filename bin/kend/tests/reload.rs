@@ -97,6 +97,35 @@ fn a_socket_that_cannot_be_bound_changes_nothing() {
     assert!(!home.path("run/more.sock").exists());
 }
 
+/// Another address of the same name leaves the process as it is to look at, but its descriptor is another.
+#[test]
+fn a_socket_that_moves_restarts_its_own_part_alone() {
+    let entry = |socket: &str| {
+        with(&format!(
+            "[part.moved]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ unix = \"{socket}\" }} }}\n"
+        ))
+    };
+    let home = Home::new(&entry("old.sock"));
+    let kend = home.start();
+    let before = ["kept", "moved"].map(|name| kend.part_pid(name));
+    home.configure(&entry("new.sock"));
+    let done = kend.call("kend.reload", json!({})).unwrap();
+    assert_eq!(
+        (&done["restarted"], &done["unchanged"]),
+        (&json!(["moved"]), &json!(["kept"]))
+    );
+    until("a new process", || {
+        let part = kend.part("moved");
+        part["state"] == "ready" && part["pid"] != before[1].as_raw()
+    });
+    assert_eq!(kend.part_pid("kept"), before[0]);
+    let mut answer = String::new();
+    let mut client = std::os::unix::net::UnixStream::connect(home.path("run/new.sock")).unwrap();
+    std::io::Read::read_to_string(&mut client, &mut answer).unwrap();
+    assert_eq!(answer.trim(), kend.part_pid("moved").to_string());
+    assert!(!home.path("run/old.sock").exists());
+}
+
 #[test]
 fn hangup_reloads_and_a_changed_secret_restarts_its_owner_alone() {
     let home = Home::new(&with(
