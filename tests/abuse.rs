@@ -15,12 +15,12 @@ fn allow_many_files() {
     setrlimit(Resource::RLIMIT_NOFILE, most.min(16_384), most).unwrap();
 }
 
-/// An honest caller is served at once: within a second, and on a crowded machine within a few.
-fn is_served(address: SocketAddr) {
+/// An honest caller is served within so many seconds.
+fn is_served(address: SocketAddr, seconds: u64) {
     let begun = Instant::now();
     Client::connect(address).get("/health").expect(200);
     let taken = begun.elapsed();
-    assert!(taken < Duration::from_secs(5), "{taken:?} at {address}");
+    assert!(taken < Duration::from_secs(seconds), "{taken:?} at {address}");
 }
 
 #[test]
@@ -37,10 +37,10 @@ fn silent_connections_shut_nobody_out() {
             }
             silent.push(connection);
             if count > 800 && count % 10 == 0 {
-                is_served(address);
+                is_served(address, 1);
             }
         }
-        (0..20).for_each(|_| is_served(address));
+        (0..20).for_each(|_| is_served(address, 1));
     }
 }
 
@@ -64,12 +64,12 @@ fn unfinished_large_bodies_cost_little() {
         _ = connection.write_all(&part);
         unfinished.push(connection);
         if count % 50 == 0 {
-            is_served(address);
+            is_served(address, 5);
         }
     }
     let resident = resident_mb(system.pid("gateway"));
     assert!(resident < 150, "{resident} MB");
-    is_served(address);
+    is_served(address, 5);
 }
 
 fn resident_mb(pid: i32) -> u64 {
