@@ -5,10 +5,22 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::{Answer, Builder, Client, System, give, until};
+use ken_tests::{Answer, Builder, Client, System, give};
 use serde_json::{Value, json};
 
 const PENDING: &str = "/api/approvals/pending";
+/// kend waits ever longer before it starts a part again that is killed all the time, up to a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Tries until it holds.
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 /// A model that calls `gated` once with the prompt's last word as its argument, for each of these words.
 fn script(words: &[String]) -> Vec<Value> {
@@ -69,7 +81,7 @@ fn runs(system: &System, word: &str) -> usize {
 
 /// A request that is repeated until somebody answers: parts are being killed.
 fn patiently(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Result<Answer>) -> Answer {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     loop {
         let answer = Client::try_connect(system.address()).and_then(|mut client| send(&mut client));
         match answer {
@@ -136,7 +148,7 @@ fn record(system: &System, id: &str) -> Value {
 /// The events of an instance's turns, once the last is settled.
 fn settled(system: &System, instance: &str, turns: usize) -> Vec<Value> {
     let mut events = Vec::new();
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     let is_end = |event: &&Value| event["type"] == "submission_settled";
     while events.iter().filter(is_end).count() < turns {
         assert!(Instant::now() < end, "not settled: {events:#?}");
@@ -168,6 +180,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     prompt(&system, "alpha");
     let request = pending(&system, "alpha");
     assert_eq!(request["status"], "pending");
+    assert_eq!(request["request"]["metadata"]["toolCallId"], "call_1");
     assert_eq!(
         request["request"]["metadata"]["action"]["arguments"],
         json!({"word": "alpha"})
@@ -409,6 +422,28 @@ fn a_call_that_would_do_something_else_by_now_does_not_run() {
     decide(&system, &id(&pending(&system, "fresh")), true).expect(200);
     settled(&system, "fresh", 1);
     assert_eq!((runs(&system, "stale"), runs(&system, "fresh")), (0, 1));
+}
+
+/// A call that was cut after it had taken its grant is not made again, whatever its preview says by then.
+#[test]
+fn a_call_that_was_cut_is_not_made_again_as_a_free_one() {
+    let system = Builder::default().script(&words(&["cut"])).start();
+    let preview = format!(
+        r#"cat >/dev/null; need=ask; test -e '{}' && need=none; printf '{{"approval":"%s","fingerprint":"%064d"}}' $need 0"#,
+        scratch(&system).join("runs").display()
+    );
+    add_gated(
+        &system,
+        json!({"approval": "preview", "preview": ["sh", "-c", preview]}),
+    );
+    prompt(&system, "cut");
+    decide(&system, &id(&pending(&system, "cut")), true).expect(200);
+    until("it runs", || runs(&system, "cut") == 1);
+    system.kill("agent");
+    let events = settled(&system, "cut", 1);
+    let said = told(&events);
+    assert!(said.contains("interrupted") || said == "did it", "{said}");
+    assert_eq!(runs(&system, "cut"), 1);
 }
 
 /// The gate is in ken-tools: whoever calls it directly needs the grant of exactly this call.

@@ -95,6 +95,7 @@ fn request(asked: Asked) -> RequestApproval {
     let claim = &asked.caller.claim;
     RequestApproval {
         call_id: asked.call.key(),
+        tool_call_id: asked.call.id.clone(),
         task_id: asked.caller.task.clone(),
         // Nobody reads the session of a schedule's run while it runs.
         unattended: claim.instance.starts_with("schedule:"),

@@ -1,17 +1,22 @@
 //! Requests and decisions on their way to the store.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::config::{Approvals, Unattended};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::ops::approvals::{
-    ApprovalsDecide, ApprovalsPut, Asked, DecideApproval, Decision, PutApproval, RequestApproval,
+    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsOf, ApprovalsPut, Asked, AskedCall, DecideApproval,
+    Decision, GetApproval, OfSubmission, PutApproval, RequestApproval,
 };
 use ken_types::ops::tools::{Need, Preview, ToolsPreview};
 use ken_wire::{Daemon, Pool};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// How long a request may be pending, in milliseconds: up to a week.
+const EXPIRY_MS: RangeInclusive<u32> = 1_000..=604_800_000;
 
 /// The daemon.
 pub(crate) struct Approver {
@@ -25,19 +30,32 @@ pub(crate) struct Approver {
 impl Daemon for Approver {}
 
 impl Approver {
-    pub(crate) fn new(store: Pool, tools: Pool, config: Approvals) -> Approver {
-        Approver {
+    /// `invalid` for an expiry out of range.
+    pub(crate) fn new(store: Pool, tools: Pool, config: Approvals) -> Result<Approver, Error> {
+        if !EXPIRY_MS.contains(&config.expiry_ms) {
+            let message = format!(
+                "approvals.expiry_ms is {}, it has to be {} to {}",
+                config.expiry_ms,
+                EXPIRY_MS.start(),
+                EXPIRY_MS.end()
+            );
+            return Err(Error::invalid("approvals.expiry_ms", message));
+        }
+        Ok(Approver {
             store,
             tools,
             config,
             stored: Notify::new(),
-        }
+        })
     }
 
     /// What the call would do comes from ken-tools alone, so that nobody is asked about anything else.
     pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<Asked, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
+        if let Some(used) = self.used(&args, &submission, time).await? {
+            return Ok(Asked::Request(Box::new(used)));
+        }
         let preview = self.tools.call::<ToolsPreview>(&args.call, time).await?;
         match preview.approval {
             Need::None => return Ok(Asked::Free),
@@ -49,6 +67,25 @@ impl Approver {
         let stored = self.store.call::<ApprovalsPut>(&put, left).await?;
         self.stored.notify_one();
         Ok(Asked::Request(Box::new(stored)))
+    }
+
+    /// The request whose grant the call has taken already. Then the call was cut, and what it would do now says nothing.
+    async fn used(
+        &self,
+        args: &RequestApproval,
+        submission: &SubmissionId,
+        time: Duration,
+    ) -> Result<Option<Approval>, Error> {
+        let of = OfSubmission {
+            submission_id: submission.clone(),
+        };
+        let asked = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
+        let same = |call: &&AskedCall| call.call_id == args.call_id && call.task_id == args.task_id;
+        let Some(id) = asked.iter().find(same).and_then(|call| call.used.clone()) else {
+            return Ok(None);
+        };
+        let get = GetApproval { id, wait_ms: 0 };
+        self.store.call::<ApprovalsGet>(&get, time).await.map(Some)
     }
 
     fn put(
@@ -67,6 +104,7 @@ impl Approver {
             id: Mint::fresh()?.prefixed("apr_"),
             submission_id,
             call_id: args.call_id,
+            tool_call_id: args.tool_call_id,
             task_id: args.task_id,
             requested_by,
             preview,

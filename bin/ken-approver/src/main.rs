@@ -34,7 +34,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Approver>, Arc<App
         pool("store"),
         pool("tools"),
         start.config.approvals.clone(),
-    ));
+    )?);
     start
         .tasks
         .spawn(expiry::run(approver.clone(), start.stop.clone()));

@@ -142,7 +142,7 @@ fn request(args: &PutApproval, session: &str, now: Timestamp) -> Request {
         ("action".to_owned(), preview.action.clone()),
         ("sessionId".to_owned(), session.into()),
         ("submissionId".to_owned(), args.submission_id.as_str().into()),
-        ("toolCallId".to_owned(), args.call_id.clone().into()),
+        ("toolCallId".to_owned(), args.tool_call_id.clone().into()),
     ]);
     metadata.extend(
         preview

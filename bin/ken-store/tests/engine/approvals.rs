@@ -21,6 +21,7 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
         id: format!("apr_{id}"),
         submission_id: sub("s1"),
         call_id: call.into(),
+        tool_call_id: call.into(),
         task_id: None,
         requested_by: "coding-worker".into(),
         preview: Preview {
@@ -194,6 +195,11 @@ async fn a_grant_is_for_one_call_once() {
     // It is not asked about again, whatever it would do now.
     let known = ask(&kit, put("2", "c1", 'b')).await;
     assert!(known.request_id == "apr_1" && known.used_at.is_some());
+    let of = OfSubmission {
+        submission_id: sub("s1"),
+    };
+    let asked = kit.read::<ApprovalsOf>(of).await.unwrap().calls;
+    assert_eq!((asked.len(), asked[0].used.as_deref()), (1, Some("apr_1")));
 }
 
 #[tokio::test]

@@ -48,8 +48,10 @@ pub const LIST_WAIT_MS: u64 = 60_000;
 pub struct RequestApproval {
     /// The call, with `agent`, `submission` and `session`.
     pub call: CallTool,
-    /// The id of the call within its turn, and within the task of its worker.
+    /// Names the call among all of its submission.
     pub call_id: String,
+    /// The id that the model gave to it.
+    pub tool_call_id: String,
     /// The task of the worker that calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
@@ -260,6 +262,7 @@ pub struct PutApproval {
     pub id: String,
     pub submission_id: SubmissionId,
     pub call_id: String,
+    pub tool_call_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     pub requested_by: String,
@@ -289,6 +292,9 @@ pub struct AskedCall {
     pub call_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
+    /// The request whose grant the call has taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -87,11 +87,13 @@ impl Approvals for Database {
     }
 
     fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error> {
-        let sql = "SELECT DISTINCT call, task FROM approvals WHERE submission = ?1";
+        let sql = "SELECT call, task, max(iif(used_at IS NULL, NULL, id)) AS used FROM approvals
+                   WHERE submission = ?1 GROUP BY call, task";
         all(self, sql, [submission], |row| {
             Ok(AskedCall {
                 call_id: row.get("call")?,
                 task_id: row.get("task")?,
+                used: row.get("used")?,
             })
         })
     }
