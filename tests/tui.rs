@@ -530,6 +530,83 @@ fn the_system_is_started_when_nothing_runs() {
     assert!(down.status.success());
 }
 
+/// A tool that has to be approved, and writes a line for each run.
+fn add_gated_tool(system: &System) {
+    let folder = system.home().join("scratch");
+    std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    let run = format!(
+        "cat >> '{0}'; echo >> '{0}'; echo did it",
+        folder.join("runs").display()
+    );
+    let entry = json!({"name": "gated", "description": "A tool.", "command": ["sh", "-c", run], "approval": "ask",
+        "input": {"type": "object"}, "writes": "text", "agents": ["orchestrator"], "touch": {"write": [folder]}});
+    std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
+    until("the tool is listed", || {
+        let listed = system.call("tools", "tools.list", &[]);
+        listed["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
+    });
+    // Agents learn of it with the turn after half a second.
+    std::thread::sleep(Duration::from_millis(600));
+}
+
+#[test]
+fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
+    let call = |word: &str| {
+        [
+            json!({"when": word, "after_tools": 1, "events": [{"text": format!("After {word}.")}]}),
+            json!({"when": word, "events": [{"tool": {"name": "gated", "arguments": {"word": word}}}]}),
+        ]
+    };
+    let system = scripted(
+        &["first", "second", "third"]
+            .into_iter()
+            .flat_map(call)
+            .collect::<Vec<_>>(),
+    );
+    add_gated_tool(&system);
+    let runs = || std::fs::read_to_string(system.home().join("scratch/runs")).unwrap_or_default();
+    let mut terminal = greeted(&system);
+    terminal.says("the first");
+    terminal.sees("waiting for a decision");
+    // Typed keys are a draft, not a decision.
+    terminal.keys("a s d");
+    terminal.sees("› a s d");
+    assert_eq!(runs(), "");
+    terminal.keys("\u{1b}OQ");
+    let dialog = terminal.sees("a approve once");
+    assert!(
+        dialog.contains(r#"arguments: {"word":"first"}"#),
+        "the exact action: {dialog}"
+    );
+    terminal.keys("a");
+    terminal.sees("After first.");
+    assert_eq!(runs().trim(), r#"{"word":"first"}"#);
+    terminal.keys("\u{15}");
+    terminal.says("the second");
+    terminal.sees("waiting for a decision");
+    terminal.keys("\u{1b}OQ");
+    terminal.sees("a approve once");
+    terminal.keys("dnot today\r");
+    terminal.sees("After second.");
+    assert_eq!(runs().trim(), r#"{"word":"first"}"#);
+    leave(&mut terminal);
+    // In lines it takes a whole word.
+    let mut plain = open(&system, &["--plain"]);
+    plain.sees("All is well.");
+    plain.says("the third");
+    plain.sees("or later?");
+    plain.says("a");
+    plain.waits_for("another question", |screen| {
+        screen.matches("or later?").count() == 2
+    });
+    plain.says("approve");
+    plain.sees("After third.");
+    assert!(runs().contains("third"));
+}
+
 /// The client in a pipe.
 fn piped(system: &System, arguments: &[&str], input: &str) -> Output {
     let mut command = client(system, arguments);

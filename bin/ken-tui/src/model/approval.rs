@@ -37,8 +37,6 @@ impl Request {
             .as_str()?;
         let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
         let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
-        let tool = metadata("tool").and_then(Value::as_str);
-        let tool = tool.map(|tool| format!("tool: {}", one_line(tool)));
         let action = metadata("action").map(fields).unwrap_or_default();
         Some(Request {
             id: id.to_owned(),
@@ -54,7 +52,7 @@ impl Request {
                 .unwrap_or("pending")
                 .to_owned(),
             session: metadata("sessionId").and_then(Value::as_str).map(str::to_owned),
-            details: tool.into_iter().chain(action).collect(),
+            details: action,
             diff: ken_text::for_terminal(diff).into_owned(),
         })
     }

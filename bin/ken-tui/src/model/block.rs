@@ -50,7 +50,8 @@ pub(crate) struct Block {
     pub(crate) duration: Option<Duration>,
     /// Whether nothing is added any more.
     settled: bool,
-    cache: Option<Cache>,
+    /// Few blocks have lines at a time.
+    cache: Option<Box<Cache>>,
 }
 
 #[derive(Debug)]
@@ -150,12 +151,12 @@ impl Block {
             .as_ref()
             .is_some_and(|cache| cache.columns == columns && cache.unfolded == unfolded);
         if stale {
-            self.cache = Some(Cache {
+            self.cache = Some(Box::new(Cache {
                 columns,
                 unfolded,
                 rendered: Rendered::default(),
                 finished: (0, 0),
-            });
+            }));
         }
         if let Some(mut cache) = self.cache.take() {
             match (self.settled, self.kind) {

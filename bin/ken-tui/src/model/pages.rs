@@ -112,6 +112,8 @@ fn exchange(record: &Value) -> Exchange {
         Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, "the turn failed")),
         _ => {}
     }
+    // Thousands of them may be loaded.
+    exchange.blocks.shrink_to_fit();
     exchange
 }
 
