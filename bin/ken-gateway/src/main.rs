@@ -20,6 +20,7 @@ mod sessions;
 mod start;
 mod store;
 mod stream;
+mod telemetry;
 mod turn;
 mod workflows;
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ken_http::{Area, Failure, Limiter, Media, Request, Response, Routes};
-use ken_types::Error;
+use ken_http::{Area, Limiter, Media, Routes};
 
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, workflows,
+    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, telemetry,
+    workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -42,7 +42,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
                 .limited(api_rate),
         )
         .area(Area::below("channels").strict());
-    let routes = routes
+    routes
         .on("GET    /health", health::health)
         .on("GET    /ready", health::ready)
         .on("GET    /openapi.json", openapi::document)
@@ -88,6 +88,8 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("GET    /api/approvals/bindings/pending", approvals::bindings)
         .on("GET    /api/approvals/:requestId", approvals::get)
         .on("POST   /api/approvals/:requestId/decision", approvals::decide)
+        .on("GET    /api/telemetry/runs", telemetry::list)
+        .on("GET    /api/telemetry/runs/:runId", telemetry::get)
         .on("POST   /agents/:name/:id", agents::prompt)
         .limited(chat_rate)
         .on("GET    /agents/:name/:id", agents::stream)
@@ -103,22 +105,5 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /streams/*path", public::append)
         .on("GET    /streams/*path", public::read)
         .on("DELETE /streams/*path", public::delete)
-        .on("OPTIONS /streams/*path", public::options);
-    UNAVAILABLE.iter().fold(routes, |routes, (pattern, part)| {
-        routes.on(pattern, move |_, request| unavailable(part, request))
-    })
-}
-
-/// Routes of parts that do not exist yet. They answer 503 with the name of the part rather than 404, so that a client
-/// learns the reason.
-const UNAVAILABLE: &[(&str, &str)] = &[
-    ("GET    /api/telemetry/runs", "telemetry"),
-    ("GET    /api/telemetry/runs/:runId", "telemetry"),
-];
-
-async fn unavailable(part: &'static str, _: Request) -> Result<Response, Failure> {
-    let message = format!("{part} is not part of this system");
-    Err(Error::unavailable(message)
-        .hint("`ken status` lists the parts that are")
-        .into())
+        .on("OPTIONS /streams/*path", public::options)
 }

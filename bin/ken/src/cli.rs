@@ -15,6 +15,7 @@ use crate::rules::Rules;
 use crate::schedule::Schedule;
 use crate::stream::Stream;
 use crate::undo::OfRun;
+use crate::usage::{Usage, Why};
 
 /// Run and look after a system of ken. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
@@ -91,6 +92,10 @@ pub(crate) enum Command {
     Deny(Deny),
     /// List, add and switch the governing rules that every turn is held to
     Rules(Rules),
+    /// Show tokens and cost by day, model or session
+    Usage(Usage),
+    /// Say what became of a message, also of one that was refused
+    Why(Why),
     /// Check the audit log of the cognitive server
     Audit(Audit),
     /// Show changes in the system: sessions, turns, runs, schedules, knowledge

@@ -32,6 +32,7 @@ mod status;
 mod stream;
 mod undo;
 mod up;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -80,6 +81,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Approve(approve) => approvals::approve(cli, approve),
         Command::Deny(deny) => approvals::deny(cli, deny),
         Command::Rules(rules) => rules::run(|| cli.places(), rules),
+        Command::Usage(usage) => usage::usage(&cli.places()?, usage),
+        Command::Why(why) => usage::why(&cli.places()?, why),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),
         Command::Restore(restore) => backup::restore(&cli.places()?, restore),

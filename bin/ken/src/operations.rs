@@ -14,6 +14,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../../lib/types/src/ops/runs.rs"),
     include_str!("../../../lib/types/src/ops/streams.rs"),
     include_str!("../../../lib/types/src/ops/model.rs"),
+    include_str!("../../../lib/types/src/ops/telemetry.rs"),
     include_str!("../../../lib/types/src/ops/cognitive.rs"),
 ];
 

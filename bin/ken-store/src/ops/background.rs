@@ -4,7 +4,7 @@
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{blobs, calls, keys, messenger, outbox, public, reindex, schedules, system};
+use crate::ops::{blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
 use crate::tables::Tables;
 
 /// Does one slice.
@@ -19,6 +19,7 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         schedules::prune(tables, change.now)?,
         messenger::prune(tables, change.now)?,
         outbox::prune(tables, change.now)?,
+        telemetry::prune(tables, change.now)?,
     ];
     if slices.contains(&true) {
         return Ok(Left::More);

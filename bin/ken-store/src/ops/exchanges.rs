@@ -5,14 +5,20 @@ use ken_types::Error;
 use crate::rules::exchange::{Exchange, Fold, Prompt};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-/// The exchange of a submission as its events tell it.
-pub(super) fn fold(tables: &dyn Tables, found: &SubmissionRow, log: &LogRow) -> Result<Exchange, Error> {
+/// The exchange of a submission as its events tell it; each event is shown to `also`.
+pub(super) fn fold(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: &LogRow,
+    also: &mut dyn FnMut(&str),
+) -> Result<Exchange, Error> {
     let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
     let mut fold = Fold::of(found.id.clone());
     // What was never claimed has no events but its end.
     if found.lease > 0 {
         tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
             fold.see(event);
+            also(event);
             true
         })?;
     }

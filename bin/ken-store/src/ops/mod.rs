@@ -28,6 +28,7 @@ mod sessions;
 pub(crate) mod streams;
 pub(crate) mod submissions;
 pub(crate) mod system;
+mod telemetry;
 mod transcripts;
 mod turns;
 
@@ -130,6 +131,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         knowledge::add,
         keys::add,
         blobs::add,
+        telemetry::add,
         notes::add,
         governing::add,
         approvals::add,

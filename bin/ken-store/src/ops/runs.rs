@@ -12,7 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Host, Operations, Read, Write, blobs, logs, turns};
+use crate::ops::{Host, Operations, Read, Write, blobs, logs, telemetry, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::{Ending, elapsed};
 use crate::rules::{check, record};
@@ -214,6 +214,7 @@ fn finish(
         duration_ms: elapsed(run.started_at, change.now),
     };
     add_event(tables, &mut log, &found.id, found.next_index, last, change)?;
+    telemetry::keep_folded(tables, found, &log, change)?;
     tables.close_log(log.key)?;
     tables.end_run(found.key, status, change.now, result.as_ref(), error.as_ref())?;
     let ending = Ending {

@@ -29,7 +29,7 @@ impl Read for SessionsTranscript {
                 Some(body) => body,
                 None => {
                     // Activities that still run are left out: a reader learns of them from the stream.
-                    let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log)?;
+                    let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log, &mut |_| {})?;
                     exchange.drop_running();
                     record::write(&exchange)?
                 }

@@ -9,8 +9,9 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{approvals, exchanges, logs, memory, outbox};
+use crate::ops::{approvals, exchanges, logs, memory, outbox, telemetry};
 use crate::rules::queue::{Ending, with_approvals};
+use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
@@ -175,14 +176,19 @@ pub(super) fn finish(
     let text = ending.result.map(|result| result.text.clone());
     let (body, answer) = match found.kind {
         SubmissionKind::Prompt => {
-            let mut exchange = exchanges::fold(tables, found, log)?;
+            let mut summary = Fold::default();
+            let mut exchange = exchanges::fold(tables, found, log, &mut |event| summary.see(event))?;
+            telemetry::keep(tables, found, &summary, change)?;
             exchange.status = state;
             exchange.close();
             let body = record::write(&exchange)?;
             let said = exchange.assistant.map(|assistant| assistant.text);
             (Some(body), text.or(said).unwrap_or_default())
         }
-        _ => (None, text.unwrap_or_default()),
+        _ => {
+            telemetry::keep_folded(tables, found, log, change)?;
+            (None, text.unwrap_or_default())
+        }
     };
     let turn = count(tables, found, ending)?;
     tables.insert_exchange(&NewExchange {

@@ -15,6 +15,7 @@ pub(crate) mod schedules;
 pub(crate) mod scope_words;
 pub(crate) mod search;
 pub(crate) mod stream_names;
+pub(crate) mod telemetry;
 pub(crate) mod terms;
 pub(crate) mod title;
 pub(crate) mod transcript;

@@ -77,6 +77,7 @@ pub trait Tables:
     + Counters
     + Messenger
     + Outbox
+    + Telemetry
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -313,6 +314,28 @@ pub struct NewExchange<'a> {
     /// Entries of the stream after its last one.
     pub ended_at: u64,
     pub settled_at: Timestamp,
+}
+
+/// A submission with what its summary needs beside its events.
+#[derive(Debug)]
+pub struct SummaryRow {
+    pub submission: SubmissionRow,
+    /// The name of its stream, and how many entries that has.
+    pub stream: String,
+    pub entries: u64,
+    pub connector: Option<String>,
+    /// What was stored when it ended, as JSON.
+    pub body: Option<String>,
+    pub settled_at: Option<Timestamp>,
+}
+
+pub trait Telemetry {
+    fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error>;
+    fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error>;
+    /// Newest first, strictly before a key.
+    fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error>;
+    /// Deletes at most `most` of those stored before a time, and of those beyond the newest `kept`; how many.
+    fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error>;
 }
 
 /// The history of an instance.

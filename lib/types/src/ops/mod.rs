@@ -21,6 +21,7 @@ pub mod schedules;
 pub mod service;
 pub mod store;
 pub mod streams;
+pub mod telemetry;
 pub mod tools;
 
 use serde::Serialize;

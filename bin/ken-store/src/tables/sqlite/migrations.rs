@@ -18,6 +18,7 @@ pub(crate) const STEPS: &[&str] = &[
     SCHEDULES,
     MESSENGER,
     GOVERNING_RULES,
+    TELEMETRY,
 ];
 
 /// The version that a database has after all steps.
@@ -188,6 +189,15 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_live ON outbox (connector, chat, message) WHERE live = 1;
 CREATE INDEX outbox_over ON outbox (created_at) WHERE live = 0;
+";
+
+/// What was done for a submission or a run, as it was when that ended.
+const TELEMETRY: &str = "
+CREATE TABLE telemetry (
+  submission INTEGER PRIMARY KEY REFERENCES submissions,
+  settled_at INTEGER NOT NULL,
+  body       TEXT NOT NULL
+) STRICT;
 ";
 
 /// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.

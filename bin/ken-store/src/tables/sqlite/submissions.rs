@@ -6,7 +6,9 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
 use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
-use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions};
+use crate::tables::{
+    NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry,
+};
 
 /// What each work is given, from an index of its own.
 const TURNS: &str =
@@ -272,5 +274,49 @@ impl Submissions for Database {
                 stalled: None,
             })
         })
+    }
+}
+
+/// A submission with what its summary needs.
+const SUMMARIES: &str =
+    "SELECT s.*, l.name AS stream_name, l.entries AS entries, c.connector AS connector, t.body AS body,
+        coalesce(t.settled_at, x.settled_at, r.ended_at) AS ended
+     FROM submissions AS s JOIN streams AS l USING (stream) JOIN events AS e USING (event)
+     LEFT JOIN scopes AS c ON c.scope = e.scope LEFT JOIN telemetry AS t USING (submission)
+     LEFT JOIN exchanges AS x USING (submission) LEFT JOIN runs AS r USING (submission)";
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<SummaryRow> {
+    let ended: Option<i64> = row.get("ended")?;
+    Ok(SummaryRow {
+        submission: submission(row)?,
+        stream: row.get("stream_name")?,
+        entries: count(row, "entries")?,
+        connector: row.get("connector")?,
+        body: row.get("body")?,
+        settled_at: ended.map(Timestamp::from_millis),
+    })
+}
+
+impl Telemetry for Database {
+    fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT OR REPLACE INTO telemetry (submission, settled_at, body) VALUES (?1, ?2, ?3)";
+        run(self, sql, params![submission, now.millis(), body]).map(drop)
+    }
+
+    fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error> {
+        first(self, &format!("{SUMMARIES} WHERE s.id = ?1"), [id], summary)
+    }
+
+    fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error> {
+        let sql = format!("{SUMMARIES} WHERE s.submission < ?1 ORDER BY s.submission DESC LIMIT ?2");
+        all(self, &sql, params![before, limit], summary)
+    }
+
+    fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error> {
+        let sql = "DELETE FROM telemetry WHERE submission IN (
+            SELECT submission FROM telemetry WHERE settled_at < ?1 OR submission <= coalesce(
+                (SELECT submission FROM telemetry ORDER BY submission DESC LIMIT 1 OFFSET ?2), 0)
+            ORDER BY submission LIMIT ?3)";
+        run(self, sql, params![before.millis(), rows(kept), rows(most)])
     }
 }

@@ -1,0 +1,372 @@
+//! What was done: summaries of submissions and runs, usage, and what became of a message. A summary is stored with the end of
+//! its submission; one that is not, or not yet, is folded from the events.
+
+use std::collections::BTreeMap;
+
+use ken_types::event::Failure;
+use ken_types::ops::store::{Accepted, Page, State, SubmissionKind};
+use ken_types::ops::telemetry::*;
+use ken_types::{Error, Timestamp};
+
+use crate::engine::change::Change;
+use crate::ops::{Host, Operations, Read};
+use crate::rules::cursor::List;
+use crate::rules::telemetry::Fold;
+use crate::rules::{check, record, stream_names};
+use crate::tables::{LogRow, SubmissionRow, SummaryRow, Tables};
+
+/// How long summaries are stored, and how many.
+const KEPT_MS: i64 = 30 * 24 * 3_600 * 1_000;
+const KEPT: usize = 10_000;
+/// Summaries that one slice of background work deletes.
+const SLICE: usize = 256;
+/// Rows that are read at a time.
+const CHUNK: u32 = 256;
+const MAX_PAGE: u32 = 100;
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    operations
+        .read::<TelemetryList>()
+        .read::<TelemetryGet>()
+        .read::<TelemetryUsage>()
+        .read::<EventsWhy>()
+}
+
+/// Stores the summary of a submission that ends now.
+pub(super) fn keep(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    fold: &Fold,
+    change: &Change,
+) -> Result<(), Error> {
+    tables.insert_summary(found.key, &record::write(fold)?, change.now)
+}
+
+/// The same of one whose events nobody else reads.
+pub(super) fn keep_folded(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    log: &LogRow,
+    change: &Change,
+) -> Result<(), Error> {
+    keep(tables, found, &fold(tables, found, log.key, log.entries)?, change)
+}
+
+fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Result<Fold, Error> {
+    let mut fold = Fold::default();
+    // A run has its stream for itself; its first event is there before it is claimed.
+    let from = match found.kind {
+        SubmissionKind::Workflow => Some(0),
+        // What was never claimed has no events but its end.
+        _ => (found.lease > 0).then_some(found.recorded_from),
+    };
+    if let Some(from) = from {
+        tables.entries(log, from, end, &mut |event| {
+            fold.see(event);
+            true
+        })?;
+    }
+    Ok(fold)
+}
+
+/// Deletes old ones. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.prune_summaries(now.plus_millis(-KEPT_MS), KEPT, SLICE)? == SLICE)
+}
+
+fn folded(tables: &dyn Tables, row: &SummaryRow) -> Result<Fold, Error> {
+    match &row.body {
+        Some(body) => record::read(body),
+        None => {
+            let ended = tables.exchange_end(row.submission.key)?;
+            fold(
+                tables,
+                &row.submission,
+                row.submission.stream,
+                ended.unwrap_or(row.entries),
+            )
+        }
+    }
+}
+
+fn kind(row: &SummaryRow) -> WorkKind {
+    match row.submission.kind {
+        SubmissionKind::Workflow => WorkKind::Workflow,
+        SubmissionKind::Compact => WorkKind::Command,
+        SubmissionKind::Prompt if stream_names::instance(&row.stream).starts_with("schedule:") => {
+            WorkKind::Schedule
+        }
+        SubmissionKind::Prompt => WorkKind::Prompt,
+    }
+}
+
+fn connector(row: &SummaryRow) -> &str {
+    match (&row.connector, kind(row)) {
+        (Some(connector), _) => connector,
+        (None, WorkKind::Schedule) => "schedule",
+        (None, _) => "api",
+    }
+}
+
+fn summary(tables: &dyn Tables, row: &SummaryRow) -> Result<Summary, Error> {
+    let fold = folded(tables, row)?;
+    let found = &row.submission;
+    let kind = kind(row);
+    let is_workflow = kind == WorkKind::Workflow;
+    let of = |wanted: &str| {
+        fold.events
+            .iter()
+            .filter(|event| event.r#type == wanted)
+            .cloned()
+            .collect()
+    };
+    let duration = |end: Timestamp| {
+        let start = fold.started_at?;
+        u64::try_from(end.millis() - start.millis()).ok()
+    };
+    Ok(Summary {
+        run_id: found.id.as_str().to_owned(),
+        kind,
+        connector: connector(row).to_owned(),
+        session_id: (!is_workflow).then(|| stream_names::instance(&row.stream).to_owned()),
+        submission_id: (!is_workflow).then(|| found.id.clone()),
+        status: match found.state {
+            State::Queued => WorkStatus::Queued,
+            State::Running | State::Waiting => WorkStatus::Running,
+            State::Completed => WorkStatus::Completed,
+            State::Failed => WorkStatus::Failed,
+            State::Aborted => WorkStatus::Aborted,
+        },
+        started_at: fold.started_at,
+        ended_at: row.settled_at,
+        duration_ms: row.settled_at.and_then(duration),
+        event_count: fold.event_count(),
+        delegated_to_researcher: fold.delegated,
+        called_web_research: fold.researched,
+        counts: fold.counts,
+        usage: fold.usage,
+        cost: fold.cost,
+        model: fold.model.clone(),
+        task_starts: of("task_start"),
+        tool_calls: of("tool"),
+        operations: of("operation"),
+        errors: fold
+            .events
+            .iter()
+            .filter(|event| event.is_error == Some(true))
+            .cloned()
+            .collect(),
+        events_truncated: fold.truncated,
+        events: fold.events,
+    })
+}
+
+impl Read for TelemetryList {
+    fn check(args: &ListSummaries) -> Result<(), Error> {
+        check::limit(args.limit, MAX_PAGE)
+    }
+
+    fn run(tables: &dyn Tables, args: &ListSummaries) -> Result<SummaryPage, Error> {
+        let list = List::named(
+            "telemetry",
+            &[args.connector.as_deref(), args.kind.map(WorkKind::name)],
+        );
+        let [mut before] = match &args.after {
+            Some(cursor) => list.position(cursor, "?after")?,
+            None => [i64::MAX],
+        };
+        let fits = |row: &SummaryRow| {
+            args.kind.is_none_or(|wanted| wanted == kind(row))
+                && args
+                    .connector
+                    .as_ref()
+                    .is_none_or(|wanted| wanted == connector(row))
+        };
+        let limit = args.limit as usize;
+        let mut runs = Vec::new();
+        let mut last = None;
+        let mut has_more = false;
+        'pages: loop {
+            let rows = tables.summaries(before, CHUNK)?;
+            let is_end = rows.len() < CHUNK as usize;
+            for row in rows {
+                before = row.submission.key;
+                if !fits(&row) {
+                    continue;
+                }
+                if runs.len() == limit {
+                    has_more = true;
+                    break 'pages;
+                }
+                last = Some(row.submission.key);
+                runs.push(summary(tables, &row)?);
+            }
+            if is_end {
+                break;
+            }
+        }
+        let after = last.filter(|_| has_more).map(|key| list.cursor([key]));
+        Ok(SummaryPage {
+            runs,
+            unscoped_event_count: 0,
+            page: Page {
+                limit: args.limit,
+                has_more,
+                after,
+            },
+        })
+    }
+}
+
+impl Read for TelemetryGet {
+    fn run(tables: &dyn Tables, args: &ByWork) -> Result<Summary, Error> {
+        let row = tables.summary(&args.id)?;
+        let row = row.ok_or_else(|| {
+            Error::not_found(format!("there is no submission and no run {}", args.id)).at("/id")
+        })?;
+        summary(tables, &row)
+    }
+}
+
+impl Read for TelemetryUsage {
+    fn run(tables: &dyn Tables, args: &GroupUsage) -> Result<UsageGroups, Error> {
+        let mut groups: BTreeMap<String, UsageGroup> = BTreeMap::new();
+        let mut before = i64::MAX;
+        loop {
+            let rows = tables.summaries(before, CHUNK)?;
+            for row in &rows {
+                before = row.submission.key;
+                let (Some(body), Some(settled_at)) = (&row.body, row.settled_at) else {
+                    continue;
+                };
+                let fold: Fold = record::read(body)?;
+                let key = match args.by {
+                    GroupBy::Day => settled_at.to_string().chars().take(10).collect(),
+                    GroupBy::Model => fold.model.clone().unwrap_or_else(|| "-".to_owned()),
+                    GroupBy::Session if row.submission.kind == SubmissionKind::Workflow => "-".to_owned(),
+                    GroupBy::Session => stream_names::instance(&row.stream).to_owned(),
+                };
+                let group = groups.entry(key.clone()).or_insert_with(|| UsageGroup {
+                    key,
+                    runs: 0,
+                    usage: Tokens::default(),
+                    cost: None,
+                });
+                group.runs += 1;
+                group.usage += fold.usage;
+                if let Some(cost) = fold.cost {
+                    group.cost = Some(group.cost.unwrap_or_default() + cost);
+                }
+            }
+            if rows.len() < CHUNK as usize {
+                break;
+            }
+        }
+        let mut groups: Vec<UsageGroup> = groups.into_values().collect();
+        match args.by {
+            GroupBy::Day => groups.reverse(),
+            _ => groups.sort_by_key(|group| std::cmp::Reverse(group.usage.total_tokens)),
+        }
+        Ok(UsageGroups { groups })
+    }
+}
+
+impl Read for EventsWhy {
+    fn run(tables: &dyn Tables, args: &ByWork) -> Result<Why, Error> {
+        // The answer to a message names its submission; a prompt to an instance and a run have their own id.
+        let accepted: Option<Accepted> = match tables.event_answer(&args.id)? {
+            Some(answer) => serde_json::from_str(&answer).ok(),
+            None => None,
+        };
+        let mut why = Why {
+            id: args.id.clone(),
+            status: String::new(),
+            cause: String::new(),
+            received_at: accepted.as_ref().map(|accepted| accepted.received_at),
+            session_id: None,
+            submission_id: None,
+            refused: None,
+            error: None,
+            approvals: Vec::new(),
+        };
+        let mut work = args.id.clone();
+        if let Some(accepted) = accepted {
+            why.session_id = accepted.session.map(|session| session.id.as_str().to_owned());
+            if let Some(error) = accepted.refused {
+                why.status = "refused".to_owned();
+                why.cause = format!("It was refused: {}.", error.message);
+                why.refused = Some(error);
+                return Ok(why);
+            }
+            match accepted.submission {
+                Some(submission) => work = submission.submission_id.as_str().to_owned(),
+                None => {
+                    why.status = "handled".to_owned();
+                    why.cause = "It was a command that needed no turn.".to_owned();
+                    return Ok(why);
+                }
+            }
+        }
+        let row = tables.summary(&work)?.ok_or_else(|| {
+            Error::not_found(format!("nothing was taken in under the id {}", args.id))
+                .at("/id")
+                .hint("an id is that of an event, a submission or a run; what was refused before it was read has none")
+        })?;
+        of_work(tables, &row, &mut why)?;
+        Ok(why)
+    }
+}
+
+/// Where a submission or a run stands, and why.
+fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), Error> {
+    let found = &row.submission;
+    let (error, approvals) = match found.kind {
+        SubmissionKind::Workflow => {
+            let id = ken_types::id::RunId(found.id.as_str().to_owned());
+            (
+                tables.run_record(&id)?.and_then(|record| record.error),
+                Vec::new(),
+            )
+        }
+        _ => {
+            why.session_id = Some(stream_names::instance(&row.stream).to_owned());
+            why.submission_id = Some(found.id.clone());
+            let status = tables.submission_status(&found.id)?;
+            status.map_or((None, Vec::new()), |status| (status.error, status.approvals))
+        }
+    };
+    let said = |error: &Option<Failure>| match error {
+        Some(error) => format!("{}: {}", error.name, error.message),
+        None => "no reason is known".to_owned(),
+    };
+    let (status, cause) = match found.state {
+        State::Queued => ("queued", "It waits for its turn.".to_owned()),
+        State::Running if found.abort => ("running", "It is being aborted.".to_owned()),
+        State::Running if found.open => (
+            "running",
+            "Its holder is gone; it waits for another one.".to_owned(),
+        ),
+        State::Running => (
+            "running",
+            format!("It is being worked on, for the {} time.", ordinal(found.attempt)),
+        ),
+        State::Waiting => ("waiting", "It waits for a decision.".to_owned()),
+        State::Completed => ("completed", "It was done.".to_owned()),
+        State::Failed => ("failed", format!("It failed. {}.", said(&error))),
+        State::Aborted => ("aborted", "It was aborted.".to_owned()),
+    };
+    why.status = status.to_owned();
+    why.cause = cause;
+    why.error = error;
+    why.approvals = approvals;
+    Ok(())
+}
+
+fn ordinal(number: u32) -> String {
+    match number {
+        0 | 1 => "first".to_owned(),
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        more => format!("{more}th"),
+    }
+}

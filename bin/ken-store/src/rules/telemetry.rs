@@ -1,0 +1,275 @@
+//! The summary of a submission or a run, folded from its events. Nothing that was said is taken over: of each event only the
+//! fields of [`EventSummary`], and of those only what has the form of a name, a number or an id.
+
+use ken_types::Timestamp;
+use ken_types::ops::telemetry::{Counts, EventSummary, Tokens};
+use serde::{Deserialize, Serialize};
+
+use crate::rules::check::event_kind;
+
+/// Events that are kept of one submission or run.
+const EVENTS: usize = 500;
+const NAME_BYTES: usize = 128;
+const RESEARCHER: &str = "research-worker";
+const WEB_RESEARCH: &str = "web_research";
+/// The workflow whose first step is that tool.
+const RESEARCH: &str = "research";
+
+/// The types that are kept; the counts are of all.
+const KEPT: [&str; 17] = [
+    "agent_end",
+    "agent_start",
+    "compaction",
+    "compaction_start",
+    "log",
+    "operation",
+    "operation_start",
+    "run_end",
+    "run_resume",
+    "run_start",
+    "task",
+    "task_start",
+    "tool",
+    "tool_start",
+    "turn",
+    "turn_start",
+    "approval_requested",
+];
+
+/// What is stored of a summary.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fold {
+    event_count: u64,
+    pub delegated: bool,
+    pub researched: bool,
+    pub counts: Counts,
+    pub usage: Tokens,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    pub events: Vec<EventSummary>,
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// What is read of an event; all else is passed over.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Seen {
+    #[serde(flatten)]
+    shown: EventSummary,
+}
+
+/// What a turn says of its model.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spent {
+    model: String,
+    provider: String,
+    usage: Priced,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Priced {
+    cost: Total,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Total {
+    total: f64,
+}
+
+/// What the result of a run may say of its model.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RunEnd {
+    result: Option<RunResult>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RunResult {
+    model: Option<Named>,
+    usage: Option<Used>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    provider: String,
+    id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Used {
+    #[serde(flatten)]
+    tokens: Tokens,
+    cost: Total,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Workflow {
+    workflow_name: String,
+}
+
+impl Fold {
+    pub(crate) fn event_count(&self) -> u64 {
+        self.event_count
+    }
+
+    pub(crate) fn see(&mut self, event: &str) {
+        self.event_count += 1;
+        let kind = event_kind(event).split('"').next().unwrap_or_default();
+        if !KEPT.contains(&kind) {
+            return;
+        }
+        let Ok(Seen { mut shown }) = serde_json::from_str(event) else {
+            return;
+        };
+        tame(&mut shown);
+        self.started_at = self.started_at.or(shown.timestamp);
+        self.count(&shown, event);
+        if kind == "approval_requested" {
+            return;
+        }
+        match self.events.len() < EVENTS {
+            true => self.events.push(shown),
+            false => self.truncated = true,
+        }
+    }
+
+    fn count(&mut self, shown: &EventSummary, event: &str) {
+        let is_end = |kind: &str| shown.r#type == kind;
+        self.counts.errors += u64::from(shown.is_error == Some(true));
+        self.counts.tool_calls += u64::from(is_end("tool"));
+        self.counts.tasks += u64::from(is_end("task_start"));
+        self.counts.approvals += u64::from(is_end("approval_requested"));
+        self.delegated |= is_end("task_start") && shown.agent.as_deref() == Some(RESEARCHER);
+        self.researched |= shown.tool_name.as_deref() == Some(WEB_RESEARCH);
+        match shown.r#type.as_str() {
+            "turn" => {
+                self.counts.turns += 1;
+                self.usage += shown.usage.unwrap_or_default();
+                let spent: Spent = serde_json::from_str(event).unwrap_or_default();
+                self.spend(&spent.provider, &spent.model, spent.usage.cost.total);
+            }
+            "run_start" => {
+                let run: Workflow = serde_json::from_str(event).unwrap_or_default();
+                self.researched |= run.workflow_name == RESEARCH;
+            }
+            "run_end" => {
+                let end: RunEnd = serde_json::from_str(event).unwrap_or_default();
+                let result = end.result.unwrap_or_default();
+                let (model, used) = (result.model.unwrap_or_default(), result.usage.unwrap_or_default());
+                self.usage += used.tokens;
+                self.spend(&model.provider, &model.id, used.cost.total);
+            }
+            _ => {}
+        }
+    }
+
+    fn spend(&mut self, provider: &str, model: &str, cost: f64) {
+        if is_name(provider) && is_name(model) {
+            self.model = Some(format!("{provider}/{model}"));
+        }
+        if cost > 0.0 {
+            self.cost = Some(self.cost.unwrap_or_default() + cost);
+        }
+    }
+}
+
+/// What a model has made up is no name: it may be anything that was said.
+fn tame(shown: &mut EventSummary) {
+    let is_tool = |name: &str| {
+        name.len() <= TOOL_BYTES
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if shown.tool_name.as_deref().is_some_and(|name| !is_tool(name)) {
+        shown.tool_name = Some(NO_NAME.to_owned());
+    }
+    for name in [&mut shown.agent, &mut shown.operation_kind] {
+        if name.as_ref().is_some_and(|name| !is_name(name)) {
+            *name = Some(NO_NAME.to_owned());
+        }
+    }
+}
+
+const NO_NAME: &str = "(not a name)";
+/// As long as the name of a tool may be.
+const TOOL_BYTES: usize = 64;
+
+fn is_name(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:".contains(&byte);
+    (1..=NAME_BYTES).contains(&text.len()) && text.bytes().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_was_said_is_taken_over() {
+        let said = "the secret";
+        let events = [
+            format!(
+                r#"{{"v":1,"type":"operation_start","operationKind":"prompt","eventIndex":0,"timestamp":"2027-02-03T04:05:06.789Z"}}"#
+            ),
+            format!(r#"{{"v":1,"type":"text_delta","text":"{said}"}}"#),
+            format!(
+                r#"{{"v":1,"type":"tool_start","toolName":"{said}","toolCallId":"c","args":{{"x":"{said}"}}}}"#
+            ),
+            format!(
+                r#"{{"v":1,"type":"tool","toolName":"web_research","isError":true,"result":"{said}","durationMs":3}}"#
+            ),
+            format!(r#"{{"v":1,"type":"task_start","agent":"research-worker","prompt":"{said}"}}"#),
+            format!(r#"{{"v":1,"type":"approval_requested","requestId":"apr_1","actionType":"{said}"}}"#),
+            format!(r#"{{"v":1,"type":"log","level":"info","message":"{said}"}}"#),
+            format!(
+                r#"{{"v":1,"type":"turn","provider":"openai","model":"m","output":[{{"type":"text","text":"{said}"}}],"durationMs":7,
+                "usage":{{"input":5,"output":2,"totalTokens":7,"cost":{{"total":0.25}}}},"isError":false}}"#
+            ),
+        ];
+        let mut fold = Fold::default();
+        events.iter().for_each(|event| fold.see(event));
+        let text = serde_json::to_string(&fold).unwrap();
+        assert!(!text.contains(said), "{text}");
+        let counts = Counts {
+            turns: 1,
+            tool_calls: 1,
+            tasks: 1,
+            errors: 1,
+            approvals: 1,
+        };
+        assert_eq!(
+            (fold.event_count(), fold.counts, fold.events.len()),
+            (8, counts, 6)
+        );
+        assert_eq!(
+            (fold.usage.total_tokens, fold.cost, fold.model.as_deref()),
+            (7, Some(0.25), Some("openai/m"))
+        );
+        assert!(fold.delegated && fold.researched && fold.started_at.is_some());
+        assert_eq!(serde_json::from_str::<Fold>(&text).unwrap(), fold);
+    }
+
+    #[test]
+    fn many_events_are_counted_and_some_kept() {
+        let mut fold = Fold::default();
+        for _ in 0..EVENTS + 5 {
+            fold.see(r#"{"v":1,"type":"tool","toolName":"sum","isError":false,"durationMs":1}"#);
+        }
+        assert_eq!(
+            (fold.counts.tool_calls, fold.events.len(), fold.truncated),
+            (505, EVENTS, true)
+        );
+    }
+}
