@@ -37,6 +37,11 @@ impl Request {
             .as_str()?;
         let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
         let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
+        // An action that is a plain call names its tool itself.
+        let tool = metadata("tool").filter(|_| metadata("action/tool").is_none());
+        let tool = tool
+            .and_then(Value::as_str)
+            .map(|tool| format!("tool: {}", one_line(tool)));
         let action = metadata("action").map(fields).unwrap_or_default();
         Some(Request {
             id: id.to_owned(),
@@ -52,7 +57,7 @@ impl Request {
                 .unwrap_or("pending")
                 .to_owned(),
             session: metadata("sessionId").and_then(Value::as_str).map(str::to_owned),
-            details: action,
+            details: tool.into_iter().chain(action).collect(),
             diff: ken_text::for_terminal(diff).into_owned(),
         })
     }
