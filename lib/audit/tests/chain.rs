@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use ken_audit::{FILE, Fault, KEPT, Link, Record, Trail, Verified, files, verify};
 use ken_types::Timestamp;
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 const DAY: i64 = 86_400_000;
 
@@ -113,6 +114,22 @@ fn whatever_is_changed_is_found() {
         Ok(())
     });
     result.unwrap();
+}
+
+/// Every program can verify the chain by ken-audit(5): the hash is that of all bytes before it, the previous hash included.
+#[test]
+fn a_hash_covers_the_one_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    log(dir.path(), 3, 1);
+    let text = fs::read_to_string(current(dir.path())).unwrap();
+    let mut before = "0".repeat(64);
+    for line in text.lines() {
+        let (hashed, tail) = line.rsplit_once(",\"hash\":\"").unwrap();
+        let hash = tail.strip_suffix("\"}").unwrap();
+        assert!(hashed.contains(&format!("\"prev\":\"{before}\"")), "{line}");
+        assert_eq!(ken_types::hex::encode(&Sha256::digest(hashed)), hash, "{line}");
+        before = hash.to_owned();
+    }
 }
 
 /// A hash covers its whole record, however long that is.
@@ -267,6 +284,23 @@ fn what_a_crash_left_half_written_is_cut_and_nothing_else() {
             _ = fs::remove_file(dir.path().join("security_events.head"));
             log(dir.path(), 5, 1);
         }
+    }
+}
+
+/// The line feed is part of a record: without it the next one would stand on the same line.
+#[test]
+fn a_last_record_without_its_line_feed_is_half_written() {
+    for gone in [1, 2, 70] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, head) = (current(dir.path()), dir.path().join("security_events.head"));
+        log(dir.path(), 2, 1);
+        let acknowledged = fs::read(&head).unwrap();
+        log(dir.path(), 1, 1);
+        let text = fs::read(&path).unwrap();
+        fs::write(&path, &text[..text.len() - gone]).unwrap();
+        fs::write(&head, &acknowledged).unwrap();
+        log(dir.path(), 2, 1);
+        assert_eq!(check(dir.path()).map(|good| good.records), Ok(5), "{gone}");
     }
 }
 

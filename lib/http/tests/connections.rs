@@ -125,11 +125,12 @@ fn slow_headers_are_408_counted_from_the_first_byte() {
     let running = start_limited(|limits| limits.head_time = Duration::from_millis(300));
     let mut client = running.connect();
     std::thread::sleep(Duration::from_millis(400)); // nothing sent: not counted
-    client.send("GET /health HTTP/1.1\r\nX-Request-Id: mine\r\n");
-    for _ in 0..4 {
+    client.send("GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine\r\nX: ");
+    for _ in 0..12 {
         std::thread::sleep(Duration::from_millis(50)); // each byte comes soon, the whole does not
         client.try_send("a");
     }
+    client.try_send("\r\n\r\n"); // whole, but too late
     let answer = client.answer();
     answer.error(408, "deadline");
     assert_eq!(
