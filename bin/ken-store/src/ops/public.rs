@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use ken_types::ops::Nothing;
-use ken_types::ops::store::{Page, StreamsRead};
+use ken_types::ops::store::StreamsRead;
 use ken_types::ops::streams::*;
+use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Octets, Timestamp};
 
 use crate::engine::change::{Change, Effect, NewEntries};

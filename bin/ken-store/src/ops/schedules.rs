@@ -6,6 +6,7 @@ use ken_types::event::{
 };
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::ops::Nothing;
+use ken_types::ops::Page;
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};

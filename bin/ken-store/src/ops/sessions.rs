@@ -3,6 +3,7 @@
 use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
+use ken_types::ops::Page;
 use ken_types::ops::store::*;
 use serde_json::json;
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
-use ken_types::ops::store::{Accepted, Page, State, SubmissionKind};
+use ken_types::ops::Page;
+use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
 use ken_types::{Error, Timestamp};
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Nothing;
-use super::store::{Page, Scope};
+use super::Page;
+use super::store::Scope;
 use crate::id::SubmissionId;
 
 crate::operations! {

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Nothing;
 use super::rules::StoredRule;
 use super::streams::PublicPage;
+use super::{Nothing, Page};
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
 use crate::{Error, Offset, Timestamp};
@@ -203,16 +203,6 @@ fn twenty() -> u32 {
 pub struct SessionPage {
     pub sessions: Vec<Session>,
     pub page: Page,
-}
-
-/// `after` only when there is more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Page {
-    pub limit: u32,
-    pub has_more: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

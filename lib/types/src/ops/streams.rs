@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::store::Page;
+use super::Page;
 use crate::{Error, Octets, Offset};
 
 crate::operations! {

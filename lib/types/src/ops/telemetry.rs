@@ -50,7 +50,7 @@ pub struct SummaryPage {
     pub runs: Vec<Summary>,
     /// Events that belong to no submission and no run. There are none: each is stored with its submission.
     pub unscoped_event_count: u64,
-    pub page: super::store::Page,
+    pub page: super::Page,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
