@@ -530,6 +530,32 @@ fn results_are_delivered_to_a_session_and_failures_too() {
     system.say(&session, "Go on.").expect(200);
 }
 
+/// The outbox of the connector has the message; here the connector is off, so that it stays there.
+#[test]
+fn results_are_handed_to_the_messenger() {
+    let system = scripted();
+    let to = json!({"connector": "messenger", "chatId": "77"});
+    let body =
+        json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "Hello.", "deliverTo": to});
+    system
+        .post(ROUTE, &body)
+        .refused(400, "invalid", "/deliverTo/chatId");
+    let allow = json!({"userId": "77"});
+    system.post("/api/connectors/messenger/allow", &allow).expect(200);
+    add(&system, &body);
+    let ended = system
+        .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
+        .expect(200);
+    assert_eq!(ended.text("/delivery"), "pending");
+    let outbox = system
+        .call("store", "outbox.list", &["connector=messenger", "limit=5"])
+        .to_string();
+    assert!(
+        outbox.contains(&format!("schedule:{}", ended.text("/runId"))),
+        "{outbox}"
+    );
+}
+
 #[test]
 fn an_instant_fires_once_and_its_schedule_goes() {
     let system = scripted();

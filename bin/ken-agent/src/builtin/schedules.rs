@@ -8,7 +8,7 @@ use ken_types::id::Mint;
 use ken_types::ops::Op;
 use ken_types::ops::schedules::{
     CreateSchedule, DeliverTo, Fields, ListSchedules, OfSchedule, RunSchedule, ScheduleKind, SchedulesCreate,
-    SchedulesDelete, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, ToSession,
+    SchedulesDelete, SchedulesList, SchedulesPause, SchedulesResume, SchedulesRun, ToChat, ToSession,
 };
 use ken_types::ops::store::Scope;
 use serde::Deserialize;
@@ -130,9 +130,16 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
             "A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned(),
         );
     }
-    let here = DeliverTo::Session(ToSession {
-        session: caller.claim.instance.clone(),
-    });
+    let here = match owner.connector.as_str() {
+        "messenger" => DeliverTo::Chat(ToChat {
+            connector: owner.connector.clone(),
+            chat_id: owner.conversation_id.clone(),
+            thread_id: owner.thread_id.clone(),
+        }),
+        _ => DeliverTo::Session(ToSession {
+            session: caller.claim.instance.clone(),
+        }),
+    };
     let args = CreateSchedule {
         id: minted()?,
         slug: new.slug,

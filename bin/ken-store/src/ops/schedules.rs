@@ -5,8 +5,8 @@ use ken_types::event::{
     Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
 };
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
-use ken_types::ops::Nothing;
-use ken_types::ops::Page;
+use ken_types::ops::{Nothing, Page};
+use ken_types::ops::outbox::{MessageState, PutMessage};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
 use ken_types::{Error, Timestamp};
@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::engine::change::{Change, Effect};
 use crate::ops::queue::{self, Entry};
-use crate::ops::{Host, Operations, Read, Write, logs, sessions, turns};
+use crate::ops::{Host, Operations, Read, Write, logs, outbox, sessions, turns};
 use crate::rules::cursor::List;
 use crate::rules::queue::Ending;
 use crate::rules::schedules::{Deeds, Ended, beginning, ended};
@@ -208,10 +208,15 @@ fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> 
                 )),
             }
         }
-        Some(DeliverTo::Chat(_)) => Err(Error::invalid(
-            "/deliverTo/chatId",
-            "deliverTo: this conversation is not admitted: the messaging connector is not part of this system",
-        )),
+        Some(DeliverTo::Chat(to)) => {
+            let users = tables.allowed_users()?;
+            let is_admitted = users.iter().any(|user| user.chat_id == to.chat_id);
+            if is_admitted || tables.group(&to.chat_id)?.is_some() {
+                return Ok(());
+            }
+            let message = format!("deliverTo: the conversation {:?} is not admitted", to.chat_id);
+            Err(Error::invalid("/deliverTo/chatId", message).hint("`ken messenger allow` admits a user"))
+        }
         None => Ok(()),
     }
 }
@@ -323,7 +328,7 @@ fn unknown_run(id: &str) -> Error {
 impl Read for SchedulesRunGet {
     fn run(tables: &dyn Tables, args: &OneScheduleRun) -> Result<ScheduleRun, Error> {
         let found = tables.schedule_run_of_slug(&args.slug, &args.run_id)?;
-        found.ok_or_else(|| unknown_run(&args.run_id))
+        with_delivery(tables, found.ok_or_else(|| unknown_run(&args.run_id))?)
     }
 }
 
@@ -349,7 +354,10 @@ impl Read for SchedulesRuns {
                 has_more,
                 after: last.map(|(key, _)| name.cursor([*key])),
             },
-            runs: found.into_iter().map(|(_, run)| run).collect(),
+            runs: found
+                .into_iter()
+                .map(|(_, run)| with_delivery(tables, run))
+                .collect::<Result<_, _>>()?,
         })
     }
 }
@@ -755,12 +763,41 @@ fn deliver(
     };
     match &schedule.settings.deliver_to {
         None => Ok(Delivery::None),
-        Some(DeliverTo::Chat(_)) => Ok(Delivery::Failed),
+        Some(DeliverTo::Chat(to)) => {
+            let message = PutMessage {
+                connector: to.connector.clone(),
+                chat_id: to.chat_id.clone(),
+                thread_id: to.thread_id.clone(),
+                text,
+                key: message_key(&run.id),
+                ..PutMessage::default()
+            };
+            outbox::put(tables, &message, change).map(|_| Delivery::Pending)
+        }
         Some(DeliverTo::Session(to)) => match tables.session(&to.session)? {
             Some(session) => post(tables, &session, schedule, run, &text, change).map(|()| Delivery::Sent),
             None => Ok(Delivery::Failed),
         },
     }
+}
+
+fn message_key(run: &str) -> String {
+    format!("schedule:{run}")
+}
+
+/// A run with what has become of its message, which the outbox knows.
+fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, Error> {
+    if run.delivery != Delivery::Pending {
+        return Ok(run);
+    }
+    let message = tables.message_by_key(&message_key(&run.run_id))?;
+    let delivery = match message.map(|message| message.state) {
+        Some(MessageState::Pending | MessageState::Sending) => Delivery::Pending,
+        Some(MessageState::Sent) => Delivery::Sent,
+        Some(MessageState::Failed) => Delivery::Failed,
+        Some(MessageState::Unknown) | None => Delivery::Unknown,
+    };
+    Ok(ScheduleRun { delivery, ..run })
 }
 
 /// Adds a text to a session as an exchange of its own, whose prompt is not shown: it is on the session's stream, in its
