@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use ken_tests::bot_api::{BotApi, SECRET, TOKEN, Trouble};
-use ken_tests::{Answer, Builder, System, until};
+use ken_tests::wire_tap::{Side, WireTap};
+use ken_tests::{Answer, Builder, Client, System, number, until};
 use serde_json::{Value, json};
 
 const WEBHOOK: &str = "/channels/messenger/webhook";
@@ -526,4 +527,173 @@ fn odd_updates_are_acknowledged_and_counted() {
         "from": {"id": far}, "chat": {"id": far, "type": "private"}}});
     accepted(&system, &photo);
     assert_eq!(texts(&platform, far, 1), ["Hello there."]);
+}
+
+/// SIGKILL at four exact steps: before an update is stored, after it is stored and before it is acknowledged, before a
+/// message is marked, and after the platform has taken it. `KEN_KILLS` is how often each.
+#[test]
+fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let tap = WireTap::put_in(&system.socket("store"));
+    // From here on it calls the store through the tap.
+    system.kill("messenger");
+    let stops = [
+        Some(("messenger.accept", Side::Request)),
+        Some(("messenger.accept", Side::Reply)),
+        Some(("outbox.attempt", Side::Request)),
+        None,
+    ];
+    let kills = number("KEN_KILLS", 2);
+    let mut unknown = 0;
+    for id in 0..kills * 4 {
+        // kend restarts a part at once that was ready for a second.
+        until("the connector answers", || {
+            system.get(&format!("{ADMIN}/health")).status == 200
+        });
+        std::thread::sleep(Duration::from_millis(1_100));
+        let stop = stops[(id % 4) as usize];
+        match stop {
+            Some((op, side)) => tap.stop_at(op, side),
+            None => platform.next("sendMessage", Trouble::TakeAndHang),
+        }
+        let (address, taken) = (system.address(), platform.calls("sendMessage").len());
+        let posted = std::thread::spawn(move || deliver(address, &update(id, 7, "hello")));
+        match stop {
+            Some(_) => tap.reached(),
+            None => {
+                until("the platform has the message", || {
+                    platform.calls("sendMessage").len() > taken
+                });
+                unknown += 1;
+            }
+        }
+        system.kill("messenger");
+        posted.join().unwrap();
+        until("the message is sent", || {
+            let outbox = &health(&system)["outbox"];
+            outbox["sent"]
+                .as_u64()
+                .zip(outbox["unknown"].as_u64())
+                .is_some_and(|(sent, lost)| sent + lost == id + 1)
+        });
+        let outbox = json!({"pending": 0, "sent": id + 1 - unknown, "failed": 0, "unknown": unknown});
+        assert_eq!(sent(&system), outbox, "after kill {id} at {stop:?}");
+        assert_eq!(
+            platform.texts(7).len() as u64,
+            id + 1,
+            "after kill {id} at {stop:?}"
+        );
+    }
+    let health = health(&system);
+    assert_eq!(health["updateCount"], kills * 4, "{health}");
+}
+
+/// Posts an update as the platform does: until it is acknowledged.
+fn deliver(address: std::net::SocketAddr, update: &Value) {
+    for _ in 0..100 {
+        let mut client = Client::connect(address);
+        let request = client
+            .request("POST", WEBHOOK)
+            .header("X-Telegram-Bot-Api-Secret-Token", SECRET);
+        if request
+            .json(update)
+            .try_send()
+            .is_ok_and(|answer| answer.status == 200)
+        {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the update was not acknowledged");
+}
+
+fn press(id: u64, from: i64, data: &str) -> Value {
+    json!({"update_id": id, "callback_query": {"id": format!("q{id}"), "from": {"id": from}, "data": data,
+        "message": {"message_id": 1, "chat": {"id": 7}}}})
+}
+
+#[test]
+fn a_request_for_an_approval_is_decided_in_its_chat() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    accepted(&system, &update(1, 7, "hold"));
+    let identity = "connector=messenger&actorId=7&conversationId=7";
+    let sessions = system.get(&format!("/api/chat/sessions?{identity}")).expect(200);
+    let transcript = format!(
+        "/api/chat/sessions/{}/transcript?{identity}",
+        sessions.text("/sessions/0/sessionId")
+    );
+    let submission = system
+        .get(&transcript)
+        .expect(200)
+        .text("/exchanges/0/submissionId");
+    let preview = json!({"approval": "ask", "actionType": "git.push", "summary": "Push <b>fix</b>",
+        "risk": "high", "target": "repos/site", "action": {"argv": ["git", "push"]}, "fingerprint": "a".repeat(64)});
+    let ask = |id: &str, call: &str| {
+        system.call(
+            "store",
+            "approvals.put",
+            &[
+                &format!("id=apr_{id}"),
+                &format!("submissionId=\"{submission}\""),
+                &format!("callId={call}"),
+                "requestedBy=coding-worker",
+                &format!("preview={preview}"),
+                "tool=push",
+                "expiresInMs=3600000",
+            ],
+        )
+    };
+    ask("1", "c1");
+    let shown = texts(&platform, 7, 1);
+    assert!(
+        shown[0].contains("git.push") && shown[0].contains("Push &lt;b&gt;fix&lt;/b&gt;"),
+        "{shown:?}"
+    );
+    let buttons = platform.calls("sendMessage")[0].body["reply_markup"]["inline_keyboard"].clone();
+    let data = |number: usize| buttons[0][number]["callback_data"].as_str().unwrap().to_owned();
+    let (yes, no) = (data(0), data(1));
+    assert!(yes.len() <= 64 && yes != no, "{yes} {no}");
+    let answers = || {
+        let calls = platform.calls("answerCallbackQuery").into_iter();
+        calls
+            .map(|call| call.body["text"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    // A stranger, a forged button, then the user, then once more, from somebody else and as a repeat.
+    accepted(&system, &press(2, 6, &yes));
+    accepted(&system, &press(3, 7, &yes.replace("y:", "n:")));
+    accepted(&system, &press(4, 7, &yes));
+    accepted(&system, &press(5, 9, &no));
+    accepted(&system, &press(4, 7, &yes));
+    let said = answers();
+    assert!(said[0].starts_with("Only an administrator"), "{said:?}");
+    assert_eq!(
+        (said[1].as_str(), said[2].as_str()),
+        ("This button is not valid.", "Approved.")
+    );
+    assert!(said[3].contains("approved"), "{said:?}");
+    until("the message is edited", || {
+        platform.calls("editMessageText").len() == 1
+    });
+    let edit = platform.calls("editMessageText")[0].body.clone();
+    assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");
+    assert_eq!(edit["message_id"], 100);
+    // Decided elsewhere, while the connector is down.
+    ask("2", "c2");
+    texts(&platform, 7, 2);
+    sent(&system);
+    assert!(system.ken(&["stop", "messenger"]).status.success());
+    system.call(
+        "store",
+        "approvals.decide",
+        &["id=apr_2", "approved=false", "decidedBy=ada"],
+    );
+    assert!(system.ken(&["start", "messenger"]).status.success());
+    until("the other message is edited", || {
+        platform.calls("editMessageText").len() == 2
+    });
+    let edit = platform.calls("editMessageText")[1].body.clone();
+    assert!(edit["text"].as_str().unwrap().contains("denied by"), "{edit}");
 }

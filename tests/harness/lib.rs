@@ -21,6 +21,8 @@ pub mod provider;
 mod sse;
 mod system;
 mod terminal;
+#[path = "../doubles/wire_tap.rs"]
+pub mod wire_tap;
 
 pub use chance::{Chance, number};
 pub use cognitive::{Asker, KEY, chain, children_of, cognitive, limited_cognitive, server_with};

@@ -4,6 +4,7 @@
 mod admission;
 mod api;
 mod app;
+mod approvals;
 mod html;
 mod poll;
 mod receive;
@@ -58,6 +59,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
             let stop = || start.stop.clone();
             start.tasks.spawn(send::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(typing::run(app.clone(), api.clone(), stop()));
+            start.tasks.spawn(approvals::run(app.clone(), stop()));
             if app.settings.mode == Mode::Poll {
                 start.tasks.spawn(poll::run(app.clone(), api.clone(), stop()));
             }

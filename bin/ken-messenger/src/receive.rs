@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::admission::{Reason, admit};
 use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::approvals;
 use crate::update::{Content, Message, Update, without_bot};
 
 /// What codes are made of: nothing that looks like something else.
@@ -41,7 +42,15 @@ pub(crate) async fn take(app: &App, raw: Value) -> Result<(), Error> {
         Content::Press(press) => {
             args.sender_id = Some(press.sender_id.clone());
             args.chat_id = Some(press.chat_id.clone());
-            args.verdict = UpdateVerdict::Ignored("unknown_button".to_owned());
+            // Decided before it is stored: a repeat after a crash decides nothing again.
+            let is_own = match &app.api {
+                Some(api) => approvals::press(app, api, &press).await?,
+                None => false,
+            };
+            args.verdict = match is_own {
+                true => UpdateVerdict::Pressed,
+                false => UpdateVerdict::Ignored("unknown_button".to_owned()),
+            };
             accept(app, &args).await.map(drop)
         }
         Content::Other(why) => {

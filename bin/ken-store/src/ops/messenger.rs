@@ -87,6 +87,7 @@ impl Write for MessengerAccept {
         let pairing = offer(tables, args, change)?;
         let (verdict, reason) = match &args.verdict {
             UpdateVerdict::Admitted(_) => ("admitted", None),
+            UpdateVerdict::Pressed => ("pressed", None),
             UpdateVerdict::Ignored(why) => ("ignored", Some(why.as_str())),
             UpdateVerdict::Rejected(why) => ("rejected", Some(why.as_str())),
         };

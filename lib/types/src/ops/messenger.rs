@@ -138,6 +138,8 @@ pub struct AcceptUpdate {
 pub enum UpdateVerdict {
     /// It is a message or a command.
     Admitted(Box<Accept>),
+    /// A button of ken was pressed.
+    Pressed,
     /// It is none that ken handles, for this reason.
     Ignored(String),
     /// Its sender may not write here, for this reason.
@@ -194,7 +196,7 @@ pub struct UpdateRecord {
     pub sender_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<String>,
-    /// `admitted`, `ignored` or `rejected`.
+    /// `admitted`, `pressed`, `ignored` or `rejected`.
     pub verdict: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -86,8 +86,7 @@ impl Messenger for Database {
     }
 
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error> {
-        let sql =
-            "SELECT * FROM updates WHERE ?1 = 0 OR verdict <> 'admitted' ORDER BY at DESC, id DESC LIMIT ?2";
+        let sql = "SELECT * FROM updates WHERE ?1 = 0 OR verdict IN ('ignored', 'rejected') ORDER BY at DESC, id DESC LIMIT ?2";
         all(self, sql, params![unanswered, limit], |row| {
             Ok(UpdateRecord {
                 update_id: count(row, "id")?,

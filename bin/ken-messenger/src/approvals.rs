@@ -1,0 +1,263 @@
+//! Requests for approvals of turns that came in here: shown in their chat with two buttons, decided by whoever may, and
+//! edited to what became of them, wherever they were decided.
+//!
+//! A button carries the request's id, the decision, and a tag that only the holder of the webhook secret can make, so
+//! nothing has to be kept to know a forged one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::ops::approvals::{
+    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, GetApproval, GrantScope,
+    ListApprovals, Status,
+};
+use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::time::sleep;
+
+use crate::api::{Api, CALL};
+use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::update::Press;
+
+/// How long one call waits for a change of the list.
+const WAIT: Duration = Duration::from_secs(60);
+/// How long to wait after a failed call of the store.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The hexadecimal digits of a button's tag: a button has at most 64 bytes.
+const TAG_DIGITS: usize = 24;
+/// The longest action that is shown, in characters.
+const ACTION_CHARACTERS: usize = 2_000;
+/// The newest messages that are looked through for requests of an earlier life.
+const LOOKED_AT: u32 = 100;
+
+/// Follows the pending requests until it is told to stop.
+pub(crate) async fn run(app: Arc<App>, mut stop: Stop) {
+    tokio::select! {
+        () = stop.stopped() => {}
+        () = follow(&app) => {}
+    }
+}
+
+async fn follow(app: &App) {
+    let mut shown = shown_before(app).await;
+    let mut unless = None;
+    loop {
+        let args = ListApprovals {
+            connector: Some(NAME.to_owned()),
+            // The first list is taken as it is: what was shown before may be over.
+            wait_ms: unless.as_ref().map_or(0, |_: &String| WAIT.as_millis() as u64),
+            unless: unless.clone(),
+            ..ListApprovals::default()
+        };
+        let step = match app.store.call::<ApprovalsPending>(&args, WAIT + READ).await {
+            Ok(list) => {
+                unless = Some(list.tag);
+                step(app, &mut shown, &list.approvals).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = step {
+            tracing::debug!("approvals cannot be followed: {error}");
+            unless = None;
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Shows what is new, and edits what is over.
+async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> Result<(), Error> {
+    for approval in pending {
+        app.put(&request(app, approval)).await?;
+        shown.insert(approval.request_id.clone());
+    }
+    let is_pending = |id: &String| pending.iter().any(|approval| approval.request_id == *id);
+    let over: Vec<String> = shown.iter().filter(|id| !is_pending(id)).cloned().collect();
+    for id in over {
+        let approval = get(app, &id).await?;
+        if approval.status != Status::Pending {
+            app.put(&outcome(&approval)).await?;
+            shown.remove(&id);
+        }
+    }
+    Ok(())
+}
+
+/// Requests that were shown by an earlier life and not edited since.
+async fn shown_before(app: &App) -> BTreeSet<String> {
+    let args = ListMessages {
+        connector: NAME.to_owned(),
+        limit: LOOKED_AT,
+    };
+    loop {
+        match app.store.call::<OutboxList>(&args, READ).await {
+            Ok(list) => {
+                let keys: BTreeSet<String> = list.messages.into_iter().map(|message| message.key).collect();
+                let is_open = |id: &&str| !keys.contains(&format!("approval:{id}:end"));
+                let ids = keys.iter().filter_map(|key| key.strip_prefix("approval:"));
+                return ids
+                    .filter(|id| !id.contains(':'))
+                    .filter(is_open)
+                    .map(str::to_owned)
+                    .collect();
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn get(app: &App, id: &str) -> Result<Approval, Error> {
+    let args = GetApproval {
+        id: id.to_owned(),
+        wait_ms: 0,
+    };
+    app.store.call::<ApprovalsGet>(&args, READ).await
+}
+
+fn message(approval: &Approval, key: String, text: String) -> PutMessage {
+    PutMessage {
+        connector: NAME.to_owned(),
+        chat_id: approval.conversation_id.clone(),
+        text,
+        key,
+        ..PutMessage::default()
+    }
+}
+
+fn request(app: &App, approval: &Approval) -> PutMessage {
+    let id = &approval.request_id;
+    let button = |text: &str, approved: bool| json!({"text": text, "data": data(app, id, approved)});
+    let text = format!(
+        "{}\n\nIt waits for a decision until {}.",
+        described(approval),
+        approval.request.expires_at
+    );
+    PutMessage {
+        buttons: Some(json!([[button("Approve", true), button("Deny", false)]])),
+        ..message(approval, format!("approval:{id}"), text)
+    }
+}
+
+fn outcome(approval: &Approval) -> PutMessage {
+    let id = &approval.request_id;
+    let end = match (approval.status, &approval.decision) {
+        (status, Some(decision)) => format!("{} by {}", status.name(), code(&decision.decided_by)),
+        (status, None) => status.name().to_owned(),
+    };
+    PutMessage {
+        edits: Some(format!("approval:{id}")),
+        ..message(
+            approval,
+            format!("approval:{id}:end"),
+            format!("{}\n\nIt was {end}.", described(approval)),
+        )
+    }
+}
+
+/// The exact action. Everything in it may come from a model, so nothing of it is markup.
+fn described(approval: &Approval) -> String {
+    let request = &approval.request;
+    let action = request
+        .metadata
+        .get("action")
+        .map(Value::to_string)
+        .unwrap_or_default();
+    let action: String = action.chars().take(ACTION_CHARACTERS).collect();
+    format!(
+        "**Approval needed**: {} on {} ({:?} risk)\n{}\n\n```\n{}\n```",
+        code(&request.action_type),
+        code(&request.target),
+        request.risk,
+        code(&request.summary),
+        action.replace('`', "'"),
+    )
+}
+
+fn code(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .take(300)
+        .collect();
+    format!("`{}`", text.replace('`', "'"))
+}
+
+/// What a button sends: the decision, the request, and the tag of both.
+fn data(app: &App, id: &str, approved: bool) -> String {
+    let letter = if approved { 'y' } else { 'n' };
+    format!("{letter}:{id}:{}", tag(app, id, letter))
+}
+
+fn tag(app: &App, id: &str, letter: char) -> String {
+    let secret = app.settings.keys.as_ref().map_or("", |keys| keys.secret.as_str());
+    // The secret stands in front and behind, so that a digest cannot be continued (length extension).
+    let digest = Sha256::digest(format!("{secret}:approval:{letter}:{id}:{secret}").as_bytes());
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.chars().take(TAG_DIGITS).collect()
+}
+
+/// The request and the decision of a button that this connector has made.
+fn read(app: &App, data: &str) -> Option<(String, bool)> {
+    let mut parts = data.split(':');
+    let (letter, id, given) = (parts.next()?, parts.next()?, parts.next()?);
+    let approved = match letter {
+        "y" => true,
+        "n" => false,
+        _ => return None,
+    };
+    let own = tag(app, id, if approved { 'y' } else { 'n' });
+    let is_own: bool = own.as_bytes().ct_eq(given.as_bytes()).into();
+    (is_own && parts.next().is_none()).then(|| (id.to_owned(), approved))
+}
+
+/// Takes a pressed button; false when it is none of ken's. Whoever pressed it is told what came of it.
+pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, Error> {
+    let Some((id, approved)) = read(app, &press.data) else {
+        tell(api, press, "This button is not valid.").await;
+        return Ok(false);
+    };
+    let said = match get(app, &id).await {
+        Ok(approval) if !may_decide(app, &approval, &press.sender_id) => {
+            "Only an administrator or the user who asked may decide this.".to_owned()
+        }
+        Ok(_) => decide(app, &id, approved, press).await?,
+        Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
+        Err(error) => return Err(error),
+    };
+    tell(api, press, &said).await;
+    Ok(true)
+}
+
+fn may_decide(app: &App, approval: &Approval, user: &str) -> bool {
+    let is_bound = approval.connector == NAME && approval.actor_id == user;
+    is_bound || app.settings.admins.iter().any(|admin| admin == user)
+}
+
+async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<String, Error> {
+    let args = DecideApproval {
+        id: id.to_owned(),
+        approved,
+        decided_by: format!("{NAME}:{}", press.sender_id),
+        reason: None,
+        scope: GrantScope::Once,
+        // A press that comes twice is one decision.
+        key: Some(format!("{NAME}:{}", press.id)).filter(|key| key.len() <= 64),
+    };
+    match app.store.change::<ApprovalsDecide>(&args, TRY, CHANGE).await {
+        Ok(decision) if decision.approved => Ok("Approved.".to_owned()),
+        Ok(_) => Ok("Denied.".to_owned()),
+        Err(error) if error.code == Code::Conflict => Ok(error.message),
+        Err(error) => Err(error),
+    }
+}
+
+async fn tell(api: &Api, press: &Press, text: &str) {
+    let text: String = text.chars().take(200).collect();
+    let fields = json!({"callback_query_id": press.id, "text": text});
+    // It is a courtesy: the message itself is edited in any case.
+    api.call("answerCallbackQuery", fields, CALL).await;
+}

@@ -1,0 +1,134 @@
+//! A tap on a part's socket: it stands in front of the real one, passes every line on, and can stop at exactly one call, so
+//! that a test kills a process between two steps that are otherwise a moment apart.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Where a call is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The part never sees it.
+    Request,
+    /// The part has done it, and its caller never hears so.
+    Reply,
+}
+
+#[derive(Default)]
+struct State {
+    armed: Option<(&'static str, Side)>,
+    reached: bool,
+}
+
+/// The tap; every connection that is made after it was put in goes through it.
+pub struct WireTap {
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+fn lock(state: &(Mutex<State>, Condvar)) -> MutexGuard<'_, State> {
+    state.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WireTap {
+    /// Moves the socket aside and listens in its place.
+    pub fn put_in(socket: &Path) -> WireTap {
+        let real = socket.with_extension("real");
+        std::fs::rename(socket, &real).expect("the socket is moved");
+        let listener = UnixListener::bind(socket).expect("the tap listens");
+        let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
+        let known = state.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (real, known) = (real.clone(), known.clone());
+                std::thread::spawn(move || pass(&client, &real, &known));
+            }
+        });
+        WireTap { state }
+    }
+
+    /// Stops the next call of this operation.
+    pub fn stop_at(&self, op: &'static str, side: Side) {
+        let mut state = lock(&self.state);
+        state.armed = Some((op, side));
+        state.reached = false;
+    }
+
+    /// Waits until the call was stopped.
+    #[track_caller]
+    pub fn reached(&self) {
+        let state = lock(&self.state);
+        let waited = self
+            .state
+            .1
+            .wait_timeout_while(state, Duration::from_secs(20), |state| !state.reached);
+        let (_state, late) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            !late.timed_out(),
+            "the call that is to be stopped was not made within 20 s"
+        );
+    }
+}
+
+/// Whether this is the call to stop at; it is stopped once.
+fn stops(state: &(Mutex<State>, Condvar), op: &str, side: Side) -> bool {
+    let mut known = lock(state);
+    let is_it = known.armed.is_some_and(|(armed, at)| armed == op && at == side);
+    if is_it {
+        known.armed = None;
+    }
+    is_it
+}
+
+fn tell(state: &(Mutex<State>, Condvar)) {
+    lock(state).reached = true;
+    state.1.notify_all();
+}
+
+fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)>) {
+    let part = UnixStream::connect(real).expect("the part");
+    let awaited = Arc::new(Mutex::new(None::<u64>));
+    let (mut to_client, from_part) = (
+        client.try_clone().expect("a socket"),
+        part.try_clone().expect("a socket"),
+    );
+    let (replies, known) = (awaited.clone(), state.clone());
+    let back = std::thread::spawn(move || {
+        for line in BufReader::new(&from_part).lines().map_while(Result::ok) {
+            let id = serde_json::from_str::<Value>(&line)
+                .ok()
+                .and_then(|line| line["id"].as_u64());
+            let mut awaited = replies.lock().unwrap_or_else(PoisonError::into_inner);
+            if awaited.is_some() && *awaited == id {
+                *awaited = None;
+                tell(&known);
+                continue;
+            }
+            if writeln!(to_client, "{line}").is_err() {
+                break;
+            }
+        }
+        _ = to_client.shutdown(Shutdown::Both);
+    });
+    let mut to_part = &part;
+    for line in BufReader::new(client).lines().map_while(Result::ok) {
+        let call = serde_json::from_str::<Value>(&line).unwrap_or_default();
+        let op = call["op"].as_str().unwrap_or_default();
+        if stops(state, op, Side::Request) {
+            tell(state);
+            continue;
+        }
+        if stops(state, op, Side::Reply) {
+            *awaited.lock().unwrap_or_else(PoisonError::into_inner) = call["id"].as_u64();
+        }
+        if writeln!(to_part, "{line}").is_err() {
+            break;
+        }
+    }
+    _ = part.shutdown(Shutdown::Both);
+    _ = back.join();
+}
