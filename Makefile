@@ -71,7 +71,7 @@ bench: build
 lint: toolchain
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@$(CARGO) test --quiet --locked -p ken-tests --test circles -- --nocapture
+	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
 
 # Programs, manual pages, completions, units and shared files below PREFIX; DESTDIR for packagers. `make uninstall` removes
 # them again, and leaves state and configuration.

@@ -45,13 +45,18 @@ pub(crate) async fn by_laws(
     evidence: &[(String, String)],
     demand: &Demand<BTreeMap<Law, f64>>,
 ) -> Result<Body, String> {
-    let sources = evidence.iter().map(|(id, text)| json!({"id": id, "text": text}));
+    let sources = evidence
+        .iter()
+        .filter(|(_, text)| !text.trim().is_empty())
+        .map(|(id, text)| json!({"id": id, "text": text}));
+    let sources: Vec<Value> = sources.collect();
+    let arguments = match sources.is_empty() {
+        true => json!({"text": text}),
+        false => json!({"text": text, "sources": sources}),
+    };
     let asked = Asked {
         caller: caller.clone(),
-        call: Call::internal(
-            JUDGE,
-            json!({"text": text, "sources": sources.collect::<Vec<_>>()}),
-        ),
+        call: Call::internal(JUDGE, arguments),
         ask: false,
     };
     let judgement = seams.tools.call(asked, None).await?.details;

@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(config.part["store"].nofile, 9);
         assert_eq!(config.part["store"].sockets.len(), 1);
         assert_eq!(config.gateway.port, 1);
-        assert_eq!(config.part.len(), 7);
+        assert_eq!(config.part.len(), merge("").unwrap().part.len() + 1);
         let own = merge("[kend]\nbuiltin_parts = false\n[part.extra]\n").unwrap();
         assert_eq!(own.part.keys().collect::<Vec<_>>(), ["extra"]);
         let socket = merge("[part.store]\nsockets = { wire = { tcp = \"127.0.0.1:1\" } }\n").unwrap();

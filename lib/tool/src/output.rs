@@ -1,8 +1,10 @@
 //! Buffered standard output that remembers its first error.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+
+use ken_text::TerminalBytes;
 
 use crate::failure::Failure;
 use crate::{Code, Error};
@@ -19,6 +21,8 @@ pub struct Output {
     block: Vec<u8>,
     /// How many bytes of the block wait to be written.
     filled: usize,
+    /// Set for a terminal, which would obey the control characters of what an answer quotes.
+    guard: Option<TerminalBytes>,
     error: Option<io::Error>,
 }
 
@@ -42,6 +46,7 @@ impl Output {
             file,
             block: vec![0; FIRST_BLOCK],
             filled: 0,
+            guard: io::stdout().is_terminal().then(TerminalBytes::default),
             error,
         }
     }
@@ -52,6 +57,7 @@ impl Output {
             file: None,
             block: vec![0; BLOCK],
             filled: 0,
+            guard: None,
             error: None,
         }
     }
@@ -85,7 +91,11 @@ impl Output {
     pub fn flush(&mut self) {
         let whole = self.block.get(..self.filled).unwrap_or_default();
         if let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) {
-            self.error = file.write_all(whole).err();
+            let written = match &mut self.guard {
+                Some(guard) => file.write_all(guard.push(whole).as_bytes()),
+                None => file.write_all(whole),
+            };
+            self.error = written.err();
         }
         self.filled = 0;
     }

@@ -5,10 +5,10 @@ use ken_types::event::{
     Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
 };
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
-use ken_types::ops::{Nothing, Page};
 use ken_types::ops::outbox::{MessageState, PutMessage};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
+use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Timestamp};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};

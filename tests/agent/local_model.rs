@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../bin/ken-textgen/tests/support/mod.rs"]
+#[path = "../../bin/ken-textgen/tests/support/mod.rs"]
 mod models;
 
 use std::io::{BufRead, BufReader, Write};

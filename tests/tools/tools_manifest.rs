@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use ken_tests::{binary, give, help_flags, root};
 use serde_json::Value;
 
-#[path = "../bin/ken-textgen/tests/support/mod.rs"]
+#[path = "../../bin/ken-textgen/tests/support/mod.rs"]
 mod models;
 
 fn manifest() -> Value {

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use ken_tests::{Builder, System, on_terminal, until};
+use ken_tests::{Builder, System, binary, on_terminal, until};
 use serde_json::{Value, json};
 
 /// Every character that a terminal acts on, but newline and tab, and NUL, which no text of the contract may hold.
@@ -111,6 +111,23 @@ fn no_control_character_of_data_reaches_a_terminal() {
         let reached: Vec<char> = all.iter().copied().filter(|c| shown.contains(*c)).collect();
         assert!(reached.is_empty(), "{command:?}: {shown:?}");
         assert!(!shown.is_empty(), "{command:?}");
+    }
+}
+
+#[test]
+fn no_control_character_that_a_tool_quotes_reaches_a_terminal() {
+    let text = format!("I am so happy! {} It always works.", text_of(&controls()));
+    for tool in ["ken-esl", "ken-laws"] {
+        for format in ["json", "compact", "summary"] {
+            let mut command = Command::new(binary(tool));
+            command.args(["--text", &text, "--format", format]);
+            let (shown, _) = on_terminal(command);
+            let reached: Vec<char> = controls().into_iter().filter(|c| shown.contains(*c)).collect();
+            assert!(
+                reached.is_empty() && !shown.is_empty(),
+                "{tool} --format {format}: {shown:?}"
+            );
+        }
     }
 }
 

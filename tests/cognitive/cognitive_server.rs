@@ -571,7 +571,7 @@ fn metrics_in_both_forms_and_who_may_see_them() {
 #[test]
 fn the_dashboard_shows_what_is_counted() {
     let dashboard: Value =
-        serde_json::from_str(include_str!("../share/dashboards/ken-cognitive.json")).unwrap();
+        serde_json::from_str(include_str!("../../share/dashboards/ken-cognitive.json")).unwrap();
     let system = cognitive().start();
     system
         .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}}))

@@ -130,11 +130,16 @@ const FORMS: &[(&str, &str)] = &[
     ("{\"role\":\"assistant\"", "true"),
     ("operation_start agent_start", "true"),
     ("{\"id\":17,", "true"),
+    ("{\"name\": \"customers\"", "ken rules check form"),
     (
         "\"name\": \"reply\"",
         "cp form reply.json && ken-workflow check reply.json",
     ),
     ("[[model]]", "true"),
+    (
+        "[model]",
+        "mkdir -p checked && cp form checked/ken.toml && kend --home checked --check",
+    ),
     // wire.rs runs it as a part.
     ("#!/usr/bin/env python3", "python3 -m py_compile form"),
     ("\"name\": \"disk_space\"", "jq -e .command form"),

@@ -1,7 +1,7 @@
 //! A fuzzer for the tools' `--lines`: whatever a line holds, it is answered with one line of JSON, soon, and the tool lives
 //! on. It runs for as long as it is told to, so it is not part of `make test`:
 //!
-//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test fuzz -- --ignored` (a minute for each tool without the variable).
+//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test lines_fuzz -- --ignored` (a minute for each tool without the variable).
 //! `KEN_FUZZ_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]

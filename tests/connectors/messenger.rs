@@ -638,6 +638,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
                 &format!("id=apr_{id}"),
                 &format!("submissionId=\"{submission}\""),
                 &format!("callId={call}"),
+                &format!("toolCallId={call}"),
                 "requestedBy=coding-worker",
                 &format!("preview={preview}"),
                 "tool=push",
