@@ -858,12 +858,12 @@ fn an_agent_makes_schedules_of_its_own() {
         system.say(session, text).expect(200);
         let target = format!("/agents/orchestrator/{session}?offset=-1&tail=100");
         let events = system.get(&target).expect(200).json();
-        let tools = events
+        let mut tools = events
             .as_array()
             .unwrap()
             .iter()
             .filter(|event| event["type"] == "tool");
-        tools.last().unwrap().clone()
+        tools.next_back().unwrap().clone()
     };
     assert_eq!(tool(&session, "make")["result"]["details"]["slug"], "mine");
     let made = system.get(&format!("{ROUTE}/mine")).expect(200).at("/schedule");
@@ -892,12 +892,12 @@ fn an_agent_makes_schedules_of_its_own() {
         let events = system
             .get(&format!("/agents/orchestrator/{other}?offset=-1&tail=100"))
             .json();
-        let tools = events
+        let mut tools = events
             .as_array()
             .unwrap()
             .iter()
             .filter(|event| event["type"] == "tool");
-        tools.last().unwrap().clone()
+        tools.next_back().unwrap().clone()
     };
     assert_eq!(say("list")["result"]["details"]["schedules"], json!([]));
     assert_eq!(say("drop")["isError"], true);

@@ -131,6 +131,7 @@ const FORMS: &[(&str, &str)] = &[
     ("operation_start agent_start", "true"),
     ("{\"id\":17,", "true"),
     ("{\"name\": \"customers\"", "ken rules check form"),
+    ("{\"slug\": \"morning\"", "jq -e .slug form"),
     (
         "\"name\": \"reply\"",
         "cp form reply.json && ken-workflow check reply.json",

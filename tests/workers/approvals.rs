@@ -278,7 +278,7 @@ fn of_two_deciders_one_wins() {
         prompt(&system, name);
         let target = format!("/api/approvals/{}/decision", id(&pending(&system, name)));
         let decide = |number: usize| {
-            let body = json!({"decidedBy": format!("d{number}"), "approved": number % 2 == 0});
+            let body = json!({"decidedBy": format!("d{number}"), "approved": number.is_multiple_of(2)});
             let mut client = Client::connect(system.address());
             (number, client.post(&target, &body).status)
         };
@@ -296,7 +296,11 @@ fn of_two_deciders_one_wins() {
             "{answers:?}"
         );
         settled(&system, name, 1);
-        assert_eq!(runs(&system, name), usize::from(won[0] % 2 == 0), "{answers:?}");
+        assert_eq!(
+            runs(&system, name),
+            usize::from(won[0].is_multiple_of(2)),
+            "{answers:?}"
+        );
     }
 }
 

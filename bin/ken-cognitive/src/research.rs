@@ -206,7 +206,7 @@ impl Research {
         if !unsupported.is_empty() {
             let again = revision(request, &draft, &unsupported);
             let revised: Draft = step(run, "revise", self.answer(&again, deadline)).await?;
-            let usage = draft.usage.clone();
+            let usage = draft.usage;
             draft = revised;
             draft.usage += usage;
             unsupported = found.unsupported(&draft);

@@ -298,7 +298,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
                 "deliverTo",
                 new.deliver_to.as_ref().map(|id| json!({"session": id})),
             ),
-            ("replace", new.replace.then(|| json!(true))),
+            ("replace", new.replace.then_some(json!(true))),
         ];
         let given = optional
             .into_iter()

@@ -220,9 +220,8 @@ mod tests {
     fn nothing_that_was_said_is_taken_over() {
         let said = "the secret";
         let events = [
-            format!(
-                r#"{{"v":1,"type":"operation_start","operationKind":"prompt","eventIndex":0,"timestamp":"2027-02-03T04:05:06.789Z"}}"#
-            ),
+            r#"{"v":1,"type":"operation_start","operationKind":"prompt","eventIndex":0,"timestamp":"2027-02-03T04:05:06.789Z"}"#
+                .to_owned(),
             format!(r#"{{"v":1,"type":"text_delta","text":"{said}"}}"#),
             format!(
                 r#"{{"v":1,"type":"tool_start","toolName":"{said}","toolCallId":"c","args":{{"x":"{said}"}}}}"#

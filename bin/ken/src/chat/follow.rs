@@ -60,7 +60,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Reads the events of the turn from before its first to its last.
-    pub(super) fn to_end(mut self, gateway: &Gateway, needed: &Needed) -> Result<Said, Error> {
+    pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &Needed) -> Result<Said, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
         while let Some(batch) = events.next(Some(TICK))? {

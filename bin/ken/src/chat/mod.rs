@@ -135,7 +135,7 @@ impl Talk<'_> {
         let Some(turn) = accepted.turn() else {
             return Ok((accepted, None));
         };
-        let said = Followed::new(&turn, show, self.chat.wait).to_end(self.gateway, self.needed)?;
+        let said = Followed::new(&turn, show, self.chat.wait).read_to_end(self.gateway, self.needed)?;
         Ok((accepted, Some(said)))
     }
 
