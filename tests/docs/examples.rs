@@ -89,6 +89,14 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs a provider; providers.rs has one of its own",
     ),
     (
+        "ken approve ID",
+        "needs a turn that waits; workers/approvals.rs approves and denies at the shell",
+    ),
+    (
+        "ken deny ID",
+        "needs a turn that waits; workers/approvals.rs approves and denies at the shell",
+    ),
+    (
         "ken-laws train",
         "needs the training data, which the repository does not hold",
     ),
