@@ -130,7 +130,8 @@ fn a_stop_takes_as_long_as_its_work() {
     let waiting: Vec<_> = waits
         .map(|(op, args)| {
             let mut peer = Peer::connect(&daemon.socket());
-            std::thread::spawn(move || peer.try_call(op, &args))
+            let id = peer.begin(op, &args);
+            std::thread::spawn(move || peer.answer(id))
         })
         .into();
     let until = Instant::now() + PATIENCE;

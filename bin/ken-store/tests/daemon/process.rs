@@ -98,10 +98,25 @@ impl Peer {
         self.id += 1;
         let line = json!({"id": self.id, "op": op, "args": args});
         self.to.write_all(format!("{line}\n").as_bytes()).ok()?;
+        self.answer(self.id)
+    }
+
+    /// Makes a call that waits for something, and returns its id once the daemon has taken it up: lines are read in their
+    /// order.
+    pub(crate) fn begin(&mut self, op: &str, args: &Value) -> u64 {
+        self.id += 1;
+        let (id, line) = (self.id, json!({"id": self.id, "op": op, "args": args}));
+        self.to.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.call("service.ping", json!({}));
+        id
+    }
+
+    /// The next answer, which is that of this call.
+    pub(crate) fn answer(&mut self, id: u64) -> Option<Result<Value, Value>> {
         let mut answer = String::new();
         self.from.read_line(&mut answer).ok()?;
         let mut answer: Value = serde_json::from_str(&answer).ok()?;
-        assert_eq!(answer["id"], self.id);
+        assert_eq!(answer["id"], id);
         match answer.get_mut("error") {
             Some(error) => Some(Err(error.take())),
             None => Some(Ok(answer["ok"].take())),
