@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::budget::{Budget, history_tokens};
 use crate::governance::Governance;
-use crate::names::ORCHESTRATOR;
+use crate::names::{CODING_WORKER, ORCHESTRATOR};
 use crate::passage::passage;
 use crate::scheduled;
 use crate::seams::{Caller, Seams};
@@ -68,14 +68,13 @@ impl Background {
         let sources = sources(&mut history, claim);
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
-        let mut system = seams.share.system(ORCHESTRATOR);
+        let mut system = seams.share.system(ORCHESTRATOR) + &seams.skills.list();
         if let Some(note) = scheduled::note(claim) {
             system.push_str(&note);
         }
         system.push_str(&rules.text(ORCHESTRATOR));
         if greets {
-            system.push('\n');
-            system.push_str(&seams.share.greeting.text);
+            system.push_str(&seams.skills.greeting());
         }
         Ok(Background {
             history,
@@ -86,15 +85,19 @@ impl Background {
         })
     }
 
-    /// Of a worker: nothing but its instructions and its task.
-    pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Background {
-        Background {
+    /// Of a worker: nothing but its instructions, the rules of the project that it works on, and its task.
+    pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Result<Background, Error> {
+        let project = match worker.agent.as_str() {
+            CODING_WORKER => seams.skills.project_rules()?,
+            _ => String::new(),
+        };
+        Ok(Background {
             history: History::default(),
             sources: Vec::new(),
-            system: seams.share.system(&worker.agent) + &worker.rules.text(&worker.agent),
+            system: seams.share.system(&worker.agent) + &project + &worker.rules.text(&worker.agent),
             rules: worker.rules.clone(),
             asked: None,
-        }
+        })
     }
 
     /// The compaction that is due, and the one that is made if the model finds the context too long.

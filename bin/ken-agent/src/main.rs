@@ -17,6 +17,7 @@ mod retry;
 mod scheduled;
 mod seams;
 mod share;
+mod skills;
 mod store;
 mod submission;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod turn_state;
 mod validation;
 mod worker;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,6 +37,7 @@ use std::time::Duration;
 
 use ken_claims::{Claiming, Held, Worker};
 use ken_service::{Program, Start};
+use ken_skills::Sources;
 use ken_types::Error;
 use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
@@ -48,6 +51,7 @@ use crate::model::{Model, WireModel};
 use crate::policy::Approvals;
 use crate::seams::Seams;
 use crate::share::Share;
+use crate::skills::Skills;
 use crate::store::{Store, WireStore};
 use crate::submission::Agent;
 use crate::toolbox::WireTools;
@@ -68,7 +72,7 @@ fn main() -> ExitCode {
 
 #[derive(Debug, clap::Args)]
 struct Flags {
-    /// Print the governing rules and the greeting that are in force, with their files, and exit
+    /// Print the governing rules and what each agent is told about itself, with their files, and exit
     #[arg(long)]
     print_rules: bool,
 }
@@ -106,6 +110,10 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let file = share.rules.file.as_ref().map(|file| file.display().to_string());
     tracing::info!(file, "governing rules");
     let base = share.base.clone();
+    let workspace = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
+    let workspace = start.config.workspace.folder(&start.places.state, workspace);
+    let skills = Arc::new(Skills::new(Sources::of(&start.places, workspace)));
+    skills.look();
     let held = Arc::new(Held::default());
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let model = WireModel::new(pool("model"));
@@ -113,6 +121,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         builtin: Builtins::new(Parts {
             store: pool("store"),
             scheduler: pool("scheduler"),
+            skills: skills.clone(),
         }),
         wire: WireTools::new(pool("tools")),
     });
@@ -122,6 +131,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
             model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
+                skills,
                 policy: Arc::new(Approvals::new(
                     pool("approver"),
                     pool("store"),

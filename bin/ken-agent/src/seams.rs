@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::governance::{Agent, Governance};
 use crate::names::ORCHESTRATOR;
 use crate::share::Share;
+use crate::skills::Skills;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 
 /// A future that a trait object returns.
@@ -25,6 +26,7 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone)]
 pub(crate) struct Seams {
     pub(crate) share: Arc<Share>,
+    pub(crate) skills: Arc<Skills>,
     pub(crate) tools: Arc<dyn Tools>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) workers: Arc<dyn Workers>,

@@ -1,6 +1,5 @@
-//! The texts that ken ships and an administrator may change: the governing rules, the greeting and what each agent is told
-//! about itself. They are read from
-//! `share/ken` of the installation, or `share` of a checkout, when the agent starts; a text that is not there is replaced
+//! The texts that ken ships and an administrator may change: the governing rules and what each agent is told about itself.
+//! They are read from `share/ken` of the installation, or `share` of a checkout, when the agent starts; a text that is not there is replaced
 //! by the copy in the program.
 
 use std::io::{ErrorKind, Write};
@@ -27,7 +26,6 @@ pub(crate) struct Text {
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) rules: Text,
-    pub(crate) greeting: Text,
     /// What each agent is told about itself, by name.
     agents: Vec<(&'static str, Text)>,
     /// The governing rules that nobody can switch off.
@@ -42,7 +40,6 @@ macro_rules! shipped {
 }
 
 const RULES: (&str, &str) = shipped!("protocols/governing-rules.md");
-const GREETING: (&str, &str) = shipped!("skills/greeting.md");
 const BASE: [(&str, &str); 1] = [shipped!("protocols/orchestrator-has-no-hands.json")];
 const AGENTS: [(&str, (&str, &str)); 3] = [
     (ORCHESTRATOR, shipped!("agents/orchestrator.md")),
@@ -64,7 +61,6 @@ impl Share {
         let agents = AGENTS.map(|(agent, shipped)| Ok((agent, read(&folders, shipped)?)));
         Ok(Share {
             rules: read(&folders, RULES)?,
-            greeting: read(&folders, GREETING)?,
             agents: agents.into_iter().collect::<Result<_, Error>>()?,
             base: base(&folders)?,
         })
@@ -82,9 +78,7 @@ impl Share {
     }
 
     fn texts(&self) -> impl Iterator<Item = &Text> {
-        [&self.rules, &self.greeting]
-            .into_iter()
-            .chain(self.agents.iter().map(|(_, text)| text))
+        std::iter::once(&self.rules).chain(self.agents.iter().map(|(_, text)| text))
     }
 
     /// The copies in the program.
@@ -92,7 +86,6 @@ impl Share {
     pub(crate) fn built_in() -> Share {
         Share {
             rules: built_in(RULES.1),
-            greeting: built_in(GREETING.1),
             agents: AGENTS
                 .map(|(agent, shipped)| (agent, built_in(shipped.1)))
                 .to_vec(),

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use ken_skills::Sources;
 use ken_types::event::{Block, Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
@@ -16,6 +17,7 @@ use serde_json::value::RawValue;
 use crate::model::{Model, ModelError, Reply};
 use crate::seams::{Asked, Grant, ListedMayRun, NoWorkers, Pending, Seams, Tools};
 use crate::share::Share;
+use crate::skills::Skills;
 use crate::store::Store;
 use crate::worker::ModelWorkers;
 
@@ -383,6 +385,7 @@ pub(crate) fn in_session(session: &str, call: &str) -> String {
 pub(crate) fn seams(tools: &TestTools) -> Seams {
     Seams {
         share: Arc::new(Share::built_in()),
+        skills: Arc::new(Skills::new(Sources::default())),
         tools: Arc::new(tools.clone()),
         policy: Arc::new(ListedMayRun),
         workers: Arc::new(NoWorkers),

@@ -45,7 +45,7 @@ async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> 
         journal: Relay::new(&caller, &task, events, Mint::fresh()?),
         model,
         seams,
-        background: Some(Background::of_worker(seams, &caller)),
+        background: Some(Background::of_worker(seams, &caller)?),
         budget: Some(Budget::of(&info)),
         plan: Plan::of_worker(task.prompt, info.models),
         caller,

@@ -1,4 +1,4 @@
-//! Which governing rules and greeting are in force: `ken-agent --print-rules` from a copy of the program in an installation
+//! Which governing rules and instructions are in force: `ken-agent --print-rules` from a copy of the program in an installation
 //! of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 const RULES: &str = "share/ken/protocols/governing-rules.md";
-const GREETING: &str = "share/ken/skills/greeting.md";
+const ORCHESTRATOR: &str = "share/ken/agents/orchestrator.md";
 
 /// A prefix with `bin/ken-agent`.
 struct Prefix(tempfile::TempDir);
@@ -16,7 +16,7 @@ struct Prefix(tempfile::TempDir);
 impl Prefix {
     fn new() -> Prefix {
         let prefix = Prefix(tempfile::tempdir().unwrap());
-        for folder in ["bin", "share/ken/protocols", "share/ken/skills"] {
+        for folder in ["bin", "share/ken/protocols", "share/ken/agents"] {
             std::fs::create_dir_all(prefix.path(folder)).unwrap();
         }
         std::fs::copy(env!("CARGO_BIN_EXE_ken-agent"), prefix.path("bin/ken-agent")).unwrap();
@@ -61,7 +61,6 @@ fn the_built_in_texts_are_the_fall_back() {
     };
     let files = [
         "protocols/governing-rules.md",
-        "skills/greeting.md",
         "agents/orchestrator.md",
         "agents/research-worker.md",
         "agents/coding-worker.md",
@@ -76,11 +75,11 @@ fn the_built_in_texts_are_the_fall_back() {
 fn installed_files_are_in_force() {
     let prefix = Prefix::new();
     prefix.write(RULES, "# Rules\n\nSpeak only of boats.\n");
-    prefix.write(GREETING, "# Skill: greeting\n\nSay ahoy.\n");
+    prefix.write(ORCHESTRATOR, "# You are a sailor\n\nSay ahoy.\n");
     let wanted = format!(
-        "<!-- {} -->\n# Rules\n\nSpeak only of boats.\n<!-- {} -->\n# Skill: greeting\n\nSay ahoy.\n",
+        "<!-- {} -->\n# Rules\n\nSpeak only of boats.\n<!-- {} -->\n# You are a sailor\n\nSay ahoy.\n",
         prefix.path(RULES).display(),
-        prefix.path(GREETING).display()
+        prefix.path(ORCHESTRATOR).display()
     );
     assert!(prefix.printed().starts_with(&wanted), "{}", prefix.printed());
 }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -180,40 +178,3 @@ fn is_description(path: &Path) -> bool {
         .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|end| end == "json")
 }
-
-/// Reads a file that says which programs are run: it must be an ordinary one that nobody but root and this user can change.
-pub(crate) fn read_trusted(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    let unreadable = |error: std::io::Error| Error::invalid("", format!("cannot be read: {error}"));
-    // O_NONBLOCK: a FIFO must not make the reader wait.
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(O_NONBLOCK)
-        .open(path)
-        .map_err(unreadable)?;
-    let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(Error::invalid("", "not an ordinary file"));
-    }
-    if about.uid() != 0 && about.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(Error::invalid("", format!("belongs to user {}", about.uid()))
-            .hint("a description of a tool has to belong to you or to root: chown it"));
-    }
-    if about.mode() & 0o022 != 0 {
-        return Err(Error::invalid(
-            "",
-            format!("others can change it (mode {:o})", about.mode() & 0o7777),
-        )
-        .hint(format!("chmod go-w {}", path.display())));
-    }
-    if about.len() > most {
-        return Err(Error::too_large(format!(
-            "has {} bytes, at most {most} are allowed",
-            about.len()
-        )));
-    }
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
-}
-
-const O_NONBLOCK: i32 = nix::libc::O_NONBLOCK;

@@ -116,7 +116,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Reads a file. `invalid` names the field in `at`.
     pub(crate) fn read(path: &Path) -> Result<Entry, Error> {
-        let bytes = crate::catalog::read_trusted(path, MAX_BYTES)?;
+        let bytes = ken_trusted::read(path, MAX_BYTES)?;
         let file: File = json::from_value(json::parse(&bytes, MAX_DEPTH)?)?;
         file.check()?;
         let folder = path.parent().unwrap_or(Path::new("/"));

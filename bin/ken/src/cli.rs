@@ -13,6 +13,7 @@ use crate::knowledge::Knowledge;
 use crate::messenger::Messenger;
 use crate::rules::Rules;
 use crate::schedule::Schedule;
+use crate::skills::Skills;
 use crate::stream::Stream;
 use crate::undo::OfRun;
 use crate::usage::{Usage, Why};
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Deny(Deny),
     /// List, add and switch the governing rules that every turn is held to
     Rules(Rules),
+    /// List and accept the skills and project rules that agents are told
+    Skills(Skills),
     /// Show tokens and cost by day, model or session
     Usage(Usage),
     /// Say what became of a message, also of one that was refused

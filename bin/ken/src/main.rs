@@ -28,6 +28,7 @@ mod rules;
 mod runs;
 mod schedule;
 mod sessions;
+mod skills;
 mod status;
 mod stream;
 mod undo;
@@ -81,6 +82,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Approve(approve) => approvals::approve(cli, approve),
         Command::Deny(deny) => approvals::deny(cli, deny),
         Command::Rules(rules) => rules::run(|| cli.places(), rules),
+        Command::Skills(skills) => skills::run(|| cli.places(), skills),
         Command::Usage(usage) => usage::usage(&cli.places()?, usage),
         Command::Why(why) => usage::why(&cli.places()?, why),
         Command::Doctor(doctor) => doctor::run(cli, doctor),

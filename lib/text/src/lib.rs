@@ -2,6 +2,7 @@
 //! normal form. Pure functions, linear in the text, no tables beyond closed word classes.
 
 mod contraction;
+mod front_matter;
 mod inflection;
 mod negation;
 mod normal;
@@ -11,6 +12,7 @@ mod terminal;
 mod word;
 
 pub use contraction::{Contraction, expand};
+pub use front_matter::{FrontMatter, front_matter};
 pub use inflection::push_stem;
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};

@@ -5,6 +5,9 @@ mod knowledge;
 mod memory;
 mod notes;
 mod schedules;
+mod skill;
+
+use std::sync::Arc;
 
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
@@ -15,12 +18,14 @@ use serde_json::Value;
 
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 use crate::seams::{Caller, Pending};
+use crate::skills::Skills;
 
 /// The parts whose operations these tools call.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) store: Pool,
     pub(crate) scheduler: Pool,
+    pub(crate) skills: Arc<Skills>,
 }
 
 /// Runs a tool for a caller with these arguments. An error is for the model.
@@ -51,6 +56,7 @@ impl Builtins {
             memory::tools(),
             notes::tools(),
             schedules::tools(),
+            skill::tools(),
         ];
         Builtins {
             parts,

@@ -4,6 +4,7 @@ mod data;
 mod host;
 mod setup;
 mod system;
+mod texts;
 
 use std::process::ExitCode;
 
@@ -120,6 +121,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
     host::check(places, &mut findings);
+    texts::check(places, &mut findings);
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);
     progress.set("checking the data");

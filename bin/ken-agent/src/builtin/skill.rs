@@ -1,0 +1,43 @@
+//! Reading a skill, when it is used and not before.
+
+use ken_types::event::{Block, ToolResult};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Builtin, Parts, arguments, spec};
+use crate::names::ORCHESTRATOR;
+
+pub(super) fn tools() -> Vec<Builtin> {
+    let parameters = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 64}},
+        "required": ["name"],
+        "additionalProperties": false,
+    });
+    vec![Builtin {
+        spec: spec(
+            "skill",
+            "Read one of the skills that are listed above: how a certain kind of work is done. Read it before that work.",
+            parameters,
+        ),
+        agents: &[ORCHESTRATOR],
+        idempotent: true,
+        run: |parts, _, given| Box::pin(std::future::ready(read(&parts, given))),
+    }]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    name: String,
+}
+
+fn read(parts: &Parts, given: Value) -> Result<ToolResult, String> {
+    let which: Which = arguments(given)?;
+    let skill = parts.skills.find(&which.name);
+    let skill = skill.ok_or_else(|| format!("There is no skill `{}`.", which.name))?;
+    Ok(ToolResult {
+        content: vec![Block::text(skill.body())],
+        details: json!({"name": skill.name, "sha256": skill.sha256}),
+    })
+}

@@ -1,0 +1,296 @@
+//! `ken skills`: the texts of others that agents are told, and which of them a person has accepted. ken-skills(5).
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ken_skills::{PROJECT_FILE, Project, Skill, Sources, State};
+use ken_types::Error;
+use ken_types::places::Places;
+use serde_json::{Value, json};
+
+use crate::config;
+use crate::output::{Outcome, put, remark, say, say_json, table};
+
+const EXAMPLES: &str = "Examples:
+  ken skills list
+  ken skills show research";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Skills {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the skills and the project rules, and whether each is in force
+    List(List),
+    /// Print a skill, or the project rules (AGENTS.md), as agents would be told it
+    Show(Named),
+    /// Put a skill or the project rules in force as they are now
+    Accept(Accept),
+    /// Take back that a skill or the project rules were accepted
+    Reject(Named),
+    /// Say whether files SKILL.md can be read: exit status 2 when one cannot
+    Check(Files),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    /// Name of the skill, or AGENTS.md
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct Accept {
+    /// Name of the skill, or AGENTS.md
+    name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+struct Files {
+    /// Files SKILL.md, or the folders they are in; all that there are unless given
+    files: Vec<PathBuf>,
+}
+
+pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -> Outcome {
+    match &skills.command {
+        Command::List(args) => list(&sources(&places()?), args)?,
+        Command::Show(named) => put(&found(&sources(&places()?), &named.name)?.text())?,
+        Command::Accept(args) => return accept(&sources(&places()?), args),
+        Command::Reject(named) => reject(&sources(&places()?), &named.name)?,
+        Command::Check(files) if files.files.is_empty() => check_all(&sources(&places()?))?,
+        Command::Check(files) => files.files.iter().try_for_each(check)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the texts of this system are. A configuration that cannot be read is kend's matter; its defaults count then.
+pub(crate) fn sources(places: &Places) -> Sources {
+    let workspace = config::typed(&places.config).unwrap_or_default().workspace;
+    let variable = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
+    Sources::of(places, workspace.folder(&places.state, variable))
+}
+
+/// A text by its name.
+enum Found {
+    Skill(Skill),
+    Project(Project),
+}
+
+impl Found {
+    fn text(&self) -> String {
+        let text = match self {
+            Found::Skill(skill) => &skill.text,
+            Found::Project(project) => &project.text,
+        };
+        format!("{}\n", text.trim_end())
+    }
+}
+
+/// Of one name the first: the one that counts, or that waits to be accepted.
+fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
+    let accepted = sources.accepted()?;
+    if name == PROJECT_FILE {
+        let project = sources.project(&accepted)?;
+        return project
+            .map(Found::Project)
+            .ok_or_else(|| Error::not_found("the workspace has no AGENTS.md"));
+    }
+    let listing = sources.skills(&accepted);
+    if let Some(skill) = listing.skills.into_iter().find(|skill| skill.name == name) {
+        return Ok(Found::Skill(skill));
+    }
+    let is_of_name = |file: &PathBuf| {
+        file.parent()
+            .and_then(|folder| folder.file_name())
+            .is_some_and(|own| own == name)
+    };
+    match listing.broken.into_iter().find(|broken| is_of_name(&broken.file)) {
+        Some(broken) => Err(at_file(&broken.file, broken.error)),
+        None => Err(Error::not_found(format!("there is no skill `{name}`"))
+            .hint("`ken skills list` shows which there are")),
+    }
+}
+
+/// The error with the file that it is in.
+fn at_file(file: &std::path::Path, error: Error) -> Error {
+    let place = match &error.at {
+        Some(at) if !at.is_empty() => format!("{}: {at}", file.display()),
+        _ => file.display().to_string(),
+    };
+    error.at(place)
+}
+
+fn list(sources: &Sources, args: &List) -> Result<(), Error> {
+    let accepted = sources.accepted()?;
+    let listing = sources.skills(&accepted);
+    let project = sources.project(&accepted);
+    if args.json {
+        listing.skills.iter().try_for_each(say_json)?;
+        listing.broken.iter().try_for_each(say_json)?;
+        return match project {
+            Ok(Some(project)) => say_json(&with_name(&project)),
+            Ok(None) => Ok(()),
+            Err(error) => say_json(&json!({"name": PROJECT_FILE, "error": error})),
+        };
+    }
+    let head = ["NAME", "STATE", "DESCRIPTION"].map(String::from);
+    let mut rows = vec![head];
+    rows.extend(listing.skills.iter().map(row));
+    if let Ok(Some(project)) = &project {
+        rows.push([
+            PROJECT_FILE.to_owned(),
+            project.state.name().to_owned(),
+            format!("project rules for the coding worker: {}", project.file.display()),
+        ]);
+    }
+    table(&rows).iter().try_for_each(|line| say(line))?;
+    for broken in &listing.broken {
+        remark(&format!("left out: {}: {}", broken.file.display(), broken.error));
+    }
+    if let Err(error) = project {
+        remark(&format!("left out: {error}"));
+    }
+    if listing.waiting().next().is_some() {
+        remark("what is new or changed is not used: `ken skills show NAME`, then `ken skills accept NAME`");
+    }
+    Ok(())
+}
+
+fn with_name(project: &Project) -> Value {
+    let mut value = json!(project);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("name".to_owned(), PROJECT_FILE.into());
+    }
+    value
+}
+
+fn row(skill: &Skill) -> [String; 3] {
+    [
+        skill.name.clone(),
+        skill.state.name().to_owned(),
+        shortened(&skill.description),
+    ]
+}
+
+/// To what fits on a line.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Shows the text and accepts exactly that: what has changed after it was shown is not accepted.
+fn accept(sources: &Sources, args: &Accept) -> Outcome {
+    let found = found(sources, &args.name)?;
+    let (name, state) = (&args.name, state(&found));
+    if state.is_in_force() {
+        say(&format!("{name} is in force already ({})", state.name()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.yes {
+        put(&found.text())?;
+        if !confirmed(name)? {
+            return Ok(ExitCode::from(1));
+        }
+    }
+    let mut accepted = sources.accepted()?;
+    let digest = match &found {
+        Found::Skill(skill) => {
+            accepted.skills.insert(skill.name.clone(), skill.sha256.clone());
+            &skill.sha256
+        }
+        Found::Project(project) => {
+            accepted
+                .projects
+                .insert(project.file.display().to_string(), project.sha256.clone());
+            &project.sha256
+        }
+    };
+    sources.accept(&accepted)?;
+    say(&format!("{name} is in force: sha256 {digest}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn state(found: &Found) -> State {
+    match found {
+        Found::Skill(skill) => skill.state,
+        Found::Project(project) => project.state,
+    }
+}
+
+/// Asks the person at the terminal. Without one the answer is no.
+fn confirmed(name: &str) -> Result<bool, Error> {
+    if !std::io::stdin().is_terminal() {
+        remark(&format!(
+            "nobody is there to ask: `ken skills accept {name} --yes` puts it in force"
+        ));
+        return Ok(false);
+    }
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "ken: is an agent to be told this? [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    read.map_err(|error| Error::internal(format!("standard input: {error}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
+    let mut accepted = sources.accepted()?;
+    let was_accepted = match name {
+        PROJECT_FILE => match found(sources, name)? {
+            Found::Project(project) => accepted
+                .projects
+                .remove(&project.file.display().to_string())
+                .is_some(),
+            Found::Skill(_) => false,
+        },
+        name => accepted.skills.remove(name).is_some(),
+    };
+    match was_accepted {
+        true => sources.accept(&accepted),
+        false => Err(Error::not_found(format!("{name} was not accepted"))),
+    }
+}
+
+fn check_all(sources: &Sources) -> Result<(), Error> {
+    let listing = sources.skills(&sources.accepted()?);
+    for skill in &listing.skills {
+        say(&format!(
+            "{}: {}",
+            skill
+                .file
+                .as_ref()
+                .map_or("built in".into(), |file| file.to_string_lossy()),
+            skill.name
+        ))?;
+    }
+    match listing.broken.into_iter().next() {
+        Some(broken) => Err(at_file(&broken.file, broken.error)),
+        None => Ok(()),
+    }
+}
+
+fn check(file: &PathBuf) -> Result<(), Error> {
+    let file = match file.is_dir() {
+        true => &file.join("SKILL.md"),
+        false => file,
+    };
+    let skill = Skill::read(file).map_err(|error| at_file(file, error))?;
+    say(&format!("{}: {}", file.display(), skill.name))
+}

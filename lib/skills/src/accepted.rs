@@ -1,0 +1,102 @@
+//! What a person has accepted: the file `accepted.json` beside `ken.toml`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use ken_types::{Error, json};
+use serde::{Deserialize, Serialize};
+
+/// The longest such file, in bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
+const MAX_DEPTH: usize = 8;
+
+/// Digests of accepted texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Accepted {
+    /// Of skills, by name.
+    pub skills: BTreeMap<String, String>,
+    /// Of project rules, by the path of the file.
+    pub projects: BTreeMap<String, String>,
+}
+
+impl Accepted {
+    /// Reads the file; without one nothing was accepted. One that others can change, or that is damaged, is an error.
+    pub fn read(path: &Path) -> Result<Accepted, Error> {
+        if let Err(error) = fs::metadata(path)
+            && error.kind() == ErrorKind::NotFound
+        {
+            return Ok(Accepted::default());
+        }
+        let read = ken_trusted::read(path, MAX_BYTES)
+            .and_then(|bytes| json::parse(&bytes, MAX_DEPTH))
+            .and_then(json::from_value);
+        read.map_err(|error| Error {
+            at: Some(path.display().to_string()),
+            ..error
+        })
+    }
+
+    /// Puts it in the place of the file.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
+        replace(path, &format!("{text}\n")).map_err(|error| {
+            Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
+        })
+    }
+}
+
+/// Whole or not at all, also when the power fails.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o644)
+        .open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_a_damaged_file_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("accepted.json");
+        assert_eq!(Accepted::read(&path), Ok(Accepted::default()));
+        let accepted = Accepted {
+            skills: BTreeMap::from([("a".to_owned(), "00".to_owned())]),
+            ..Accepted::default()
+        };
+        accepted.write(&path).unwrap();
+        assert_eq!(Accepted::read(&path), Ok(accepted));
+        fs::write(&path, "{\"skills\": 1}").unwrap();
+        assert!(
+            Accepted::read(&path)
+                .unwrap_err()
+                .at
+                .unwrap()
+                .ends_with("accepted.json")
+        );
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(
+            Accepted::read(&path)
+                .unwrap_err()
+                .message
+                .contains("others can change it")
+        );
+    }
+}

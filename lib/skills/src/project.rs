@@ -1,0 +1,56 @@
+//! The rules of the project in the workspace.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use ken_types::Error;
+use serde::Serialize;
+
+use crate::{Accepted, State, digest};
+
+/// Its name, in the root of the workspace.
+pub const PROJECT_FILE: &str = "AGENTS.md";
+/// Its longest form, in bytes.
+pub const PROJECT_BYTES: u64 = 32 * 1024;
+
+/// An `AGENTS.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Project {
+    pub file: PathBuf,
+    pub state: State,
+    pub sha256: String,
+    #[serde(skip)]
+    pub text: String,
+}
+
+impl Project {
+    /// The one of this folder, if there is one. A file that cannot be used is an error.
+    pub fn of(folder: &Path, accepted: &Accepted) -> Result<Option<Project>, Error> {
+        let file = folder.join(PROJECT_FILE);
+        match std::fs::metadata(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            _ => {}
+        }
+        let at_file = |error: Error| Error {
+            at: Some(file.display().to_string()),
+            ..error
+        };
+        let bytes = ken_trusted::read_any(&file, PROJECT_BYTES).map_err(at_file)?;
+        let text = String::from_utf8(bytes).map_err(|_| at_file(Error::invalid("", "not UTF-8")))?;
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        let sha256 = digest(&text);
+        let state = match accepted.projects.get(&file.display().to_string()) {
+            Some(known) if *known == sha256 => State::Accepted,
+            Some(_) => State::Changed,
+            None => State::New,
+        };
+        Ok(Some(Project {
+            file,
+            state,
+            sha256,
+            text,
+        }))
+    }
+}

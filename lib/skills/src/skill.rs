@@ -1,0 +1,196 @@
+//! One skill, and all that there are.
+
+use std::path::{Path, PathBuf};
+
+use ken_text::front_matter;
+use ken_types::Error;
+use serde::Serialize;
+
+use crate::{Accepted, State, digest};
+
+/// The longest `SKILL.md`, in bytes.
+pub const SKILL_BYTES: u64 = 64 * 1024;
+const NAME_BYTES: usize = 64;
+const DESCRIPTION_CHARACTERS: usize = 1024;
+/// The skill that a fresh terminal session is greeted with.
+pub const GREETING: &str = "greeting";
+
+/// A skill that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Skill {
+    pub name: String,
+    /// What it is for, in the words of its author.
+    pub description: String,
+    pub state: State,
+    /// Of the whole file, in hexadecimal.
+    pub sha256: String,
+    /// Absent for a copy in the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The whole file.
+    #[serde(skip)]
+    pub text: String,
+}
+
+/// A skill that cannot be read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Broken {
+    pub file: PathBuf,
+    pub error: Error,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Listing {
+    /// By name; of one name the user's own first.
+    pub skills: Vec<Skill>,
+    pub broken: Vec<Broken>,
+}
+
+impl Skill {
+    /// A skill from its text. The name has to be that of its folder.
+    pub(crate) fn new(folder: &str, text: String, file: Option<PathBuf>) -> Result<Skill, Error> {
+        let at_line = |line: usize| format!("line {line}");
+        let matter = front_matter(&text)
+            .map_err(|(line, what)| Error::invalid(at_line(line), what))?
+            .ok_or_else(|| {
+                Error::invalid(
+                    at_line(1),
+                    "it does not begin with front matter: `---`, name, description, `---`",
+                )
+            })?;
+        let field = |name: &str| matter.texts.get(name).map(|text| text.trim()).unwrap_or_default();
+        let (name, description) = (field("name"), field("description"));
+        if !is_name(name) {
+            let wanted = format!("{name:?} is not 1 to {NAME_BYTES} of a-z, 0-9 and single hyphens");
+            return Err(Error::invalid("name", wanted));
+        }
+        if name != folder {
+            return Err(Error::invalid(
+                "name",
+                format!("{name:?} is not the name of its folder, {folder:?}"),
+            ));
+        }
+        if !(1..=DESCRIPTION_CHARACTERS).contains(&description.chars().count()) {
+            return Err(Error::invalid(
+                "description",
+                format!("1 to {DESCRIPTION_CHARACTERS} characters"),
+            ));
+        }
+        if matter.body.trim().is_empty() {
+            return Err(Error::invalid("body", "nothing follows the front matter"));
+        }
+        Ok(Skill {
+            name: name.to_owned(),
+            description: description.split_whitespace().collect::<Vec<_>>().join(" "),
+            state: State::New,
+            sha256: digest(&text),
+            file,
+            text,
+        })
+    }
+
+    /// Reads a file `SKILL.md`.
+    pub fn read(file: &Path) -> Result<Skill, Error> {
+        let bytes = ken_trusted::read_any(file, SKILL_BYTES)?;
+        let text = String::from_utf8(bytes).map_err(|_| Error::invalid("", "not UTF-8"))?;
+        let folder = std::path::absolute(file).ok();
+        let folder = folder.as_deref().and_then(Path::parent).and_then(Path::file_name);
+        let folder = folder.unwrap_or_default().to_string_lossy();
+        Skill::new(&folder, text, Some(file.to_owned()))
+    }
+
+    /// What follows the front matter.
+    pub fn body(&self) -> &str {
+        match front_matter(&self.text) {
+            Ok(Some(matter)) => matter.body.trim(),
+            _ => "",
+        }
+    }
+
+    /// Judges it by the copies in the program and by what was accepted.
+    pub(crate) fn judged(mut self, shipped: &[Skill], accepted: &Accepted) -> Skill {
+        let of_name = shipped.iter().find(|skill| skill.name == self.name);
+        let accepted = accepted.skills.get(&self.name);
+        self.state = match (of_name, accepted) {
+            (_, Some(digest)) if *digest == self.sha256 => State::Accepted,
+            (Some(copy), _) if copy.sha256 == self.sha256 => State::Shipped,
+            (None, None) => State::New,
+            _ => State::Changed,
+        };
+        self
+    }
+}
+
+impl Listing {
+    /// Those that agents are told, one of each name.
+    pub fn in_force(&self) -> impl Iterator<Item = &Skill> {
+        let mut last = None;
+        let usable = self.skills.iter().filter(|skill| skill.state.is_in_force());
+        usable.filter(move |skill| last.replace(&skill.name) != Some(&skill.name))
+    }
+
+    /// Those that are left out until somebody accepts them.
+    pub fn waiting(&self) -> impl Iterator<Item = &Skill> {
+        self.skills.iter().filter(|skill| !skill.state.is_in_force())
+    }
+}
+
+/// The names of the public format.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    (1..=NAME_BYTES).contains(&name.len())
+        && name
+            .split('-')
+            .all(|word| !word.is_empty() && word.bytes().all(is_plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_skill_is_told_by_its_field() {
+        let long = "x".repeat(1025);
+        for (text, at) in [
+            ("# No front matter".to_owned(), "line 1"),
+            ("---\nname: a\n".to_owned(), "line 1"),
+            ("---\nname: A b\ndescription: x\n---\nB".to_owned(), "name"),
+            ("---\nname: a--b\ndescription: x\n---\nB".to_owned(), "name"),
+            ("---\nname: other\ndescription: x\n---\nB".to_owned(), "name"),
+            ("---\nname: a\n---\nB".to_owned(), "description"),
+            (
+                format!("---\nname: a\ndescription: {long}\n---\nB"),
+                "description",
+            ),
+            ("---\nname: a\ndescription: x\n---\n\n".to_owned(), "body"),
+        ] {
+            let error = Skill::new("a", text.clone(), None).unwrap_err();
+            assert_eq!(error.at.as_deref(), Some(at), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_one_name_the_first_in_force_counts() {
+        let skill = |text: &str| {
+            let text = format!("---\nname: a\ndescription: d\n---\n{text}");
+            Skill::new("a", text, None).unwrap()
+        };
+        let shipped = [skill("shipped")];
+        let state = |own: &Skill, accepted: &Accepted| own.clone().judged(&shipped, accepted).state;
+        let own = skill("own");
+        let mut accepted = Accepted::default();
+        assert_eq!(state(&own, &accepted), State::Changed);
+        assert_eq!(state(&shipped[0], &accepted), State::Shipped);
+        accepted.skills.insert("a".to_owned(), own.sha256.clone());
+        assert_eq!(state(&own, &accepted), State::Accepted);
+        let listing = Listing {
+            skills: [&own, &shipped[0]]
+                .map(|skill| skill.clone().judged(&shipped, &accepted))
+                .to_vec(),
+            broken: Vec::new(),
+        };
+        let bodies: Vec<&str> = listing.in_force().map(Skill::body).collect();
+        assert_eq!(bodies, ["own"]);
+    }
+}
