@@ -292,6 +292,7 @@ impl Holder {
             error: None,
             context_usage: None,
             summary: None,
+            used: Vec::new(),
         };
         self.runtime
             .block_on(self.connection.call::<SubmissionsSettle>(&args, 6 * TIME))

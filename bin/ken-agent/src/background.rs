@@ -240,6 +240,7 @@ fn search(claim: &Claim) -> Option<Search> {
         query: query.to_owned(),
         scope: claim.scope.clone(), // without an actor, global knowledge only
         limit: SOURCES,
+        vector: None,
     })
 }
 

@@ -88,6 +88,7 @@ impl<S: Store> Recorder<S> {
             error: settlement.error,
             context_usage,
             summary: settlement.summary,
+            used: settlement.used,
         };
         self.store.settle(settle).await
     }

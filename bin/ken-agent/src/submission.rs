@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::event::{Event, ModelName, OperationKind, Outcome};
 use ken_types::id::Mint;
+use ken_types::ops::documents::Used;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
 use ken_types::ops::tools::Approval;
 use ken_types::{Error, Offset};
@@ -174,9 +176,30 @@ async fn settle<S: Store, M: Model>(submission: Turns<'_, S, M>) -> Result<Outco
     if let Some(result) = &mut settlement.result {
         result.context_budget = report;
     }
+    if let Some(background) = &submission.background {
+        settlement.used = used(background, state);
+    }
     let outcome = settlement.outcome;
     submission.journal.settle(settlement, usage).await?;
     Ok(outcome)
+}
+
+/// The knowledge entries that the turns began with or found, and those of them that the answer names.
+fn used(background: &Background, state: &TurnState) -> Vec<(String, Used)> {
+    let given = background.knowledge().map(|(id, _)| (id, Used::Given));
+    let found = state.found().into_iter().map(|(id, _)| (id, Used::Found));
+    let entries = given.chain(found).filter(|(id, _)| id.starts_with("kb-"));
+    let mut used = BTreeMap::new();
+    for (id, how) in entries {
+        let how = if state.text.contains(&id) {
+            Used::Cited
+        } else {
+            how
+        };
+        let known = used.entry(id).or_insert(how);
+        *known = how.max(*known);
+    }
+    used.into_iter().collect()
 }
 
 fn events(entries: &[Box<serde_json::value::RawValue>]) -> Result<Vec<Event>, Error> {

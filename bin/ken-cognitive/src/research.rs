@@ -237,6 +237,7 @@ impl Research {
             query: asked.text.clone(),
             scope,
             limit: ENTRIES,
+            vector: None,
         };
         let entries = self.store.call::<KnowledgeSearch>(&query, CALL).await?.found;
         let entries = entries.into_iter().map(|found| Source {

@@ -22,6 +22,9 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
 use crate::store::{CALL, CHANGE};
 
+/// Where an entry is from.
+const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Entry {
@@ -104,6 +107,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         after: page::cursor(&query, "after")?,
         actor_id: filter(&query, "actorId")?,
         conversation_id: filter(&query, "conversationId")?,
+        source: source(&query)?,
     };
     Response::json(200, &gateway.store.call::<KnowledgeList>(&args, CALL).await?)
 }
@@ -114,6 +118,16 @@ fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
     };
     check_length(&format!("?{name}"), value, 1, IDENTITY_CHARACTERS)?;
     Ok(Some(value.to_owned()))
+}
+
+fn source(query: &Query) -> Result<Option<String>, Error> {
+    match query.one("source")? {
+        Some(source) if !SOURCES.contains(&source) => {
+            let message = format!("it is not one of {}", SOURCES.join(", "));
+            Err(Error::invalid("?source", message))
+        }
+        source => Ok(source.map(str::to_owned)),
+    }
 }
 
 /// GET /api/knowledge/:id
@@ -138,7 +152,13 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let work = async |mut mint: Mint| {
         let job = gateway
             .store
-            .change::<KnowledgeReindex>(&KeyedJob { id: mint.ulid() }, CHANGE)
+            .change::<KnowledgeReindex>(
+                &KeyedJob {
+                    id: mint.ulid(),
+                    documents: false,
+                },
+                CHANGE,
+            )
             .await?;
         ReplayableResponse::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };

@@ -297,6 +297,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
         error: None,
         context_usage: None,
         summary: None,
+        used: Vec::new(),
     }
 }
 

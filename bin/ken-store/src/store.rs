@@ -7,6 +7,7 @@ use std::time::Duration;
 use ken_types::Error;
 use ken_types::Offset;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals, Status};
+use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{Due, DueMessages};
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Lifetime;
@@ -255,6 +256,27 @@ impl Store {
         }
     }
 
+    /// Documents to read and entries without vectors; waits until there is something to do.
+    pub async fn document_work(&self, args: FindWork) -> Result<DocumentWork, Error> {
+        let until = until(args.wait_ms);
+        let waiting = self.watch.subscribe(Topic::Documents)?;
+        loop {
+            let asked = args.clone();
+            let read = self
+                .readers
+                .read(move |tables| ops::documents::work(tables, &asked));
+            let work = read.await?;
+            let is_nothing = work.job.is_none() && work.unembedded.is_empty();
+            if !is_nothing || Instant::now() >= until {
+                return Ok(work);
+            }
+            tokio::select! {
+                _ = timeout_at(until, waiting.news()) => {}
+                error = self.watch.stopped() => return Err(error),
+            }
+        }
+    }
+
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
         let read = self
@@ -347,6 +369,10 @@ impl<D: Daemon + AsRef<Store>> Host for D {
 
     async fn due(&self, args: DueMessages) -> Result<Due, Error> {
         self.as_ref().due(args).await
+    }
+
+    async fn document_work(&self, args: FindWork) -> Result<DocumentWork, Error> {
+        self.as_ref().document_work(args).await
     }
 
     async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {

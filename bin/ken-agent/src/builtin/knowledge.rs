@@ -75,6 +75,7 @@ impl Asked {
             query: self.query.clone(),
             scope: caller.claim.scope.clone(),
             limit: self.limit.unwrap_or(SHOWN).clamp(1, SHOWN),
+            vector: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage};
+use ken_types::ops::documents::Used;
 use ken_types::ops::store::SubmissionKind;
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ pub(crate) struct Settlement {
     pub(crate) result: Option<TurnResult>,
     pub(crate) error: Option<Failure>,
     pub(crate) summary: Option<String>,
+    /// The knowledge entries that it used.
+    pub(crate) used: Vec<(String, Used)>,
 }
 
 impl Settlement {
@@ -46,6 +49,7 @@ impl TurnState {
             result: has_result.then(|| self.result(plan)),
             summary: self.summary.clone().filter(|summary| !summary.is_empty()),
             error,
+            used: Vec::new(),
         }
     }
 

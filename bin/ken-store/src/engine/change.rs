@@ -62,6 +62,8 @@ pub enum Effect {
     Changed(String),
     /// A message of the outbox may be sent.
     Outgoing,
+    /// Documents are to be read, or entries have no vector yet.
+    Documents,
 }
 
 /// Entries as they were added to a stream, the first of them after `first` others.

@@ -24,6 +24,8 @@ pub(crate) enum Topic {
     Approval(String),
     Approvals,
     Outbox,
+    /// Documents that are to be read, and entries without vectors.
+    Documents,
 }
 
 #[derive(Debug, Clone)]

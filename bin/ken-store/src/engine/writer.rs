@@ -605,6 +605,7 @@ impl BatchWriter {
                     self.background_at = self.background_at.min(now.saturating_add(wait));
                 }
                 Effect::Outgoing => self.watch.spread(&Topic::Outbox, &News::Missed),
+                Effect::Documents => self.watch.spread(&Topic::Documents, &News::Missed),
                 Effect::Changed(stream) => self.watch.spread(&Topic::Stream(stream), &News::Missed),
             }
         }

@@ -6,17 +6,19 @@ use ken_types::ops::Page;
 use ken_types::ops::store::*;
 use serde_json::json;
 
-use crate::engine::change::Change;
+use crate::engine::change::{Change, Effect};
 use crate::ops::search::candidates;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::terms::{Query, Weights};
-use crate::rules::{check, digest, scope_words};
+use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{Index, KnowledgeFilter, Tables};
 
 /// How many entries that hold some of the words are looked at, when few hold them all: the index ranks short entries
 /// higher, the score those that hold most of the rare words.
 const LOOKED_AT: u32 = 24;
+/// Vectors that a query is compared with: those of the newest entries.
+const COMPARED: u32 = 50_000;
 /// How many of the best a list with a query looks through.
 const RANKED: u32 = 1_000;
 
@@ -63,8 +65,9 @@ impl Write for KnowledgePut {
 
     fn run(tables: &dyn Tables, args: &PutKnowledge, change: &mut Change) -> Result<KnowledgeRecord, Error> {
         let id = id(args);
-        let key = tables.put_knowledge(&id, args, change.now)?;
+        let key = tables.put_knowledge(&id, args, None, change.now)?;
         index(tables, key)?;
+        change.push(Effect::Documents);
         change.tell("knowledge.added", json!({"id": id, "status": "ok"}));
         by_id(tables, &id)
     }
@@ -79,12 +82,26 @@ pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Deletes an entry by its key.
+pub(super) fn delete(tables: &dyn Tables, key: i64) -> Result<(), Error> {
+    if let Some(record) = tables.knowledge_by_key(key)? {
+        tables.delete_knowledge(&record.id)?;
+    }
+    forget(tables, key)
+}
+
+/// Takes an entry that is gone out of the index.
+fn forget(tables: &dyn Tables, key: i64) -> Result<(), Error> {
+    tables.delete_vector(key)?;
+    tables.unindex_knowledge(key - 1, key)
+}
+
 impl Write for KnowledgeDelete {
     fn run(tables: &dyn Tables, args: &ById, change: &mut Change) -> Result<Nothing, Error> {
         let key = tables
             .delete_knowledge(&args.id)?
             .ok_or_else(|| unknown(&args.id))?;
-        tables.unindex_knowledge(key - 1, key)?;
+        forget(tables, key)?;
         change.tell("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
         Ok(Nothing {})
     }
@@ -106,16 +123,52 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
     let most = (args.limit, LOOKED_AT.max(args.limit));
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, Some(&scope_words), most)?;
     let mut found = Vec::with_capacity(hits.len());
-    for hit in hits {
-        if let Some(entry) = tables.knowledge_by_key(hit)? {
+    for key in hits {
+        if let Some(entry) = tables.knowledge_by_key(key)? {
             let score = score(&query, &weights, &entry);
-            found.push(Match { score, entry });
+            found.push((key, Match { score, entry }));
         }
     }
     // Stable: of equal ones the index's first stays first.
-    found.sort_by(|a, b| b.score.total_cmp(&a.score));
-    found.truncate(args.limit as usize);
+    found.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
+    if let Some(vector) = &args.vector {
+        found = fused(tables, found, vector, &scope_words)?;
+    }
+    let found = found.into_iter().map(|(_, found)| found);
+    let found = found.take(args.limit as usize).collect();
     Ok(Found { found })
+}
+
+/// What the words and what the vectors find, in one order. The score of an entry that the words do not find is its cosine.
+fn fused(
+    tables: &dyn Tables,
+    by_words: Vec<(i64, Match<KnowledgeRecord>)>,
+    query: &QueryVector,
+    scope_words: &[String],
+) -> Result<Vec<(i64, Match<KnowledgeRecord>)>, Error> {
+    let mut near: Vec<(f64, i64)> = Vec::new();
+    tables.vectors(&query.model, scope_words, COMPARED, &mut |key, packed| {
+        near.push((vectors::cosine(&query.values, packed), key));
+    })?;
+    near.retain(|(cosine, _)| *cosine > 0.0);
+    near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    near.truncate(LOOKED_AT as usize);
+    let worth_by_words = by_words.into_iter().enumerate();
+    let mut found: Vec<_> = worth_by_words
+        .map(|(place, (key, found))| (vectors::worth(place), key, found))
+        .collect();
+    for (place, (cosine, key)) in near.into_iter().enumerate() {
+        match found.iter_mut().find(|(_, known, _)| *known == key) {
+            Some((worth, ..)) => *worth += vectors::worth(place),
+            None => {
+                if let Some(entry) = tables.knowledge_by_key(key)? {
+                    found.push((vectors::worth(place), key, Match { score: cosine, entry }));
+                }
+            }
+        }
+    }
+    found.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
+    Ok(found.into_iter().map(|(_, key, found)| (key, found)).collect())
 }
 
 fn score(query: &Query, weights: &Weights, entry: &KnowledgeRecord) -> f64 {
@@ -141,6 +194,7 @@ fn list_name(args: &ListKnowledge) -> List {
         args.q.as_deref(),
         args.actor_id.as_deref(),
         args.conversation_id.as_deref(),
+        args.source.as_deref(),
     ];
     List::named("knowledge", &parts)
 }
@@ -154,6 +208,7 @@ fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, 
     let list = KnowledgeFilter {
         actor: args.actor_id.as_deref(),
         conversation: args.conversation_id.as_deref(),
+        source: args.source.as_deref(),
         before,
         limit: args.limit + 1,
     };
@@ -171,7 +226,9 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
     let fits = |record: &KnowledgeRecord| {
         let same =
             |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
-        same(&args.actor_id, &record.actor_id) && same(&args.conversation_id, &record.conversation_id)
+        same(&args.actor_id, &record.actor_id)
+            && same(&args.conversation_id, &record.conversation_id)
+            && same(&args.source, &record.source)
     };
     let query = Query::of_list(q);
     let (hits, weights) = candidates(tables, Index::Knowledge, &query, None, (RANKED, RANKED))?;

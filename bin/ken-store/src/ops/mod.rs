@@ -5,6 +5,7 @@ pub(crate) mod approvals;
 pub(crate) mod background;
 mod blobs;
 mod calls;
+pub(crate) mod documents;
 mod entries;
 mod events;
 mod exchanges;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 use ken_types::Error;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApprovals};
+use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{Due, DueMessages};
 use ken_types::ops::store::{
     ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
@@ -97,6 +99,8 @@ pub trait Host: Daemon {
     ) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
     /// Messages that may be sent now; waits for one.
     fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
+    /// Documents to read and entries without vectors; waits for some.
+    fn document_work(&self, args: FindWork) -> impl Future<Output = Result<DocumentWork, Error>> + Send;
     /// A page of a stream; waits for its first entry.
     fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
@@ -129,6 +133,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         runs::add,
         public::add,
         knowledge::add,
+        documents::add,
         keys::add,
         blobs::add,
         telemetry::add,

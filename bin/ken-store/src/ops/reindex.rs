@@ -6,7 +6,7 @@ use ken_types::ops::store::*;
 use serde_json::json;
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{Read, Write, knowledge};
+use crate::ops::{Read, Write, documents, knowledge};
 use crate::tables::Tables;
 
 /// Entries and bytes that one slice indexes.
@@ -33,7 +33,10 @@ impl Write for KnowledgeReindex {
             return job(tables, &running.id);
         }
         tables.insert_job(&args.id, change.now)?;
-        change.push(Effect::Background);
+        match args.documents {
+            true => documents::begin(tables, change)?,
+            false => change.push(Effect::Background),
+        }
         tell(&args.id, "running", change);
         job(tables, &args.id)
     }
@@ -44,11 +47,15 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
     let Some(running) = tables.running_job()? else {
         return Ok(false);
     };
+    if running.collection.is_some() {
+        return Ok(false);
+    }
     let sizes = tables.knowledge_sizes(running.reached, running.until, SLICE)?;
     let entries = within(&sizes, SLICE_BYTES);
     let Some(last) = entries.last().copied() else {
         tables.finish_job(running.key, change.now)?;
-        tell(&running.id, "ok", change);
+        let ended = job(tables, &running.id)?;
+        tell(&running.id, &ended.status, change);
         return Ok(true);
     };
     // Whatever the index still holds of entries that are gone goes with this.

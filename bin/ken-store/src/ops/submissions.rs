@@ -7,7 +7,7 @@ use ken_types::ops::store::*;
 use ken_wire::Context;
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read, Write, governing, knowledge, memory, queue, turns};
+use crate::ops::{Host, Operations, Read, Write, documents, governing, knowledge, memory, queue, turns};
 use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
@@ -74,6 +74,7 @@ impl Write for SubmissionsSettle {
             ..Ending::of(args.outcome)
         };
         turns::finish(tables, &found, &log, &ending, change)?;
+        documents::record_uses(tables, &found, &args.used)?;
         let offset = log.end();
         Ok(Appended { offset })
     }

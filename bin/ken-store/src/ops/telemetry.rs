@@ -247,12 +247,7 @@ impl Read for TelemetryUsage {
                     GroupBy::Session if row.submission.kind == SubmissionKind::Workflow => "-".to_owned(),
                     GroupBy::Session => stream_names::instance(&row.stream).to_owned(),
                 };
-                let group = groups.entry(key.clone()).or_insert_with(|| UsageGroup {
-                    key,
-                    runs: 0,
-                    usage: Tokens::default(),
-                    cost: None,
-                });
+                let group = group(&mut groups, key);
                 group.runs += 1;
                 group.usage += fold.usage;
                 if let Some(cost) = fold.cost {
@@ -263,6 +258,17 @@ impl Read for TelemetryUsage {
                 break;
             }
         }
+        // Vectors of entries are asked for outside of any submission.
+        for (day, model, tokens, cost) in tables.vector_usage()? {
+            let group = match args.by {
+                GroupBy::Day => group(&mut groups, day),
+                GroupBy::Model => group(&mut groups, model),
+                GroupBy::Session => group(&mut groups, "-".to_owned()),
+            };
+            group.usage.input += tokens;
+            group.usage.total_tokens += tokens;
+            group.cost = Some(group.cost.unwrap_or_default() + cost).filter(|cost| *cost > 0.0);
+        }
         let mut groups: Vec<UsageGroup> = groups.into_values().collect();
         match args.by {
             GroupBy::Day => groups.reverse(),
@@ -270,6 +276,15 @@ impl Read for TelemetryUsage {
         }
         Ok(UsageGroups { groups })
     }
+}
+
+fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGroup {
+    groups.entry(key.clone()).or_insert_with(|| UsageGroup {
+        key,
+        runs: 0,
+        usage: Tokens::default(),
+        cost: None,
+    })
 }
 
 impl Read for EventsWhy {

@@ -19,3 +19,4 @@ pub(crate) mod telemetry;
 pub(crate) mod terms;
 pub(crate) mod title;
 pub(crate) mod transcript;
+pub(crate) mod vectors;

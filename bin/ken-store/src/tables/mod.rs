@@ -8,6 +8,7 @@ pub mod sqlite;
 use ken_types::event::{Failure, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
+use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::ops::rules::StoredRule;
@@ -65,6 +66,7 @@ pub trait Tables:
     + Runs
     + SystemEvents
     + Knowledge
+    + DocumentTables
     + Words
     + Keys
     + PublicStreams
@@ -433,6 +435,8 @@ pub trait SystemEvents {
 pub struct KnowledgeFilter<'a> {
     pub actor: Option<&'a str>,
     pub conversation: Option<&'a str>,
+    /// Absent: all but the documents of the installation and the workspace.
+    pub source: Option<&'a str>,
     pub before: i64,
     pub limit: u32,
 }
@@ -445,6 +449,23 @@ pub struct JobRow {
     /// The last entry that is done, and the last that will be.
     pub reached: i64,
     pub until: i64,
+    /// The collection whose documents are read, and the last of them that is done.
+    pub collection: Option<String>,
+    pub place: String,
+}
+
+/// Where an entry comes from: a document, by its key, and the line there.
+#[derive(Debug, Clone, Copy)]
+pub struct DocumentPlace {
+    pub document: i64,
+    pub line: u64,
+}
+
+/// A document: its key, and the digest of its file.
+#[derive(Debug, Clone)]
+pub struct DocumentRow {
+    pub key: i64,
+    pub digest: String,
 }
 
 /// What the index has of an entry, and on whose behalf it may be found.
@@ -459,7 +480,13 @@ pub struct KnowledgeTexts {
 
 pub trait Knowledge {
     /// Inserts an entry, or moves the tags and the time of the one with this id; its key.
-    fn put_knowledge(&self, id: &str, entry: &PutKnowledge, now: Timestamp) -> Result<i64, Error>;
+    fn put_knowledge(
+        &self,
+        id: &str,
+        entry: &PutKnowledge,
+        place: Option<DocumentPlace>,
+        now: Timestamp,
+    ) -> Result<i64, Error>;
     fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error>;
     fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error>;
     /// Deletes an entry; its key.
@@ -473,7 +500,44 @@ pub trait Knowledge {
     /// A job over all entries that there are now.
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error>;
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error>;
+    /// Ends it: as failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error>;
+}
+
+/// Documents, vectors, and the uses of entries.
+pub trait DocumentTables {
+    fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error>;
+    fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error>;
+    /// Inserts a document, or gives the one of this path another digest; its key.
+    fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error>;
+    fn delete_document(&self, key: i64) -> Result<(), Error>;
+    /// Keys and ids of its entries.
+    fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error>;
+    fn move_entry(&self, key: i64, line: u64) -> Result<(), Error>;
+    /// Begins with the documents of a collection.
+    fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error>;
+    /// Moves a job within its collection: how many documents are done more, and how many are left.
+    fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error>;
+    fn fail_job(&self, key: i64, error: &str) -> Result<(), Error>;
+    /// All entries that there are now are to be indexed as well.
+    fn extend_job(&self, key: i64) -> Result<(), Error>;
+    /// Entries without a vector of this model, oldest first: key, title and content.
+    fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error>;
+    fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error>;
+    fn delete_vector(&self, entry: i64) -> Result<(), Error>;
+    /// Calls `see` with the vectors of a model that one of the scope words may find, newest first.
+    fn vectors(
+        &self,
+        model: &str,
+        scope_words: &[String],
+        most: u32,
+        see: &mut dyn FnMut(i64, &[u8]),
+    ) -> Result<(), Error>;
+    fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error>;
+    /// Day, model, tokens and cost.
+    fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error>;
+    fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error>;
+    fn uses(&self, entry: &str, most: u32) -> Result<Vec<EntryUse>, Error>;
 }
 
 /// A full-text index.

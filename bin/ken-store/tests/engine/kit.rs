@@ -236,6 +236,7 @@ impl Kit {
             error: failed,
             context_usage: None,
             summary: None,
+            used: Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ fn search(query: &str, actor: Option<&str>) -> Search {
         query: query.into(),
         scope: actor.map(scope),
         limit: 5,
+        vector: None,
     }
 }
 
@@ -43,6 +44,7 @@ fn list(q: Option<&str>, limit: u32, after: Option<String>) -> ListKnowledge {
         after,
         actor_id: None,
         conversation_id: None,
+        source: None,
     }
 }
 
@@ -273,7 +275,10 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
     drop(raw);
     kit.open().unwrap();
     let job = kit
-        .write::<KnowledgeReindex>(KeyedJob { id: "J1".into() })
+        .write::<KnowledgeReindex>(KeyedJob {
+            id: "J1".into(),
+            documents: false,
+        })
         .await
         .unwrap();
     assert_eq!(
@@ -281,7 +286,10 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
         ("J1", "running", 119)
     );
     let same = kit
-        .write::<KnowledgeReindex>(KeyedJob { id: "J2".into() })
+        .write::<KnowledgeReindex>(KeyedJob {
+            id: "J2".into(),
+            documents: false,
+        })
         .await
         .unwrap();
     assert_eq!(same.job_id, "J1");
@@ -309,17 +317,23 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
         19
     );
     assert_eq!(
-        kit.write::<KnowledgeReindex>(KeyedJob { id: "J1".into() })
-            .await
-            .unwrap()
-            .status,
+        kit.write::<KnowledgeReindex>(KeyedJob {
+            id: "J1".into(),
+            documents: false
+        })
+        .await
+        .unwrap()
+        .status,
         "ok"
     );
     assert_eq!(
-        kit.write::<KnowledgeReindex>(KeyedJob { id: "J3".into() })
-            .await
-            .unwrap()
-            .job_id,
+        kit.write::<KnowledgeReindex>(KeyedJob {
+            id: "J3".into(),
+            documents: false
+        })
+        .await
+        .unwrap()
+        .job_id,
         "J3"
     );
     assert_eq!(

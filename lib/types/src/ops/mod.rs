@@ -11,6 +11,7 @@ pub mod approvals;
 pub mod blobs;
 pub mod call;
 pub mod cognitive;
+pub mod documents;
 pub mod kend;
 pub mod messenger;
 pub mod model;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::documents::Used;
 use super::rules::StoredRule;
 use super::streams::PublicPage;
 use super::{Nothing, Page};
@@ -596,6 +597,9 @@ pub struct SettleSubmission {
     /// Of a compaction: the summary that replaces all exchanges before this submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+    /// Ids of the knowledge entries that it used, and how.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used: Vec<(String, Used)>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -751,7 +755,7 @@ pub struct PutKnowledge {
     pub actor_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// `api` or `agent`.
+    /// `api`, `agent`, or where a document is from: `import`, `share` or `workspace`.
     pub source: String,
     pub created_by: String,
 }
@@ -770,6 +774,7 @@ pub struct KnowledgeRecord {
     /// `global`, `actor` or `conversation`.
     pub scope: String,
     pub tags: Vec<String>,
+    /// Of a piece of a document: `path`, `line`, and `folder` when it was imported.
     pub metadata: Value,
     pub created_by: String,
     pub created_at: Timestamp,
@@ -798,6 +803,10 @@ pub struct ListKnowledge {
     pub actor_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
+    /// `api`, `agent`, `import`, `share` or `workspace`. Absent: all but the last two, which are files that nobody has added;
+    /// with `q`, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -816,6 +825,17 @@ pub struct Search {
     pub scope: Option<Scope>,
     #[serde(default = "five")]
     pub limit: u32,
+    /// The query as a vector: knowledge is ranked by it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vector: Option<QueryVector>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryVector {
+    /// Compared with vectors of this model only.
+    pub model: String,
+    pub values: Vec<f32>,
 }
 
 fn five() -> u32 {
@@ -840,6 +860,9 @@ pub struct Match<T> {
 pub struct KeyedJob {
     /// A ULID: the id of the job, if this call starts one.
     pub id: String,
+    /// Documents are read anew before: those of the installation and of the workspace.
+    #[serde(default)]
+    pub documents: bool,
 }
 
 /// A job of the knowledge index.

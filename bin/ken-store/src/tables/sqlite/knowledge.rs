@@ -1,12 +1,17 @@
 //! Knowledge entries, the jobs over them, and the full-text indexes of knowledge and memory.
 
+use std::path::Path;
+
 use ken_types::ops::store::{Job, KnowledgeRecord, PutKnowledge};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 
 use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
-use crate::tables::{Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
+use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
+
+/// An entry with the document that it is of.
+const RECORD: &str = "SELECT * FROM knowledge LEFT JOIN documents USING (document)";
 
 fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
     let actor: Option<String> = row.get("actor")?;
@@ -25,12 +30,26 @@ fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
         conversation_id: conversation.unwrap_or_else(|| "default".into()),
         scope: scope.into(),
         tags: stored(row, "tags")?.unwrap_or_default(),
-        metadata: Value::Object(Map::new()),
+        metadata: metadata(row)?,
         created_by: row.get("created_by")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         score: None,
     })
+}
+
+/// Where a piece of a document is.
+fn metadata(row: &Row<'_>) -> rusqlite::Result<Value> {
+    let mut metadata = Map::new();
+    if let Some(line) = row.get::<_, Option<i64>>("line")? {
+        let collection: String = row.get("collection")?;
+        if Path::new(&collection).is_absolute() {
+            metadata.insert("folder".into(), collection.into());
+        }
+        metadata.insert("path".into(), row.get::<_, String>("path")?.into());
+        metadata.insert("line".into(), line.into());
+    }
+    Ok(Value::Object(metadata))
 }
 
 fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
@@ -47,9 +66,16 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
 }
 
 impl Knowledge for Database {
-    fn put_knowledge(&self, id: &str, entry: &PutKnowledge, now: Timestamp) -> Result<i64, Error> {
-        let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)
+    fn put_knowledge(
+        &self,
+        id: &str,
+        entry: &PutKnowledge,
+        place: Option<DocumentPlace>,
+        now: Timestamp,
+    ) -> Result<i64, Error> {
+        let sql = "INSERT INTO knowledge (id, title, content, source, actor, conversation, tags, created_by, created_at, updated_at,
+                     document, line)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11)
                    ON CONFLICT (id) DO UPDATE SET tags = excluded.tags, updated_at = max(updated_at, excluded.updated_at)
                    RETURNING entry";
         let values = params![
@@ -62,16 +88,18 @@ impl Knowledge for Database {
             to_json(&entry.tags)?,
             entry.created_by,
             now.millis(),
+            place.map(|place| place.document),
+            place.map(|place| place.line.cast_signed()),
         ];
         unique(self, sql, values, |row| row.get(0))
     }
 
     fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error> {
-        first(self, "SELECT * FROM knowledge WHERE id = ?1", [id], knowledge)
+        first(self, &format!("{RECORD} WHERE id = ?1"), [id], knowledge)
     }
 
     fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error> {
-        first(self, "SELECT * FROM knowledge WHERE entry = ?1", [key], knowledge)
+        first(self, &format!("{RECORD} WHERE entry = ?1"), [key], knowledge)
     }
 
     fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error> {
@@ -81,12 +109,24 @@ impl Knowledge for Database {
 
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
         // Entries of everyone show `api` and `default`, and are found by these.
-        let sql = "SELECT * FROM knowledge WHERE entry < ?1
-                     AND (?2 IS NULL OR coalesce(actor, 'api') = ?2)
-                     AND (?3 IS NULL OR coalesce(conversation, 'default') = ?3)
-                   ORDER BY entry DESC LIMIT ?4";
-        let values = params![list.before, list.actor, list.conversation, list.limit];
-        all(self, sql, values, |row| Ok((row.get("entry")?, knowledge(row)?)))
+        let sources = match list.source {
+            Some(_) => "source = ?5",
+            None => "source NOT IN ('share', 'workspace') AND ?5 IS NULL",
+        };
+        let sql = format!(
+            "{RECORD} WHERE entry < ?1 AND {sources}
+               AND (?2 IS NULL OR coalesce(actor, 'api') = ?2)
+               AND (?3 IS NULL OR coalesce(conversation, 'default') = ?3)
+             ORDER BY entry DESC LIMIT ?4"
+        );
+        let values = params![
+            list.before,
+            list.actor,
+            list.conversation,
+            list.limit,
+            list.source
+        ];
+        all(self, &sql, values, |row| Ok((row.get("entry")?, knowledge(row)?)))
     }
 
     fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error> {
@@ -115,13 +155,15 @@ impl Knowledge for Database {
     }
 
     fn running_job(&self) -> Result<Option<JobRow>, Error> {
-        let sql = "SELECT job, id, reached, until FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
+        let sql = "SELECT job, id, reached, until, collection, place FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
         first(self, sql, [], |row| {
             Ok(JobRow {
                 key: row.get("job")?,
                 id: row.get("id")?,
                 reached: row.get("reached")?,
                 until: row.get("until")?,
+                collection: row.get("collection")?,
+                place: row.get("place")?,
             })
         })
     }
@@ -138,7 +180,7 @@ impl Knowledge for Database {
     }
 
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
-        let sql = "UPDATE jobs SET status = 'ok', finished_at = ?2, total = done WHERE job = ?1";
+        let sql = "UPDATE jobs SET status = iif(error IS NULL, 'ok', 'error'), finished_at = ?2, total = done WHERE job = ?1";
         run(self, sql, [key, now.millis()]).map(drop)
     }
 }

@@ -19,10 +19,54 @@ pub(crate) const STEPS: &[&str] = &[
     MESSENGER,
     GOVERNING_RULES,
     TELEMETRY,
+    DOCUMENTS,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Files whose pieces are knowledge entries, the vectors of entries, and which turns used an entry.
+const DOCUMENTS: &str = "
+CREATE TABLE documents (
+  document   INTEGER PRIMARY KEY,
+  collection TEXT NOT NULL,
+  path       TEXT NOT NULL,
+  digest     TEXT NOT NULL,
+  UNIQUE (collection, path)
+) STRICT;
+ALTER TABLE knowledge ADD COLUMN document INTEGER REFERENCES documents;
+ALTER TABLE knowledge ADD COLUMN line INTEGER;
+CREATE INDEX knowledge_by_document ON knowledge (document) WHERE document IS NOT NULL;
+CREATE INDEX knowledge_by_source ON knowledge (source, entry);
+-- collection: the one that is read, until all are; place: the last path of it that is done.
+ALTER TABLE jobs ADD COLUMN collection TEXT;
+ALTER TABLE jobs ADD COLUMN place TEXT NOT NULL DEFAULT '';
+-- realm is the word of the entry's scope; vector has one signed byte for each dimension.
+CREATE TABLE vectors (
+  entry  INTEGER PRIMARY KEY,
+  model  TEXT NOT NULL,
+  realm  TEXT NOT NULL,
+  vector BLOB NOT NULL
+) STRICT;
+CREATE INDEX vectors_by_model ON vectors (model, entry);
+CREATE TABLE vector_usage (
+  day    TEXT NOT NULL,
+  model  TEXT NOT NULL,
+  tokens INTEGER NOT NULL,
+  cost   REAL NOT NULL,
+  PRIMARY KEY (day, model)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE knowledge_uses (
+  entry      TEXT NOT NULL,
+  submission INTEGER NOT NULL,
+  how        TEXT NOT NULL,
+  PRIMARY KEY (entry, submission)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX knowledge_uses_by_submission ON knowledge_uses (submission);
+CREATE TRIGGER uses_of_old_summaries AFTER DELETE ON telemetry BEGIN
+  DELETE FROM knowledge_uses WHERE submission = old.submission;
+END;
+";
 
 /// Governing rules of users; those of ken are files.
 const GOVERNING_RULES: &str = "

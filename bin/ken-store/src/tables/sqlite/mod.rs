@@ -4,6 +4,7 @@ mod approvals;
 mod backup;
 mod blobs;
 mod checkpoints;
+mod documents;
 mod exchanges;
 mod fault;
 mod files;

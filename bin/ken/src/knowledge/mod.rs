@@ -1,16 +1,20 @@
 //! `ken knowledge`: what the agent is taught.
 
+mod import;
+
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ken_client::Gateway;
 use ken_types::Error;
 use ken_types::id::Mint;
+use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
 use serde_json::{Value, json};
 
 use crate::cli::Cli;
+use crate::client::connect;
 use crate::gateway;
 use crate::ids::{field, only_one};
 use crate::output::{Outcome, say, say_json, table};
@@ -26,7 +30,9 @@ const PAGES: u32 = 20;
 const EXAMPLES: &str = "Examples:
   ken knowledge add 'Deploy window' 'The site is deployed on Tuesdays at 14:00 UTC.'
   ken knowledge add --tag runbook 'Failover' < failover.md
-  ken knowledge search deploy";
+  ken knowledge search deploy
+  ken knowledge import ~/notes
+  ken knowledge list --by agent";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,6 +53,10 @@ enum Command {
     Search(Search),
     /// Delete entries
     Rm(Several),
+    /// Add the Markdown files of a folder, and what has changed in them since
+    Import(import::Import),
+    /// List the turns that used an entry, newest first
+    Why(Named),
 }
 
 #[derive(Debug, Args)]
@@ -65,9 +75,28 @@ struct List {
     /// Maximum number of entries
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
+    /// Only entries of one origin. Without it and without words to look for, files of the installation and of the workspace are
+    /// left out
+    #[arg(long, value_enum, value_name = "ORIGIN")]
+    by: Option<By>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
+}
+
+/// Where an entry is from.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum By {
+    /// Added over HTTP or with `ken knowledge add`
+    Api,
+    /// Written by an agent in a turn
+    Agent,
+    /// A file that `ken knowledge import` has read
+    Import,
+    /// A document of the installation
+    Share,
+    /// A file of the workspace
+    Workspace,
 }
 
 #[derive(Debug, Args)]
@@ -96,8 +125,16 @@ struct Several {
 }
 
 pub(crate) fn run(cli: &Cli, knowledge: &Knowledge) -> Outcome {
+    if let Command::Import(args) = &knowledge.command {
+        return import::run(&cli.places()?, args);
+    }
     let mut gateway = gateway::find(cli)?;
     match &knowledge.command {
+        Command::Import(_) => {}
+        Command::Why(named) => {
+            let id = find(&mut gateway, &named.id)?;
+            why(&cli.places()?, &id, named.json)?;
+        }
         Command::Add(entry) => add(&mut gateway, entry)?,
         Command::List(args) => list(&mut gateway, args, "")?,
         Command::Search(search) => {
@@ -145,24 +182,62 @@ fn content(entry: &Add) -> Result<String, Error> {
 }
 
 fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
-    let target = format!("{TARGET}?limit={}{query}", args.limit);
+    let by = args.by.and_then(|by| by.to_possible_value());
+    let by = by.map_or(String::new(), |by| format!("&source={}", by.get_name()));
+    let target = format!("{TARGET}?limit={}{query}{by}", args.limit);
     let mut answer = during("waiting for the gateway", || gateway.get(&target))?;
     let records = records(&mut answer);
     if args.json {
         return records.iter().try_for_each(say_json);
     }
-    let head = ["ID", "UPDATED", "SCOPE", "TITLE"].map(String::from);
+    let head = ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"].map(String::from);
     let row = |record: &Value| {
         let id = field(record, "id");
         [
-            short(id),
-            field(record, "updatedAt"),
-            field(record, "scope"),
-            field(record, "title"),
+            short(id).to_owned(),
+            field(record, "updatedAt").to_owned(),
+            field(record, "scope").to_owned(),
+            origin(record),
+            field(record, "title").to_owned(),
         ]
-        .map(str::to_owned)
     };
     let rows: Vec<_> = std::iter::once(head).chain(records.iter().map(row)).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
+}
+
+/// Where an entry is from: who added it, the turn in which an agent wrote it, or the file and its line.
+fn origin(record: &Value) -> String {
+    let metadata = record.get("metadata").unwrap_or(&Value::Null);
+    let Some(line) = metadata.get("line") else {
+        return field(record, "createdBy").to_owned();
+    };
+    let path = field(metadata, "path");
+    match (field(record, "source"), field(metadata, "folder")) {
+        (_, folder @ ("/" | "")) => format!("{}:{folder}{path}:{line}", field(record, "source")),
+        (_, folder) => format!("{folder}/{path}:{line}"),
+    }
+}
+
+/// Prints the turns that used an entry.
+fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
+    let mut store = connect(&places.socket("store"), "store")?;
+    let answer = store.call("knowledge.uses", &json!({"id": id}), None, |_| Ok(()))?;
+    let uses = answer
+        .get("uses")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    if as_json {
+        return uses.iter().try_for_each(say_json);
+    }
+    if uses.is_empty() {
+        return say("No turn of the last 30 days used it.");
+    }
+    let head = ["AT", "USED", "SESSION", "TURN", "PROMPT"].map(String::from);
+    let row = |used: &Value| {
+        ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned())
+    };
+    let rows: Vec<_> = std::iter::once(head).chain(uses.iter().map(row)).collect();
     table(&rows).iter().try_for_each(|line| say(line))
 }
 
@@ -188,6 +263,7 @@ pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(),
     for name in ["id", "title", "scope", "source", "createdAt", "updatedAt"] {
         say(&format!("{name:10} {}", field(record, name)))?;
     }
+    say(&format!("{:10} {}", "from", origin(record)))?;
     let tags: Vec<&str> = record
         .get("tags")
         .and_then(Value::as_array)

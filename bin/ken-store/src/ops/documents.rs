@@ -1,0 +1,326 @@
+//! Documents: files whose pieces are knowledge entries. Whoever reads them tells what it found; here it is decided what that
+//! changes. The vectors of entries, and which turns used an entry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ken_types::Error;
+use ken_types::ops::Nothing;
+use ken_types::ops::documents::*;
+use ken_types::ops::store::PutKnowledge;
+
+use crate::engine::change::{Change, Effect};
+use crate::ops::{Host, Operations, Read, Write, knowledge};
+use crate::rules::{check, digest, scope_words, vectors};
+use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
+
+/// Entries that are offered for vectors at a time: as many as a provider takes in one call.
+const EMBEDDED_AT_ONCE: usize = 32;
+/// Uses that are shown of an entry.
+const USES: u32 = 100;
+/// The most dimensions of a vector.
+const DIMENSIONS: usize = 4_096;
+/// What follows the last collection is the index of all entries.
+const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    let Operations(table) = operations
+        .read::<DocumentsList>()
+        .write::<DocumentsSync>()
+        .write::<VectorsPut>()
+        .read::<KnowledgeUses>();
+    Operations(
+        table
+            .op::<DocumentsWork, _, _>(|host: Arc<H>, _, args| async move { host.document_work(args).await }),
+    )
+}
+
+fn check_path(at: &str, path: &str) -> Result<(), Error> {
+    match (1..=PATH_BYTES).contains(&path.len()) {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            at,
+            format!("{} bytes; 1 to {PATH_BYTES} are allowed", path.len()),
+        )),
+    }
+}
+
+/// What the entries of a collection say about where they are from.
+fn source_of(collection: &str) -> Result<&str, Error> {
+    match collection {
+        SHARE | WORKSPACE => Ok(collection),
+        folder if folder.starts_with('/') => Ok("import"),
+        _ => Err(Error::invalid(
+            "/collection",
+            "it is `share`, `workspace`, or the absolute path of a folder",
+        )),
+    }
+}
+
+impl Read for DocumentsList {
+    fn check(args: &ListDocuments) -> Result<(), Error> {
+        check_path("/collection", &args.collection)?;
+        match (1..=PAGE_DOCUMENTS).contains(&args.limit) {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "/limit",
+                format!("1 to {PAGE_DOCUMENTS} are allowed"),
+            )),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &ListDocuments) -> Result<Documents, Error> {
+        let mut documents = tables.documents(&args.collection, &args.after, args.limit + 1)?;
+        let has_more = documents.len() > args.limit;
+        documents.truncate(args.limit);
+        Ok(Documents { documents, has_more })
+    }
+}
+
+impl Write for DocumentsSync {
+    fn check(args: &SyncDocuments) -> Result<(), Error> {
+        check_path("/collection", &args.collection)?;
+        source_of(&args.collection)?;
+        for (number, document) in args.documents.iter().enumerate() {
+            let at = format!("/documents/{number}");
+            check_path(&format!("{at}/path"), &document.path)?;
+            if document.pieces.len() > DOCUMENT_PIECES {
+                let message = format!(
+                    "{} pieces, at most {DOCUMENT_PIECES} are allowed",
+                    document.pieces.len()
+                );
+                return Err(Error::too_large(message).at(format!("{at}/pieces")));
+            }
+            for (number, piece) in document.pieces.iter().enumerate() {
+                let within = |error: Error| {
+                    let below = error.at.clone().unwrap_or_default();
+                    error.at(format!("{at}/pieces/{number}{below}"))
+                };
+                check::knowledge(&entry("", piece)).map_err(within)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(tables: &dyn Tables, args: &SyncDocuments, change: &mut Change) -> Result<Synced, Error> {
+        let job = match &args.step {
+            Some(step) => Some(held(tables, &args.collection, step)?),
+            None => None,
+        };
+        let mut synced = Synced::default();
+        for document in &args.documents {
+            put(tables, &args.collection, document, change, &mut synced)?;
+        }
+        for path in &args.gone {
+            if let Some(document) = tables.document(&args.collection, path)? {
+                for (key, _) in tables.entries_of(document.key)? {
+                    knowledge::delete(tables, key)?;
+                    synced.removed += 1;
+                }
+                tables.delete_document(document.key)?;
+            }
+        }
+        if let (Some(job), Some(step)) = (job, &args.step) {
+            advance(tables, &job, step, change)?;
+        }
+        if synced.added > 0 {
+            change.push(Effect::Documents);
+        }
+        Ok(synced)
+    }
+}
+
+/// The job that runs, if it is where the step says. Another reader may have taken the step already.
+fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
+    let running = tables.running_job()?;
+    let here = running.filter(|job| {
+        job.id == step.job && job.collection.as_deref() == Some(collection) && job.place == step.after
+    });
+    here.ok_or_else(|| {
+        let message = format!("job {} is not at this place of {collection}", step.job);
+        Error::conflict(message)
+            .at("/step/after")
+            .hint("ask for the work again")
+    })
+}
+
+fn advance(tables: &dyn Tables, job: &JobRow, step: &JobStep, change: &mut Change) -> Result<(), Error> {
+    if let Some(error) = &step.error {
+        tables.fail_job(job.key, error)?;
+    }
+    let place = step.next.as_deref().unwrap_or(&job.place);
+    tables.advance_reading(job.key, place, step.done, step.left)?;
+    if step.next.is_none() {
+        let mut rest = COLLECTIONS
+            .iter()
+            .skip_while(|name| Some(**name) != job.collection.as_deref());
+        let next = rest.nth(1).copied();
+        tables.set_job_collection(job.key, next)?;
+        if next.is_none() {
+            tables.extend_job(job.key)?;
+            change.push(Effect::Background);
+        }
+    }
+    change.push(Effect::Documents);
+    Ok(())
+}
+
+/// Begins a job with the first collection.
+pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
+    if let Some(job) = tables.running_job()? {
+        tables.set_job_collection(job.key, COLLECTIONS.first().copied())?;
+        change.push(Effect::Documents);
+    }
+    Ok(())
+}
+
+/// An entry as a piece says it. Everybody finds it.
+fn entry(source: &str, piece: &Piece) -> PutKnowledge {
+    PutKnowledge {
+        title: piece.title.clone(),
+        content: piece.text.clone(),
+        tags: piece.tags.clone(),
+        actor_id: None,
+        conversation_id: None,
+        source: source.to_owned(),
+        created_by: source.to_owned(),
+    }
+}
+
+/// Equal pieces of one document are one entry; those of two documents are two.
+fn id(collection: &str, path: &str, piece: &Piece) -> String {
+    let parts = [
+        None,
+        None,
+        Some(piece.title.as_str()),
+        Some(&piece.text),
+        Some(collection),
+        Some(path),
+    ];
+    format!("kb-{}", digest::of(&parts, 16))
+}
+
+fn put(
+    tables: &dyn Tables,
+    collection: &str,
+    read: &ReadDocument,
+    change: &mut Change,
+    synced: &mut Synced,
+) -> Result<(), Error> {
+    if tables
+        .document(collection, &read.path)?
+        .is_some_and(|known| known.digest == read.digest)
+    {
+        return Ok(());
+    }
+    let source = source_of(collection)?;
+    let document = tables.put_document(collection, &read.path, &read.digest)?;
+    let known = tables
+        .entries_of(document)?
+        .into_iter()
+        .map(|(key, id)| (id, key));
+    let mut known: HashMap<String, i64> = known.collect();
+    let mut placed: Vec<String> = Vec::new();
+    for piece in &read.pieces {
+        let id = id(collection, &read.path, piece);
+        if placed.contains(&id) {
+            continue;
+        }
+        if let Some(key) = known.remove(&id) {
+            tables.move_entry(key, piece.line)?;
+            synced.kept += 1;
+        } else {
+            let place = DocumentPlace {
+                document,
+                line: piece.line,
+            };
+            let key = tables.put_knowledge(&id, &entry(source, piece), Some(place), change.now)?;
+            knowledge::index(tables, key)?;
+            synced.added += 1;
+        }
+        placed.push(id);
+    }
+    for key in known.into_values() {
+        knowledge::delete(tables, key)?;
+        synced.removed += 1;
+    }
+    Ok(())
+}
+
+/// What there is to do now.
+pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
+    let job = tables.running_job()?.and_then(|job| {
+        Some(OpenJob {
+            id: job.id,
+            collection: job.collection?,
+            after: job.place,
+        })
+    });
+    let rows = match &args.model {
+        Some(model) => tables.unembedded(model, EMBEDDED_AT_ONCE)?,
+        None => Vec::new(),
+    };
+    let unembedded = rows.into_iter().map(|(entry, title, content)| Unembedded {
+        entry,
+        text: format!("{title}\n{content}"),
+    });
+    Ok(DocumentWork {
+        job,
+        unembedded: unembedded.collect(),
+    })
+}
+
+impl Write for VectorsPut {
+    fn check(args: &PutVectors) -> Result<(), Error> {
+        let long = args
+            .vectors
+            .iter()
+            .position(|vector| vector.values.len() > DIMENSIONS);
+        match long {
+            Some(number) => Err(
+                Error::too_large(format!("a vector has at most {DIMENSIONS} dimensions"))
+                    .at(format!("/vectors/{number}/values")),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &PutVectors, change: &mut Change) -> Result<Nothing, Error> {
+        for vector in &args.vectors {
+            if let Some(texts) = tables.knowledge_texts(vector.entry)? {
+                let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
+                tables.put_vector(
+                    vector.entry,
+                    &args.model,
+                    &scope_word,
+                    &vectors::packed(&vector.values),
+                )?;
+            }
+        }
+        if args.usage.total_tokens > 0 {
+            let day: String = change.now.to_string().chars().take(10).collect();
+            tables.add_vector_usage(&day, &args.model, args.usage.total_tokens, args.usage.cost.total)?;
+        }
+        Ok(Nothing {})
+    }
+}
+
+/// Stores which entries a submission that ends now has used.
+pub(super) fn record_uses(
+    tables: &dyn Tables,
+    found: &SubmissionRow,
+    used: &[(String, Used)],
+) -> Result<(), Error> {
+    let mut known = used.iter().take(USES as usize);
+    known.try_for_each(|(entry, how)| tables.insert_use(entry, found.key, how.name()))
+}
+
+impl Read for KnowledgeUses {
+    fn run(tables: &dyn Tables, args: &OfEntry) -> Result<EntryUses, Error> {
+        let uses = tables.uses(&args.id, USES)?;
+        if uses.is_empty() && tables.knowledge(&args.id)?.is_none() {
+            return Err(Error::not_found(format!("there is no knowledge entry {}", args.id)).at("/id"));
+        }
+        Ok(EntryUses { uses })
+    }
+}

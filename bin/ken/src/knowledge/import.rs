@@ -1,0 +1,292 @@
+//! `ken knowledge import`: the Markdown files of a folder as entries. What has not changed since the last time is not sent again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use ken_text::sections;
+use ken_types::Error;
+use ken_types::hex;
+use ken_types::ops::documents::*;
+use ken_types::places::Places;
+use ken_wire::blocking::Client;
+use nix::fcntl::OFlag;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::client::connect;
+use crate::output::{Outcome, remark, say, say_json};
+use crate::parts::{to_args, typed};
+use crate::progress::Progress;
+
+/// The longest file, in bytes, and how many files a folder may have.
+const FILE_BYTES: u64 = 1024 * 1024;
+const FILES: usize = 20_000;
+/// How deep folders are looked into.
+const DEPTH: usize = 32;
+/// Files and bytes of text that are sent together.
+const BATCH: usize = 100;
+const BATCH_BYTES: usize = 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// Folder whose Markdown files are imported; names that begin with a dot are left out
+    folder: PathBuf,
+    /// Delete the entries of files that are gone
+    #[arg(long)]
+    prune: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of an import.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    folder: String,
+    /// Markdown files there, and those of them that are new or have changed.
+    files: usize,
+    changed: usize,
+    /// Entries.
+    added: u64,
+    removed: u64,
+    kept: u64,
+    /// Files that were imported before and are not there any more.
+    gone: usize,
+    pruned: bool,
+    refused: Vec<Refused>,
+}
+
+/// A file that was left out.
+#[derive(Debug, Serialize)]
+struct Refused {
+    path: String,
+    why: String,
+}
+
+/// The exit status is 1 when files were left out.
+pub(super) fn run(places: &Places, args: &Import) -> Outcome {
+    let name = args.folder.display().to_string();
+    let wrong = |why: String| Error::invalid(name.clone(), why);
+    let folder = args
+        .folder
+        .canonicalize()
+        .map_err(|error| wrong(format!("cannot be opened: {error}")))?;
+    if !folder.is_dir() {
+        return Err(wrong("it is not a folder".into()).hint("`ken knowledge add TITLE < FILE` adds one file"));
+    }
+    let collection = folder
+        .to_str()
+        .ok_or_else(|| wrong("its path is not text in UTF-8".into()))?;
+    let progress = Progress::start("reading the folder");
+    let mut report = Report {
+        folder: collection.to_owned(),
+        pruned: args.prune,
+        ..Report::default()
+    };
+    let mut files = Vec::new();
+    find(&folder, &folder, DEPTH, &mut files, &mut report.refused)?;
+    report.files = files.len();
+    let mut store = connect(&places.socket("store"), "store")?;
+    let mut known = known(&mut store, collection)?;
+    let mut batch = Batch::new(collection);
+    for (number, path) in files.iter().enumerate() {
+        progress.set(&format!("importing {} of {} files", number + 1, files.len()));
+        let before = known.remove(path.as_str());
+        match read(&folder, path) {
+            Ok(document) if before.as_ref() == Some(&document.digest) => {}
+            Ok(document) => {
+                report.changed += 1;
+                batch.add(document, &mut store, &mut report)?;
+            }
+            Err(why) => report.refused.push(Refused {
+                path: path.clone(),
+                why,
+            }),
+        }
+    }
+    // A file that is there and cannot be read is not gone: what was imported of it stays.
+    known.retain(|path, _| !report.refused.iter().any(|refused| refused.path == *path));
+    report.gone = known.len();
+    if args.prune {
+        batch.sync.gone = known.into_keys().collect();
+    }
+    batch.send(&mut store, &mut report)?;
+    drop(progress);
+    tell(args, &report)?;
+    Ok(ExitCode::from(u8::from(!report.refused.is_empty())))
+}
+
+fn tell(args: &Import, report: &Report) -> Result<(), Error> {
+    if args.json {
+        return say_json(report);
+    }
+    for refused in &report.refused {
+        remark(&format!("{} is left out: {}", refused.path, refused.why));
+    }
+    say(&format!(
+        "{} files, {} new or changed: {} entries added, {} removed, {} kept",
+        report.files, report.changed, report.added, report.removed, report.kept
+    ))?;
+    match report.gone {
+        0 => Ok(()),
+        gone if report.pruned => say(&format!("{gone} files are gone, and their entries with them")),
+        gone => say(&format!("{gone} files are gone; --prune deletes their entries")),
+    }
+}
+
+/// Documents on their way to the store.
+struct Batch {
+    sync: SyncDocuments,
+    bytes: usize,
+}
+
+impl Batch {
+    fn new(collection: &str) -> Batch {
+        let sync = SyncDocuments {
+            collection: collection.to_owned(),
+            ..SyncDocuments::default()
+        };
+        Batch { sync, bytes: 0 }
+    }
+
+    fn add(&mut self, document: ReadDocument, store: &mut Client, report: &mut Report) -> Result<(), Error> {
+        let bytes: usize = document.pieces.iter().map(|piece| piece.text.len()).sum();
+        if self.bytes + bytes > BATCH_BYTES || self.sync.documents.len() == BATCH {
+            self.send(store, report)?;
+        }
+        self.bytes += bytes;
+        self.sync.documents.push(document);
+        Ok(())
+    }
+
+    fn send(&mut self, store: &mut Client, report: &mut Report) -> Result<(), Error> {
+        let mut next = Batch::new(&self.sync.collection);
+        std::mem::swap(self, &mut next);
+        let synced: Synced = typed(store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
+        report.added += synced.added;
+        report.removed += synced.removed;
+        report.kept += synced.kept;
+        Ok(())
+    }
+}
+
+/// Path and digest of each document that the store has of a folder.
+fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String>, Error> {
+    let mut known = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let list = ListDocuments {
+            collection: collection.to_owned(),
+            after,
+            limit: PAGE_DOCUMENTS,
+        };
+        let page: Documents = typed(store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
+        let last = page.documents.last().map(|document| document.path.clone());
+        known.extend(
+            page.documents
+                .into_iter()
+                .map(|document| (document.path, document.digest)),
+        );
+        match last.filter(|_| page.has_more) {
+            Some(last) => after = last,
+            None => return Ok(known),
+        }
+    }
+}
+
+/// The Markdown files below a folder, in order, by their paths relative to `root`. Links are not followed; one that leads out of
+/// the folder is refused.
+fn find(
+    root: &Path,
+    folder: &Path,
+    depth: usize,
+    files: &mut Vec<String>,
+    refused: &mut Vec<Refused>,
+) -> Result<(), Error> {
+    let shown = folder.display().to_string();
+    let wrong = |error: std::io::Error| Error::invalid(shown.clone(), format!("cannot be read: {error}"));
+    let mut entries = fs::read_dir(folder)
+        .map_err(wrong)?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(wrong)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        let kind = entry.file_type().map_err(wrong)?;
+        let is_markdown = path
+            .extension()
+            .is_some_and(|kind| kind == "md" || kind == "markdown");
+        let relative = path.strip_prefix(root).unwrap_or(&path);
+        let mut refuse = |why: &str| {
+            let path = relative.to_string_lossy().into_owned();
+            refused.push(Refused {
+                path,
+                why: why.to_owned(),
+            });
+        };
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+        } else if kind.is_symlink() {
+            // What a link within the folder leads to is found at its own place.
+            if !path.canonicalize().is_ok_and(|target| target.starts_with(root)) {
+                refuse("it is a link that leads out of the folder");
+            }
+        } else if kind.is_dir() {
+            match depth {
+                0 => refuse("it is too deep"),
+                _ => find(root, &path, depth - 1, files, refused)?,
+            }
+        } else if is_markdown {
+            match relative.to_str() {
+                Some(relative) if files.len() < FILES => files.push(relative.to_owned()),
+                Some(_) => {
+                    let message = format!("it has more than {FILES} Markdown files");
+                    return Err(Error::too_large(format!("{}: {message}", root.display()))
+                        .hint("import folders of it"));
+                }
+                None => refuse("its name is not text in UTF-8"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
+    // A link that has taken the place of the file since is not followed.
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(root.join(path));
+    let file = opened.map_err(|error| format!("it cannot be opened: {error}"))?;
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err("it is not a regular file".into());
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("it cannot be read: {error}"))?;
+    if bytes.len() as u64 > FILE_BYTES {
+        return Err(format!("it has more than {FILE_BYTES} bytes"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8")?;
+    if text.contains('\0') {
+        return Err("it has NUL characters".into());
+    }
+    let sections = sections(path, &text).into_iter();
+    let pieces = sections.map(|section| Piece {
+        title: section.title,
+        line: section.line as u64,
+        text: section.text,
+        tags: section.tags,
+    });
+    Ok(ReadDocument {
+        path: path.to_owned(),
+        digest: hex::encode(&Sha256::digest(&text)),
+        pieces: pieces.collect(),
+    })
+}

@@ -1,0 +1,314 @@
+//! Cuts a file into pieces that can be found and shown by themselves: Markdown at its headings, other text at blank lines.
+
+use std::borrow::Cow;
+
+use crate::head;
+
+/// A shorter Markdown file is one piece, and no piece is longer, in bytes.
+const PIECE_BYTES: usize = 4 * 1024;
+/// The longest title, in characters.
+const TITLE_CHARACTERS: usize = 200;
+/// How many tags are read, and the longest, in characters.
+const TAGS: usize = 32;
+const TAG_CHARACTERS: usize = 64;
+
+/// A piece of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// 1 to 200 characters.
+    pub title: String,
+    /// Where it begins, from 1.
+    pub line: usize,
+    /// Not blank, at most 4 KiB.
+    pub text: String,
+    /// Those that the front matter names.
+    pub tags: Vec<String>,
+}
+
+/// The sections of a Markdown file, each with the headings that it stands under as its title. The front matter gives the title
+/// of the file and its tags; else the title is its first heading, else `name`.
+pub fn sections(name: &str, text: &str) -> Vec<Section> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (front, body) = front_matter(text);
+    let first_line = 1 + text
+        .len()
+        .checked_sub(body.len())
+        .map_or(0, |end| lines(head(text, end)));
+    let first_heading = || body.lines().find_map(heading).map(|(_, title)| title);
+    let title = front
+        .title
+        .or_else(first_heading)
+        .unwrap_or_else(|| name.to_owned());
+    let mut found = Vec::new();
+    if body.len() <= PIECE_BYTES {
+        push(&mut found, &title, first_line, body, &front.tags);
+        return found;
+    }
+    // The headings that the next line stands under, by level.
+    let mut path: Vec<(usize, String)> = Vec::new();
+    let (mut start, mut start_line, mut at, mut fence) = (0, first_line, 0, None);
+    let mut titled = title.clone();
+    for (number, line) in body.split_inclusive('\n').enumerate() {
+        let opened = fence.is_some();
+        fence = fenced(line, fence);
+        if let Some((level, text)) = heading(line).filter(|_| !opened && fence.is_none()) {
+            push(
+                &mut found,
+                &titled,
+                start_line,
+                part(body, start, at),
+                &front.tags,
+            );
+            (start, start_line) = (at, first_line + number);
+            path.retain(|(above, _)| *above < level);
+            if text != title {
+                path.push((level, text));
+            }
+            let names = path.iter().map(|(_, name)| name.as_str());
+            titled = std::iter::once(title.as_str())
+                .chain(names)
+                .collect::<Vec<_>>()
+                .join(" › ");
+        }
+        at += line.len();
+    }
+    push(
+        &mut found,
+        &titled,
+        start_line,
+        part(body, start, body.len()),
+        &front.tags,
+    );
+    found
+}
+
+/// The pieces of any other text. Each has the name of the file as its title.
+pub fn lines_of_text(name: &str, text: &str) -> Vec<Section> {
+    let mut found = Vec::new();
+    push(&mut found, name, 1, text, &[]);
+    found
+}
+
+/// Adds a text, cut where it is too long. One that holds nothing but its own heading says nothing.
+fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[String]) {
+    let (mut rest, mut line) = (text, line);
+    let body = match heading(text.lines().next().unwrap_or_default()) {
+        Some(_) => text.split_once('\n').map_or("", |(_, body)| body),
+        None => text,
+    };
+    if body.trim().is_empty() {
+        return;
+    }
+    while !rest.trim().is_empty() {
+        let (piece, after) = rest.split_at(cut(rest));
+        let blank = head(piece, piece.len() - piece.trim_start().len());
+        let begin = blank.rfind('\n').map_or(0, |end| end + 1);
+        if !piece.trim().is_empty() {
+            found.push(Section {
+                title: shortened(title).into_owned(),
+                line: line + lines(blank),
+                text: part(piece, begin, piece.len()).trim_end().to_owned(),
+                tags: tags.to_vec(),
+            });
+        }
+        line += lines(piece);
+        rest = after;
+    }
+}
+
+/// Where the first piece of a text ends: after the last blank line that fits, else the last line, else the last character.
+fn cut(text: &str) -> usize {
+    if text.len() <= PIECE_BYTES {
+        return text.len();
+    }
+    let fitting = head(text, PIECE_BYTES);
+    // A piece of a few lines would say little.
+    let late = |end: &usize| *end > PIECE_BYTES / 4;
+    let blank = fitting.rfind("\n\n").map(|at| at + 2).filter(late);
+    let end = blank
+        .or_else(|| fitting.rfind('\n').map(|at| at + 1))
+        .filter(late);
+    end.unwrap_or(fitting.len()).max(1)
+}
+
+fn part(text: &str, start: usize, end: usize) -> &str {
+    text.get(start..end).unwrap_or_default()
+}
+
+fn lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
+}
+
+fn shortened(title: &str) -> Cow<'_, str> {
+    match title.char_indices().nth(TITLE_CHARACTERS) {
+        None => Cow::Borrowed(title),
+        Some(_) => Cow::Owned(title.chars().take(TITLE_CHARACTERS - 1).chain(['…']).collect()),
+    }
+}
+
+/// Level and text of a heading such as `## Deploy`.
+fn heading(line: &str) -> Option<(usize, String)> {
+    let level = line.bytes().take_while(|byte| *byte == b'#').count();
+    let rest = line.get(level..).filter(|_| (1..=6).contains(&level))?;
+    let text = rest
+        .strip_prefix([' ', '\t'])?
+        .trim()
+        .trim_end_matches('#')
+        .trim();
+    (!text.is_empty()).then(|| (level, text.to_owned()))
+}
+
+/// The fence of the code block that is open after a line.
+fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
+    let line = line.trim_start();
+    let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
+    let length = mark.map_or(0, |mark| {
+        line.chars().take_while(|letter| *letter == mark).count()
+    });
+    match (open, mark) {
+        (None, Some(mark)) if length >= 3 => Some((mark, length)),
+        (Some((of, least)), Some(mark)) if mark == of && length >= least => None,
+        _ => open,
+    }
+}
+
+#[derive(Default)]
+struct Front {
+    title: Option<String>,
+    tags: Vec<String>,
+}
+
+/// Title and tags of the front matter (YAML between lines of `---`), and the text after it. Of YAML only what people write there
+/// is read: `key: value`, `[a, b]`, and lists of `- a` below a key.
+fn front_matter(text: &str) -> (Front, &str) {
+    let mut front = Front::default();
+    let Some((block, body)) = block(text) else {
+        return (front, text);
+    };
+    let mut key = "";
+    for line in block.lines() {
+        let item = line.trim_start().strip_prefix("- ").filter(|_| key == "tags");
+        if let Some(item) = item {
+            front.add(item);
+        } else if let Some((name, value)) = line
+            .split_once(':')
+            .filter(|_| !line.starts_with([' ', '\t', '#']))
+        {
+            key = name.trim();
+            match key {
+                "title" => front.title = Some(plain(value).to_owned()).filter(|title| !title.is_empty()),
+                "tags" => {
+                    let list = value.trim().trim_start_matches('[').trim_end_matches(']');
+                    list.split(',').for_each(|tag| front.add(tag));
+                }
+                _ => {}
+            }
+        }
+    }
+    (front, body)
+}
+
+impl Front {
+    fn add(&mut self, tag: &str) {
+        let tag = plain(tag).trim_start_matches('#');
+        let fits = !tag.is_empty() && tag.chars().count() <= TAG_CHARACTERS && self.tags.len() < TAGS;
+        if fits && !self.tags.iter().any(|known| known == tag) {
+            self.tags.push(tag.to_owned());
+        }
+    }
+}
+
+/// A value without blanks and quotes around it.
+fn plain(value: &str) -> &str {
+    let value = value.trim();
+    let quoted = ['"', '\'']
+        .iter()
+        .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
+    quoted.unwrap_or(value).trim()
+}
+
+/// What stands between a first line `---` and the next one, and what follows.
+fn block(text: &str) -> Option<(&str, &str)> {
+    let first = text
+        .split_inclusive('\n')
+        .next()
+        .filter(|line| line.trim_end() == "---")?;
+    let mut at = first.len();
+    for line in text.get(at..)?.split_inclusive('\n') {
+        if ["---", "..."].contains(&line.trim_end()) {
+            return Some((text.get(first.len()..at)?, text.get(at + line.len()..)?));
+        }
+        at += line.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_short_file_is_one_piece() {
+        let text =
+            "---\ntitle: \"Deploy\"\ntags: [ops, 'web']\nother:\n  - x\n---\n\n# Something\n\nOn Tuesdays.\n";
+        let found = sections("a.md", text);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].title.as_str(), found[0].line), ("Deploy", 8));
+        assert_eq!(found[0].tags, ["ops", "web"]);
+        assert_eq!(found[0].text, "# Something\n\nOn Tuesdays.");
+        let list = sections("a.md", "---\ntags:\n- a\n- b\n---\ntext");
+        assert_eq!((list[0].title.as_str(), list[0].line), ("a.md", 6));
+        assert_eq!(list[0].tags, ["a", "b"]);
+        assert_eq!(sections("a.md", "# Only a heading\n"), []);
+        // Not closed: it is text like any other.
+        assert_eq!(sections("a.md", "---\ntitle: x")[0].text, "---\ntitle: x");
+    }
+
+    #[test]
+    fn a_long_file_is_cut_at_its_headings() {
+        let filler = "Words that fill the page.\n".repeat(150);
+        let text = format!(
+            "# Guide\n\nIntro.\n\n## Install\n\n{filler}\n### Linux\n\nUse make.\n\n```sh\n# not a heading\n```\n\n## Use\n\nRun it.\n"
+        );
+        let found = sections("guide.md", &text);
+        let shown: Vec<(&str, usize)> = found.iter().map(|one| (one.title.as_str(), one.line)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("Guide", 1),
+                ("Guide › Install", 5),
+                ("Guide › Install › Linux", 158),
+                ("Guide › Use", 166)
+            ]
+        );
+        assert!(found[2].text.contains("# not a heading"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_paragraphs() {
+        let text = "A line of some length that says something.\n".repeat(40) + "\n";
+        let found = lines_of_text("notes.txt", &text.repeat(5));
+        assert!(found.len() >= 3 && found.iter().all(|one| one.text.len() <= PIECE_BYTES));
+        assert_eq!((found[1].line, found[1].title.as_str()), (83, "notes.txt"));
+    }
+
+    proptest! {
+        /// Nothing is lost, no piece is too long, and each begins at the line that it names.
+        #[test]
+        fn pieces_are_whole_and_in_place(parts in prop::collection::vec("(# |## |```|---\n|é|word |\n|\n\n|x{300}){1,9}", 0..60)) {
+            let text: String = parts.concat();
+            for found in [sections("n", &text), lines_of_text("n", &text)] {
+                for one in &found {
+                    prop_assert!(one.text.len() <= PIECE_BYTES && !one.text.trim().is_empty());
+                    prop_assert!((1..=TITLE_CHARACTERS).contains(&one.title.chars().count()));
+                    let first = one.text.lines().next().unwrap();
+                    let there = text.lines().nth(one.line - 1).unwrap_or_default();
+                    prop_assert!(there.contains(first), "{:?} is not in {:?}", first, there);
+                }
+            }
+        }
+    }
+}

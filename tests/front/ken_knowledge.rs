@@ -1,0 +1,309 @@
+//! `ken knowledge`: folders that are imported, where an entry is from, and which turns used it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use ken_tests::{Builder, System};
+use serde_json::{Value, json};
+
+/// One line of JSON on standard output, standard error, exit status.
+fn import(system: &System, folder: &Path, flags: &[&str]) -> (Value, String, i32) {
+    let folder = folder.to_str().unwrap();
+    let output = system.ken(&[&["knowledge", "import", "--json"], flags, &[folder]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let report = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{:?}", output.stderr));
+    (
+        report,
+        String::from_utf8(output.stderr).unwrap(),
+        output.status.code().unwrap(),
+    )
+}
+
+fn lines(system: &System, arguments: &[&str]) -> Vec<Value> {
+    let output = system.ken(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn counts(report: &Value) -> [u64; 6] {
+    ["files", "changed", "added", "removed", "kept", "gone"].map(|name| report[name].as_u64().unwrap())
+}
+
+/// Id, title, path and line of each imported entry, by path and line.
+fn imported(system: &System) -> Vec<(String, String, String, u64)> {
+    let listed = lines(
+        system,
+        &["knowledge", "list", "--json", "-n", "100", "--by", "import"],
+    );
+    let mut entries: Vec<_> = listed
+        .iter()
+        .map(|entry| {
+            let text = |at: &str| entry.pointer(at).unwrap().as_str().unwrap().to_owned();
+            let line = entry.pointer("/metadata/line").unwrap().as_u64().unwrap();
+            (text("/id"), text("/title"), text("/metadata/path"), line)
+        })
+        .collect();
+    entries.sort_by_key(|(_, _, path, line)| (path.clone(), *line));
+    entries
+}
+
+#[test]
+fn a_folder_is_imported_and_only_what_has_changed_is_again() {
+    let system = System::start();
+    let notes = tempfile::tempdir().unwrap();
+    let at = |name: &str| notes.path().join(name);
+    let filler = "The machine hall is cleaned on Mondays and inspected on Fridays.\n".repeat(50);
+    let guide =
+        format!("# Guide\n\n{filler}\n## Valves\n\nThe red valve opens at 40 bar.\n\n## Pumps\n\n{filler}");
+    fs::create_dir(at("deep")).unwrap();
+    fs::create_dir(at(".git")).unwrap();
+    fs::write(at(".git/notes.md"), "hidden").unwrap();
+    fs::write(at("deep/guide.md"), &guide).unwrap();
+    fs::write(
+        at("tea.md"),
+        "---\ntitle: Green tea\ntags: [kitchen]\n---\nIt brews at 80 degrees.\n",
+    )
+    .unwrap();
+    fs::write(at("picture.png"), [0_u8, 1]).unwrap();
+    let (report, stderr, status) = import(&system, notes.path(), &[]);
+    assert_eq!((stderr.as_str(), status), ("", 0), "{report}");
+    assert_eq!(counts(&report), [2, 2, 4, 0, 0, 0]);
+    let first = imported(&system);
+    let shown: Vec<_> = first
+        .iter()
+        .map(|(_, title, path, line)| (title.as_str(), path.as_str(), *line))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("Guide", "deep/guide.md", 1),
+            ("Guide › Valves", "deep/guide.md", 54),
+            ("Guide › Pumps", "deep/guide.md", 58),
+            ("Green tea", "tea.md", 5),
+        ]
+    );
+    let record = &lines(&system, &["knowledge", "show", "--json", &first[3].0])[0];
+    assert_eq!(
+        (&record["tags"], &record["content"]),
+        (&json!(["kitchen"]), &json!("It brews at 80 degrees."))
+    );
+    assert_eq!(
+        record["metadata"]["folder"],
+        notes.path().canonicalize().unwrap().to_str().unwrap()
+    );
+
+    // Nothing has changed; then one section has, and moves the others.
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 0, 0, 0, 0, 0]);
+    assert_eq!(imported(&system), first);
+    fs::write(at("deep/guide.md"), guide.replace("40 bar.", "45 bar.\nSlowly.")).unwrap();
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 1, 1, 1, 2, 0]);
+    let second = imported(&system);
+    assert_eq!((&second[0], &second[3]), (&first[0], &first[3]));
+    assert_eq!((&second[2].0, second[2].3), (&first[2].0, 59));
+    assert_ne!(second[1].0, first[1].0);
+    let found = lines(&system, &["knowledge", "search", "--json", "valve", "bar"]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0]["content"].as_str().unwrap().contains("45 bar"));
+
+    // What is gone stays until it is pruned.
+    fs::remove_file(at("tea.md")).unwrap();
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [1, 0, 0, 0, 0, 1]);
+    assert_eq!(imported(&system).len(), 4);
+    assert_eq!(
+        counts(&import(&system, notes.path(), &["--prune"]).0),
+        [1, 0, 0, 1, 0, 1]
+    );
+    assert_eq!(imported(&system).len(), 3);
+    assert!(lines(&system, &["knowledge", "search", "--json", "brews"]).is_empty());
+    // For people.
+    let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
+    assert_eq!(
+        String::from_utf8(said.stdout).unwrap(),
+        "1 files, 0 new or changed: 0 entries added, 0 removed, 0 kept\n"
+    );
+}
+
+#[test]
+fn what_is_no_text_of_the_folder_is_refused_and_named() {
+    let system = System::start();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret.md"), "The canary is yellow.").unwrap();
+    let notes = tempfile::tempdir().unwrap();
+    let at = |name: &str| notes.path().join(name);
+    fs::write(at("good.md"), "The good note.").unwrap();
+    symlink(outside.path().join("secret.md"), at("out.md")).unwrap();
+    symlink(outside.path(), at("folder")).unwrap();
+    symlink("nowhere", at("broken.md")).unwrap();
+    symlink("good.md", at("within.md")).unwrap();
+    fs::write(at("latin.md"), [b'a', 0xe9]).unwrap();
+    fs::write(at("nul.md"), "a\0b").unwrap();
+    fs::write(at("long.md"), "x\n".repeat(600_000)).unwrap();
+    let (report, stderr, status) = import(&system, notes.path(), &[]);
+    assert_eq!((stderr.as_str(), status), ("", 1));
+    let refused: Vec<&str> = report["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        refused,
+        ["broken.md", "folder", "out.md", "latin.md", "long.md", "nul.md"]
+    );
+    assert_eq!(imported(&system).len(), 1);
+    assert!(lines(&system, &["knowledge", "search", "--json", "canary"]).is_empty());
+    let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
+    let stderr = String::from_utf8(said.stderr).unwrap();
+    assert!(
+        stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"),
+        "{stderr}"
+    );
+    assert_eq!(said.status.code(), Some(1));
+    let missing = system.ken(&["knowledge", "import", "/nonexistent"]);
+    assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
+}
+
+/// The program is killed between two batches: the next import goes on, and nothing is there twice.
+#[test]
+fn an_import_that_was_killed_is_made_whole_by_the_next() {
+    let mut system = System::start();
+    let notes = tempfile::tempdir().unwrap();
+    for number in 0..300 {
+        fs::write(
+            notes.path().join(format!("{number:03}.md")),
+            format!("Fact {number}: the answer is {number}."),
+        )
+        .unwrap();
+    }
+    let mut running = system.command(&["knowledge", "import", notes.path().to_str().unwrap()]);
+    let mut running = running.stdout(std::process::Stdio::null()).spawn().unwrap();
+    ken_tests::until("a batch is in", || !imported(&system).is_empty());
+    _ = running.kill();
+    running.wait().unwrap();
+    system.cut_power();
+    system.up();
+    let (report, _, status) = import(&system, notes.path(), &[]);
+    assert_eq!((report["files"].as_u64(), status), (Some(300), 0));
+    assert_eq!(
+        counts(&import(&system, notes.path(), &[]).0),
+        [300, 0, 0, 0, 0, 0]
+    );
+    let mut paths = std::collections::BTreeSet::new();
+    let mut after = String::new();
+    loop {
+        let page = system
+            .get(&format!("/api/knowledge?limit=100&source=import{after}"))
+            .expect(200)
+            .json();
+        for record in page["records"].as_array().unwrap() {
+            assert!(
+                paths.insert(record["metadata"]["path"].as_str().unwrap().to_owned()),
+                "twice: {record}"
+            );
+        }
+        match page["page"]["after"].as_str() {
+            Some(cursor) => after = format!("&after={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(paths.len(), 300);
+}
+
+#[test]
+fn an_entry_names_the_turns_that_used_it_and_the_turn_that_wrote_it() {
+    let entry = json!({"title": "Cat", "content": "The cat of Ann is called Mog."});
+    let look = json!({"tool": {"name": "knowledge_search", "arguments": {"query": "heron"}}});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "remember", "after_tools": 0, "events": [{"tool": {"name": "knowledge_add", "arguments": entry}}]}),
+            json!({"when": "remember", "after_tools": 1, "events": [{"text": "Done."}]}),
+            json!({"when": "look", "after_tools": 0, "events": [look]}),
+            json!({"when": "look", "after_tools": 1, "events": [{"text": "I looked."}]}),
+            json!({"when": "weather", "events": [{"text": "Nobody knows."}]}),
+        ])
+        .start();
+    let id = |title: &str, content: &str| {
+        let record = system
+            .post("/api/knowledge", &json!({"title": title, "content": content}))
+            .expect(201);
+        record.text("/record/id")
+    };
+    let (boat, bird) = (
+        id("Boat", "The boat sails at noon, whatever the weather."),
+        id("Heron", "The heron eats fish."),
+    );
+    let say = |text: &str| {
+        let body = json!({"connector": "web-api", "actorId": "ann", "conversationId": "one", "text": text});
+        let answer = system.post("/api/chat/events", &body).expect(200);
+        (answer.text("/submissionId"), answer.text("/event/id"))
+    };
+    let uses = |id: &str| -> Vec<(String, String, String)> {
+        let found = lines(&system, &["knowledge", "why", "--json", &id[..15]]);
+        let text = |used: &Value, name: &str| used[name].as_str().unwrap().to_owned();
+        found
+            .iter()
+            .map(|used| {
+                (
+                    text(used, "how"),
+                    text(used, "submissionId"),
+                    text(used, "eventId"),
+                )
+            })
+            .collect()
+    };
+    assert_eq!(uses(&boat), []);
+    let given = say("what is the weather like");
+    let found = say("look for it");
+    assert_eq!(uses(&boat), [("given".to_owned(), given.0, given.1)]);
+    assert_eq!(uses(&bird), [("found".to_owned(), found.0, found.1)]);
+    // What it wrote by itself names its turn.
+    let (turn, _) = say("remember the cat");
+    let written = lines(&system, &["knowledge", "list", "--json", "--by", "agent"]);
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0]["createdBy"], format!("orchestrator:{turn}"));
+    let table = String::from_utf8(system.ken(&["knowledge", "list", "--by", "agent"]).stdout).unwrap();
+    assert!(table.contains(&turn), "{table}");
+    assert_eq!(
+        lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(),
+        2
+    );
+    // A name that no entry has.
+    assert_eq!(
+        system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(),
+        Some(2)
+    );
+}
+
+/// The engine without a model names the entries that its answers rest on.
+#[test]
+fn an_entry_posted_over_http_is_cited_in_the_next_answer() {
+    let system = System::start();
+    let entry =
+        json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    let id = system
+        .post("/api/knowledge", &entry)
+        .expect(201)
+        .text("/record/id");
+    let answer = system
+        .say(&system.session(), "When is the site deployed?")
+        .expect(200);
+    assert!(
+        answer.text("/result/text").contains(&format!("[{id}]")),
+        "{}",
+        answer.json()
+    );
+    let used = &lines(&system, &["knowledge", "why", "--json", &id])[0];
+    assert_eq!(
+        (&used["how"], &used["prompt"]),
+        (&json!("cited"), &json!("When is the site deployed?"))
+    );
+    assert_eq!(used["submissionId"], answer.json()["submissionId"]);
+    let table = String::from_utf8(system.ken(&["knowledge", "why", &id]).stdout).unwrap();
+    assert!(table.starts_with("AT ") && table.contains("cited"), "{table}");
+}
