@@ -2,7 +2,7 @@
 //! phrases by the words that they can start with, and the features of the rubric.
 
 #[path = "src/hash.rs"]
-#[allow(dead_code)] // `join` is for the program
+#[allow(dead_code)] // the rest is for the program
 mod hash;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,8 @@ struct Lexicon {
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
+    /// Rust source of what each phrase wants second: an option, since it may have no second word, or an optional one.
+    seconds: Vec<String>,
 }
 
 /// Classes that verbs and opposites bring with them.
@@ -184,6 +186,10 @@ impl Lexicon {
             }
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
+            let second = elements.get(1).filter(|element| !element.ends_with('?'));
+            let second = second.map(|element| self.want(element)).transpose()?;
+            self.seconds
+                .push(second.map_or("None".to_owned(), |want| format!("Some({want})")));
             let wants = elements
                 .iter()
                 .map(|element| self.element(element))
@@ -229,13 +235,18 @@ impl Lexicon {
         let (element, optional) = element
             .strip_suffix('?')
             .map_or((element, false), |element| (element, true));
+        let want = self.want(element)?;
+        Ok(format!("Element {{ want: {want}, optional: {optional} }}"))
+    }
+
+    fn want(&self, element: &str) -> Outcome<String> {
         let want = match (element, class_of(element), element.strip_suffix('~')) {
             ("_", ..) => "Any".to_owned(),
             (_, Some(name), _) => format!("Class({:#x})", self.class(name)?),
             (_, _, Some(base)) => format!("Stem({:#x})", hash(stem(base).as_bytes())),
             (word, ..) => format!("Word({:#x})", hash(word.as_bytes())),
         };
-        Ok(format!("Element {{ want: Want::{want}, optional: {optional} }}"))
+        Ok(format!("Want::{want}"))
     }
 
     fn source(&self) -> Outcome<String> {
@@ -249,7 +260,8 @@ impl Lexicon {
         }
         let size = (2 * self.words.len()).next_power_of_two();
         let mut places = vec![None; size];
-        let mut starts: Vec<usize> = Vec::new();
+        let mut tags = vec![0; size];
+        let mut starts: Vec<String> = Vec::new();
         for (word, known) in &self.words {
             let number = hash(word.as_bytes());
             let mut place = number as usize % size;
@@ -260,7 +272,10 @@ impl Lexicon {
                 place = (place + 1) % size;
             }
             let first = starts.len();
-            starts.extend(&known.phrases);
+            for phrase in &known.phrases {
+                let second = self.seconds.get(*phrase).map_or("None", String::as_str);
+                starts.push(format!("Start {{ second: {second}, phrase: {phrase} }}"));
+            }
             let entry = format!(
                 "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, starts: ({first}, {}) }}",
                 hash(stem_of(word, known).as_bytes()),
@@ -271,6 +286,9 @@ impl Lexicon {
             if let Some(free) = places.get_mut(place) {
                 *free = Some((number, entry));
             }
+            if let Some(tag) = tags.get_mut(place) {
+                *tag = ((number >> 32) as u32).max(1);
+            }
         }
         writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
         for entry in places {
@@ -280,7 +298,13 @@ impl Lexicon {
                 entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry)
             )?;
         }
-        writeln!(text, "];\nstatic STARTS: [u16; {}] = {starts:?};", starts.len())?;
+        writeln!(text, "];\nstatic TAGS: [u32; {size}] = {tags:?};")?;
+        writeln!(
+            text,
+            "static STARTS: [Start; {}] = [\n{}\n];",
+            starts.len(),
+            starts.join(",\n")
+        )?;
         writeln!(
             text,
             "static PHRASES: [Phrase; {}] = [\n{}\n];",
@@ -381,7 +405,8 @@ impl Features {
             writeln!(
                 rows,
                 "Feature {{ law: LAWS[{law_index}].law, kind: {kind:?}, effect: Effect::{}, rule: Rule::{}, \
-                 weight: {weight}, cap: {cap}, says: {says:?}, advice: {advice:?} }},",
+                 weight: {weight}, cap: {cap}, \
+                 line: \"law {law}, {kind}: {says}\", remedy: \"law {law}, {kind}: {advice}\" }},",
                 camel(effect),
                 camel(rule)
             )?;

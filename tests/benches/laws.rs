@@ -22,31 +22,38 @@ const ROUNDS: usize = 5;
 
 fn main() {
     let program = ken_tests::binary("ken-laws");
-    title("ken-laws: throughput with --lines, paragraphs of the evaluation set");
-    throughput(&program);
+    title("ken-laws: throughput with --lines");
+    throughput(&program, "paragraphs of the evaluation set", &paragraphs());
+    match articles() {
+        Some(lines) => throughput(&program, "news articles, never tuned on", &lines),
+        None => row(
+            "news articles",
+            "left out",
+            "there are none in ../shared/data/support",
+        ),
+    }
     title("ken-laws: planted defects");
     planted(&program);
     title("ken-laws: support by sources, r with what people say of machine summaries");
     support(&program);
 }
 
-fn throughput(program: &PathBuf) {
-    let lines = paragraphs();
+fn throughput(program: &PathBuf, name: &str, lines: &str) {
     let (mut judged, mut floor) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        floor.push(timed(|| assert!(words(&lines) > 0)));
-        judged.push(timed(|| judge_all(program, &lines)));
+        floor.push(timed(|| assert!(words(lines) > 0)));
+        judged.push(timed(|| judge_all(program, lines)));
     }
     let (judged, floor) = (Samples::of(judged).median(), Samples::of(floor).median());
     let rate = |time: Duration| lines.len() as f64 / 1e6 / time.as_secs_f64();
     row(
-        "counting the words of the same bytes, one core",
+        &format!("{name}: counting the words, one core"),
         &format!("{:.0} MB/s", rate(floor)),
         "the floor",
     );
     let ratio = judged.as_secs_f64() / floor.as_secs_f64();
     row(
-        "ken-laws --lines, one core",
+        &format!("{name}: ken-laws, one core"),
         &format!("{:.1} MB/s", rate(judged)),
         &format!("{ratio:.1} x the floor's time; goal 20 MB/s"),
     );
@@ -60,6 +67,19 @@ fn paragraphs() -> String {
         .map(|text| text.replace('\n', " ") + "\n")
         .collect();
     all.repeat(ROUND / all.len() + 1)
+}
+
+/// The sources of the judged summaries, one a line, until a round is full.
+fn articles() -> Option<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/support");
+    let mut all = String::new();
+    for name in ["cnndm.jsonl", "xsum.jsonl"] {
+        for line in std::fs::read_to_string(folder.join(name)).ok()?.lines() {
+            let document: Value = serde_json::from_str(line).unwrap();
+            all += &(document["source"].as_str().unwrap().replace('\n', " ") + "\n");
+        }
+    }
+    Some(all.repeat(ROUND / all.len() + 1))
 }
 
 fn timed(work: impl FnOnce()) -> Duration {

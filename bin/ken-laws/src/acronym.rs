@@ -24,6 +24,9 @@ impl Acronyms {
 
     pub(crate) fn add(&mut self, view: &View<'_>) {
         let tokens = view.tokens;
+        if !view.claim.has(CAPITALS) {
+            return;
+        }
         let capitals = tokens.iter().filter(|token| token.has(CAPITALS)).count();
         if capitals == 0 || capitals * 2 > tokens.len() {
             return; // a line in capitals throughout

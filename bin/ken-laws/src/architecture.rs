@@ -1,7 +1,5 @@
 //! Law 1: the parts of the text work together.
 
-use std::collections::HashMap;
-
 use crate::claim::{Claim, has_mark, is_passive, points_back, tells_past};
 use crate::finding::{Finding, Findings, View};
 use crate::grammar::is_finite;
@@ -18,7 +16,9 @@ pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findi
     if is_english && is_fragment(view, all) {
         findings.add(view.whole(FRAGMENT));
     }
-    examine_reason(view, findings);
+    if view.claim.any(lex::SUBORDINATOR) {
+        examine_reason(view, findings);
+    }
     examine_count(view, all, findings);
 }
 
@@ -316,7 +316,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    let counts: HashMap<u64, u32> = repetition.counts(|index| {
+    let shared = repetition.shared(|index| {
         claims
             .get(index)
             .is_some_and(|claim| is_sound(index, claim, findings))
@@ -328,7 +328,8 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
         if !is_sound(index, claim, findings) {
             continue;
         }
-        let linked = sentence.item.is_some() || claim.points_back() || repetition.shares(index, &counts);
+        let linked =
+            sentence.item.is_some() || claim.points_back() || shared.get(index).is_some_and(|shared| *shared);
         if linked && claim.words > 2 && follows {
             let link = first_or_head(scan.tokens_of(sentence), points_back);
             findings.add(word(LINKED, index, link));

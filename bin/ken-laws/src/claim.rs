@@ -3,7 +3,7 @@
 use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
 use crate::lexicon::{self as lex, hash};
 use crate::scan::{Ending, Sentence};
-use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token, YEAR, at};
+use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token, YEAR, at, before};
 
 /// What the rules ask about a sentence.
 #[derive(Clone, Copy, Default)]
@@ -18,6 +18,8 @@ pub(crate) struct Claim {
     pub(crate) foreign_words: usize,
     /// Function words, verbs, numerals, units and names of days.
     pub(crate) grammatical_words: usize,
+    /// Words that [`is_unlisted`].
+    pub(crate) unlisted: usize,
     quoted: usize,
     pub(crate) markers: usize,
     /// Words that hedge.
@@ -26,6 +28,8 @@ pub(crate) struct Claim {
     pub(crate) finite: bool,
     /// Numbers and numerals that say how much; "100 %" says nothing of the kind.
     pub(crate) numbers: usize,
+    /// Those of them that are no years and number no reference.
+    figures: usize,
     /// A year, month or weekday.
     pub(crate) dated: bool,
     /// A name within the sentence: a capital that does not open it.
@@ -38,46 +42,39 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(tokens: &[Token], sentence: &Sentence) -> Claim {
-        let count = |is: fn(&Token) -> bool| tokens.iter().filter(|token| is(token)).count();
-        let word = |token: &Token| token.kind == Kind::Word;
-        let counted = |index: &usize| says_how_much(tokens, *index);
         let mut claim = Claim {
-            classes: tokens.iter().fold(0, |classes, token| classes | token.classes),
-            marks: tokens.iter().fold(0, |marks, token| marks | token.marks),
-            words: count(|token| matches!(token.kind, Kind::Word | Kind::Number)),
-            content: count(Token::is_content),
-            function_words: count(|token| token.is(lex::FUNCTION)),
-            foreign_words: count(|token| token.is(lex::FOREIGN)),
-            grammatical_words: count(|token| token.is(lex::ORDINARY)),
-            quoted: tokens
-                .iter()
-                .filter(|token| word(token) && token.has(QUOTED))
-                .count(),
-            markers: count(|token| token.is(lex::MARKER)),
-            hedges: count(|token| token.is(lex::HEDGE | lex::SOFT) && !token.has(QUOTED | CAPITAL)),
-            numbers: (0..tokens.len())
-                .filter(|index| at(tokens, *index).is_exact())
-                .filter(counted)
-                .count(),
-            finite: (0..tokens.len()).any(|index| is_finite(tokens, index)),
-            named: tokens
-                .iter()
-                .skip(1)
-                .any(|token| token.has(CAPITAL) && !token.is(lex::SELF)),
             question: sentence.ending == Ending::Question,
             ..Claim::default()
         };
-        let names_month = || {
-            tokens
-                .iter()
-                .skip(1)
-                .any(|token| token.is(lex::MONTH) && token.has(CAPITAL))
-        };
-        claim.dated = claim.any(lex::CALENDAR) || claim.has(YEAR) || names_month();
+        let mut obliged = false;
+        for (index, token) in tokens.iter().enumerate() {
+            claim.count(tokens, index, token);
+            claim.finite = claim.finite || is_finite(tokens, index);
+            obliged = obliged || obliges(tokens, index);
+        }
         claim.cited = claim.has(ADDRESS) || cites(tokens);
-        let obliged = (0..tokens.len()).any(|index| obliges(tokens, index));
         claim.instruction = !claim.question && (obliged || is_imperative_anywhere(tokens));
         claim
+    }
+
+    fn count(&mut self, tokens: &[Token], index: usize, token: &Token) {
+        self.classes |= token.classes;
+        self.marks |= token.marks;
+        self.words += usize::from(matches!(token.kind, Kind::Word | Kind::Number));
+        self.content += usize::from(token.is_content());
+        self.function_words += usize::from(token.is(lex::FUNCTION));
+        self.foreign_words += usize::from(token.is(lex::FOREIGN));
+        self.grammatical_words += usize::from(token.is(lex::ORDINARY));
+        self.quoted += usize::from(token.kind == Kind::Word && token.has(QUOTED));
+        self.markers += usize::from(token.is(lex::MARKER));
+        self.hedges += usize::from(token.is(lex::HEDGE | lex::SOFT) && !token.has(QUOTED | CAPITAL));
+        self.numbers += usize::from(token.is_exact() && says_how_much(tokens, index));
+        self.unlisted += usize::from(is_unlisted(tokens, index));
+        let is_figure = !(token.has(YEAR) || before(tokens, index).is_mark('['));
+        self.figures += usize::from(token.is_exact() && is_figure && says_how_much(tokens, index));
+        let is_name = index > 0 && token.has(CAPITAL);
+        self.named |= is_name && !token.is(lex::SELF);
+        self.dated |= token.is(lex::CALENDAR) || token.has(YEAR) || is_name && token.is(lex::MONTH);
     }
 
     /// Whether a reader can check it: a date, a number, a source or a quotation.
@@ -88,6 +85,11 @@ impl Claim {
     /// The same but for numbers, of which not every one measures something.
     pub(crate) fn is_attributed(&self) -> bool {
         self.dated || self.cited || self.quoted > 2
+    }
+
+    /// Whether it shows something itself: a figure or a quotation. A citation only says where to look.
+    pub(crate) fn shows_evidence(&self) -> bool {
+        self.figures > 0 || self.quoted > 2
     }
 
     pub(crate) fn is_quoting(&self) -> bool {
@@ -145,6 +147,12 @@ pub(crate) fn says_how_much(tokens: &[Token], index: usize) -> bool {
 
 const PERCENT: u64 = hash(b"%");
 
+/// A content word that no list has, and that is no name by its capital.
+pub(crate) fn is_unlisted(tokens: &[Token], index: usize) -> bool {
+    let token = at(tokens, index);
+    token.is_content() && token.entry.is_none() && (index == 0 || !token.has(CAPITAL))
+}
+
 /// A word that a reader can check the sentence by.
 pub(crate) fn supports(token: &Token) -> bool {
     token.is_exact() || token.kind == Kind::Word && (token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED))
@@ -155,12 +163,17 @@ pub(crate) fn points_back(token: &Token) -> bool {
     token.is(lex::POINTER | lex::CONNECTIVE | lex::THE) && !supports(token)
 }
 
-/// "[4]", "(Miller 1998)".
+/// "[4]", "(Miller 1998)", "by Miller 1998".
 fn cites(tokens: &[Token]) -> bool {
     tokens.iter().enumerate().any(|(index, token)| {
         let numbered = token.is_mark('[') && at(tokens, index + 1).kind == Kind::Number;
         let dated = token.is_mark(')') && index > 1 && at(tokens, index - 1).has(YEAR);
-        numbered && at(tokens, index + 2).is_mark(']') || dated
+        let named = token.has(YEAR)
+            && index > 1
+            && at(tokens, index - 1).has(CAPITAL)
+            && !at(tokens, index - 1).is(lex::CALENDAR | lex::MONTH)
+            && at(tokens, index - 2).is(lex::PREPOSITION | lex::CONJUNCTION);
+        numbered && at(tokens, index + 2).is_mark(']') || dated || named
     })
 }
 

@@ -1,12 +1,12 @@
 //! Clauses in a normal form, and those that contradict each other.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::claim::Claim;
 use crate::finding::{Finding, Findings, Place, View};
 use crate::grammar::{clauses, is_imperative};
 use crate::lexicon::{self as lex, hash, join};
+use crate::map::Map;
 use crate::rubric::CONTRADICTION;
 use crate::scan::Sentence;
 use crate::token::{Kind, QUOTED, Token, at, before};
@@ -29,7 +29,7 @@ pub(crate) struct Clause {
 
 /// For each normal form where it was said and where denied.
 #[derive(Default)]
-pub(crate) struct Statements(HashMap<u64, Statement>);
+pub(crate) struct Statements(Map<Statement>);
 
 #[derive(Default)]
 struct Statement {

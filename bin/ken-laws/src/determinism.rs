@@ -4,7 +4,7 @@ use crate::claim::says_how_much;
 use crate::finding::{Findings, View};
 use crate::lexicon::{self as lex, hash};
 use crate::quantity::end_of_unit;
-use crate::rubric::{EXACT, Law, MISSING_UNIT, VAGUE_QUANTITY};
+use crate::rubric::{EXACT, Law, MISSING_UNIT, SOURCED, VAGUE_QUANTITY};
 use crate::token::{CLOCK, Kind, QUOTED, Token, YEAR, at, before};
 
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
@@ -53,7 +53,10 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     if !(view.claim.numbers > 0 && says && sound) {
         return;
     }
-    if let Some(number) = first_value(view) {
+    // The year of a citation measures nothing.
+    let cites = view.claim.cited || findings.has(view.index, SOURCED);
+    let measures = |number: &usize| !(cites && at(view.tokens, *number).has(YEAR));
+    if let Some(number) = first_value(view).filter(measures) {
         let unit = at(view.tokens, number + 1);
         let last = if unit.is(lex::UNIT) || unit.kind == Kind::Symbol {
             end_of_unit(view.tokens, number + 1)

@@ -12,7 +12,9 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     for index in (1..view.tokens.len()).filter(|index| is_doubled(view.tokens, *index)) {
         findings.add(view.finding(DOUBLED_WORD, index - 1, index));
     }
-    examine_fillers(view, findings);
+    if view.claim.any(lex::FILLER) {
+        examine_fillers(view, findings);
+    }
     if view.claim.markers >= MARKERS {
         examine_markers(view, findings);
     }

@@ -41,7 +41,7 @@ pub(crate) enum Place {
 impl Findings {
     pub(crate) fn new(sentences: usize) -> Findings {
         Findings {
-            list: Vec::new(),
+            list: Vec::with_capacity(4 * sentences),
             features: vec![0; sentences],
         }
     }

@@ -2,12 +2,20 @@
 
 /// FNV-1a (Fowler, Noll, Vo), 64 bits. A word is hashed in lower case.
 pub(crate) const fn hash(word: &[u8]) -> u64 {
-    let (mut hash, mut index) = (0xcbf2_9ce4_8422_2325, 0);
+    let (mut hash, mut index) = (NO_LETTERS, 0);
     while index < word.len() {
-        hash = (hash ^ word[index] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        hash = extend(hash, word[index]);
         index += 1;
     }
     hash
+}
+
+/// The hash of no letters.
+pub(crate) const NO_LETTERS: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The hash of a word that goes on with a byte.
+pub(crate) const fn extend(hash: u64, byte: u8) -> u64 {
+    (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
 /// Two hashes as one, where order counts.

@@ -3,7 +3,7 @@
 use ken_support::{Kind, Support};
 
 use crate::acronym::Acronyms;
-use crate::claim::Claim;
+use crate::claim::{Claim, is_unlisted};
 use crate::context::Context;
 use crate::contradiction::Statements;
 use crate::finding::{Finding, Findings, View};
@@ -27,6 +27,8 @@ pub(crate) struct Judgement {
     pub(crate) counts: Vec<bool>,
     /// Why the text cannot be judged.
     pub(crate) unread: Option<Unread>,
+    /// Its only evidence is what it cites, and nobody gave that.
+    pub(crate) rests_on_citations: bool,
 }
 
 /// Why a text cannot be judged.
@@ -34,6 +36,8 @@ pub(crate) struct Judgement {
 pub(crate) enum Unread {
     /// Its words are not English.
     Language,
+    /// Its grammar is, but most of its other words are unknown.
+    Words,
     /// No sentence of it says, asks or commands anything.
     NoClaim,
 }
@@ -49,9 +53,9 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
         .iter()
         .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence))
         .collect();
-    let is_english = reads_english(&claims);
+    let is_english = reads_english(text, &scan, &claims);
     let mut findings = Findings::new(scan.sentences.len());
-    let mut repetition = Repetition::default();
+    let mut repetition = Repetition::new(scan.tokens().len());
     let mut statements = Statements::new(&context.clauses);
     let mut quantities = Quantities::new(&context.quantities);
     let mut acronyms = Acronyms::new(&context.acronyms);
@@ -90,11 +94,58 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
         }
     }
     let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
+    let strange = || is_english && has_strange_words(text, &scan, &claims);
     Judgement {
-        unread: unread(&claims, &findings, is_english),
+        unread: unread(&claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)),
+        rests_on_citations: support.is_none() && rests_on_citations(&claims, &findings),
         findings,
         counts,
     }
+}
+
+/// Whether a claim cites something and no claim shows any evidence of its own.
+fn rests_on_citations(claims: &[Claim], findings: &Findings) -> bool {
+    let cites = |(index, claim): (usize, &Claim)| {
+        claim.is_claim() && (claim.cited || findings.has(index, SOURCED) && (claim.dated || claim.named))
+    };
+    claims.iter().enumerate().any(cites) && !claims.iter().any(Claim::shows_evidence)
+}
+
+/// Whether three of four content words or more are in no list, are not common and have no ending of English words. What is
+/// cheap to see is looked at first: few texts need the last step.
+fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
+    let sum = |of: fn(&Claim) -> usize| claims.iter().map(of).sum::<usize>();
+    let content = sum(|claim| claim.content);
+    let most = |count: usize| count * 4 >= content * 3;
+    if content < 2 || !most(sum(|claim| claim.unlisted)) {
+        return false;
+    }
+    let words = scan
+        .sentences
+        .iter()
+        .map(|sentence| scan.tokens_of(sentence))
+        .flat_map(|tokens| {
+            let unlisted = (0..tokens.len()).filter(|index| is_unlisted(tokens, *index));
+            unlisted.filter_map(|index| text.get(at(tokens, index).start..at(tokens, index).end))
+        });
+    let odd: Vec<String> = words
+        .map(str::to_lowercase)
+        .filter(|word| !has_english_ending(word))
+        .collect();
+    most(odd.len()) && most(odd.iter().filter(|word| !ken_support::is_common(word)).count())
+}
+
+/// Whether a word ends as inflected and derived words do.
+fn has_english_ending(word: &str) -> bool {
+    const ENDINGS: [&str; 28] = [
+        "able", "age", "al", "ance", "ant", "ary", "ate", "ed", "ence", "ent", "er", "ful", "hood", "ible",
+        "ic", "ing", "ion", "ism", "ist", "ity", "ive", "less", "ly", "ment", "ness", "or", "ous", "s",
+    ];
+    let stem = |ending: &&str| word.strip_suffix(*ending);
+    ENDINGS
+        .iter()
+        .filter_map(stem)
+        .any(|stem| stem.chars().count() > 2)
 }
 
 /// Whether a text can be read by English grammar.
@@ -104,11 +155,12 @@ pub(crate) fn is_english(text: &str) -> bool {
         .sentences
         .iter()
         .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence));
-    reads_english(&claims.collect::<Vec<_>>())
+    reads_english(text, &scan, &claims.collect::<Vec<_>>())
 }
 
-/// The word classes know English: its function words, and in a short text its verbs too.
-fn reads_english(claims: &[Claim]) -> bool {
+/// The word classes know English: its function words, and in a short text its verbs too, or else half of its words are
+/// common.
+fn reads_english(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     let sum = |of: fn(&Claim) -> usize| {
         claims
             .iter()
@@ -122,8 +174,18 @@ fn reads_english(claims: &[Claim]) -> bool {
         sum(|claim| claim.foreign_words),
     );
     let grammatical = sum(|claim| claim.grammatical_words);
+    let may_lack_grammar = foreign == 0 && words < SHORT;
     known >= foreign && known * 100 >= words * 15 && known > 0
-        || foreign == 0 && words < SHORT && grammatical * 100 >= words * 35
+        || may_lack_grammar && grammatical * 100 >= words * 35
+        || may_lack_grammar && known > 0 && 2 * common_words(text, scan) >= words
+}
+
+fn common_words(text: &str, scan: &Scan) -> usize {
+    let words = scan.tokens().iter().filter(|token| token.kind == TokenKind::Word);
+    let words = words.filter_map(|token| text.get(token.start..token.end));
+    words
+        .filter(|word| ken_support::is_common(&word.to_lowercase()))
+        .count()
 }
 
 /// Words of a text in which function words may be missing.

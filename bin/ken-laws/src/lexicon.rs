@@ -1,6 +1,6 @@
 //! What is known about words and phrases: the tables that the build script makes of `share/laws`.
 
-pub(crate) use crate::hash::{hash, join};
+pub(crate) use crate::hash::{NO_LETTERS, extend, hash, join};
 
 include!(concat!(env!("OUT_DIR"), "/lexicon.rs"));
 
@@ -23,6 +23,13 @@ const EMPTY: Entry = Entry {
     value: 0,
     starts: (0, 0),
 };
+
+/// A phrase that can start with a word.
+struct Start {
+    /// What the phrase wants second, unless it may end or go on differently there. Few phrases pass this.
+    second: Option<Want>,
+    phrase: u16,
+}
 
 /// A row of words that shows a feature.
 pub(crate) struct Phrase {
@@ -49,26 +56,31 @@ pub(crate) const VERB: u128 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 pub(crate) const ORDINARY: u128 =
     FUNCTION | VERB | PREPOSITION | PRONOUN | ACRONYM | CALENDAR | NUMERAL | CONNECTIVE | UNIT;
 
-/// What is known about the word with this hash.
+/// What is known about the word with this hash. The tags, half of each hash, are looked at first: all of them fit into the
+/// processor's cache, and most words that no list has need nothing else.
 pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
-    let mut place = hash as usize % ENTRIES.len();
+    let tag = ((hash >> 32) as u32).max(1);
+    let mut place = hash as usize % TAGS.len();
     loop {
-        let entry = ENTRIES.get(place).filter(|entry| entry.hash != 0)?;
-        if entry.hash == hash {
+        let here = TAGS.get(place).filter(|tag| **tag != 0)?;
+        if *here == tag
+            && let Some(entry) = ENTRIES.get(place).filter(|entry| entry.hash == hash)
+        {
             return Some(entry);
         }
-        place = (place + 1) % ENTRIES.len();
+        place = (place + 1) % TAGS.len();
     }
 }
 
 impl Entry {
-    /// The phrases that can start with the word.
-    pub(crate) fn phrases(&self) -> impl Iterator<Item = &'static Phrase> {
+    /// The phrases that can start with the word where `fits` says whether the next word is what they want.
+    pub(crate) fn phrases(&self, fits: impl Fn(&Want) -> bool) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
-        let numbers = STARTS.get(first..first + count).unwrap_or_default();
-        numbers
+        let starts = STARTS.get(first..first + count).unwrap_or_default();
+        let starts = starts
             .iter()
-            .filter_map(|number| PHRASES.get(usize::from(*number)))
+            .filter(move |start| start.second.as_ref().is_none_or(&fits));
+        starts.filter_map(|start| PHRASES.get(usize::from(start.phrase)))
     }
 }
 

@@ -15,6 +15,7 @@ mod input;
 mod judge;
 mod lexicon;
 mod line;
+mod map;
 mod phrase;
 mod quantity;
 mod repetition;

@@ -16,7 +16,8 @@ pub(crate) struct Match {
 pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
     for (first, token) in tokens.iter().enumerate().filter(|(_, token)| !token.has(QUOTED)) {
-        for phrase in token.entry.into_iter().flat_map(|entry| entry.phrases()) {
+        let next = |want: &Want| fits(at(tokens, first + 1), want);
+        for phrase in token.entry.into_iter().flat_map(|entry| entry.phrases(next)) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
                 matches.push(Match {
                     feature: phrase.feature,

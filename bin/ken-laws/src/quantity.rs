@@ -1,9 +1,8 @@
 //! Quantities: what is measured, in which unit, and how much it is said to be.
 
-use std::collections::HashMap;
-
 use crate::finding::{Findings, Place, View};
 use crate::lexicon::{self as lex, hash, join};
+use crate::map::Map;
 use crate::rubric::CONFLICTING_VALUE;
 use crate::token::{Kind, NOTHING, QUOTED, Token, YEAR, at, before};
 
@@ -29,7 +28,7 @@ pub(crate) struct Quantity {
 
 /// The first value given for each quantity.
 #[derive(Default)]
-pub(crate) struct Quantities(HashMap<u64, Given>);
+pub(crate) struct Quantities(Map<Given>);
 
 struct Given {
     quantity: Quantity,

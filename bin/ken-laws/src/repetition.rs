@@ -1,26 +1,40 @@
 //! Which sentences share words, and which say again what an earlier one said.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::finding::{Findings, View};
-use crate::lexicon as lex;
+use crate::lexicon::{self as lex, join};
+use crate::map::{Map, Mixing};
 use crate::rubric::REPETITION;
 use crate::token::{Kind, Token};
 
-/// What each sentence is about: the stems of its content words and its numbers.
-#[derive(Default)]
+/// What each sentence is about: its content words, by stem, and its numbers.
 pub(crate) struct Repetition {
+    /// Each stem gets a number when it is first used.
+    numbers: Map<usize>,
+    /// By number.
+    stems: Vec<Stem>,
+    /// The stems of all sentences, one after the other; those of one sentence each once.
+    used: Vec<usize>,
     said: Vec<Said>,
-    /// For each stem the latest sentences that have it, at most [`LATEST`].
-    latest: HashMap<u64, Vec<usize>>,
+}
+
+#[derive(Default)]
+struct Stem {
+    /// The last sentences that have it. A text of many like sentences takes linear time, since no more are looked up.
+    latest: [usize; LATEST],
+    /// Sentences that have it, as far as they are compared.
+    count: usize,
+    /// The number of the last sentence that has it, counted from 1.
+    last: usize,
 }
 
 /// What one sentence says, as far as two with the same words are compared.
 struct Said {
-    /// Each once, in order of their numbers.
-    stems: Vec<u64>,
-    /// All words, in the order of the sentence.
-    whole: Vec<u64>,
+    /// Its part of `used`.
+    stems: Range<usize>,
+    /// All words in their order, as one hash.
+    words: u64,
     /// The numbers, in any order.
     numbers: u64,
     negative: bool,
@@ -29,88 +43,126 @@ struct Said {
 /// Alike from this share of common words, in percent.
 const ALIKE: usize = 70;
 const FEWEST_STEMS: usize = 3;
-/// Sentences that are looked up for one word, so that a text of many like sentences takes linear time.
+/// Sentences that are kept for one word.
 const LATEST: usize = 8;
 /// Words of a sentence by which earlier ones are looked up. If 7 of 10 words are shared, some of the first few are.
 const LOOKED_UP: usize = 8;
 
-impl Said {
-    fn new(tokens: &[Token]) -> Said {
-        let words = || tokens.iter().filter(|token| token.kind != Kind::Mark);
-        let content = words().filter(|token| token.is_content() || token.kind == Kind::Number);
-        let mut stems: Vec<u64> = content.map(|token| token.stem).collect();
-        stems.sort_unstable();
-        stems.dedup();
-        let numbers = words().filter(|token| token.kind == Kind::Number);
-        Said {
-            stems,
-            whole: words().map(|token| token.hash).collect(),
-            numbers: numbers.fold(0, |sum, token| token.hash.wrapping_add(sum)),
-            negative: words().filter(|token| token.is(lex::NEGATION)).count() % 2 == 1,
+impl Repetition {
+    /// Nothing is said yet; there is room for what that many words may say.
+    pub(crate) fn new(words: usize) -> Repetition {
+        Repetition {
+            numbers: Map::with_capacity_and_hasher(words / 2, Mixing::default()),
+            stems: Vec::with_capacity(words / 2),
+            used: Vec::with_capacity(words / 2),
+            said: Vec::new(),
         }
     }
 
-    fn is_like(&self, other: &Said) -> bool {
-        let shared = self
-            .stems
-            .iter()
-            .filter(|stem| other.stems.binary_search(stem).is_ok())
-            .count();
-        let all = self.stems.len() + other.stems.len() - shared;
-        let same_sense = self.negative == other.negative && self.numbers == other.numbers;
-        same_sense && (self.whole == other.whole || shared >= FEWEST_STEMS && shared * 100 >= all * ALIKE)
-    }
-}
-
-impl Repetition {
     /// Takes the next sentence, and finds it when an earlier one said the same.
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
-        let said = Said::new(view.tokens);
+        let said = self.read(view.tokens);
         // "Wait here." may have to be said twice; a statement need not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
         let fewest = if states { 1 } else { FEWEST_STEMS };
         if said.stems.len() >= fewest && !view.sentence.heading {
-            let earlier = said
-                .stems
-                .iter()
-                .take(LOOKED_UP)
-                .filter_map(|stem| self.latest.get(stem))
-                .flatten();
-            if earlier
-                .filter_map(|index| self.said.get(*index))
-                .any(|earlier| earlier.is_like(&said))
-            {
+            if self.is_repeated(&said) {
                 findings.add(view.whole(REPETITION));
             }
-            for stem in &said.stems {
-                let latest = self.latest.entry(*stem).or_default();
-                if latest.len() == LATEST {
-                    latest.remove(0);
+            for number in self.used.get(said.stems.clone()).unwrap_or_default() {
+                if let Some(stem) = self.stems.get_mut(*number) {
+                    stem.latest[stem.count % LATEST] = view.index;
+                    stem.count += 1;
                 }
-                latest.push(view.index);
             }
         }
         self.said.push(said);
     }
 
-    /// How many of the sentences have each stem.
-    pub(crate) fn counts(&self, counted: impl Fn(usize) -> bool) -> HashMap<u64, u32> {
-        let mut counts = HashMap::new();
-        for (_, said) in self.said.iter().enumerate().filter(|(index, _)| counted(*index)) {
-            said.stems
-                .iter()
-                .for_each(|stem| *counts.entry(*stem).or_default() += 1);
+    fn read(&mut self, tokens: &[Token]) -> Said {
+        let (first, sentence) = (self.used.len(), self.said.len() + 1);
+        let mut said = Said {
+            stems: first..first,
+            words: 0,
+            numbers: 0,
+            negative: false,
+        };
+        for token in tokens.iter().filter(|token| token.kind != Kind::Mark) {
+            said.words = join(said.words, token.hash);
+            said.negative ^= token.is(lex::NEGATION);
+            if token.kind == Kind::Number {
+                said.numbers = said.numbers.wrapping_add(token.hash);
+            }
+            if token.is_content() || token.kind == Kind::Number {
+                self.take(token.stem, sentence);
+            }
         }
-        counts
+        said.stems.end = self.used.len();
+        said
     }
 
-    /// Whether the sentence has a word that two or more sentences have.
-    pub(crate) fn shares(&self, sentence: usize, counts: &HashMap<u64, u32>) -> bool {
-        let said = self.said.get(sentence);
-        said.is_some_and(|said| {
-            said.stems
-                .iter()
-                .any(|stem| counts.get(stem).is_some_and(|count| *count > 1))
+    /// Adds a stem to those of the sentence under way, once.
+    fn take(&mut self, stem: u64, sentence: usize) {
+        let number = *self.numbers.entry(stem).or_insert(self.stems.len());
+        if number == self.stems.len() {
+            self.stems.push(Stem::default());
+        }
+        if let Some(stem) = self.stems.get_mut(number)
+            && stem.last != sentence
+        {
+            stem.last = sentence;
+            self.used.push(number);
+        }
+    }
+
+    /// Whether an earlier sentence is like the one that was just read.
+    fn is_repeated(&self, said: &Said) -> bool {
+        let numbers = self.used.get(said.stems.clone()).unwrap_or_default().iter();
+        let stems = numbers
+            .take(LOOKED_UP)
+            .filter_map(|number| self.stems.get(*number));
+        let mut earlier = stems.flat_map(|stem| stem.latest.iter().take(stem.count));
+        earlier.any(|index| {
+            self.said
+                .get(*index)
+                .is_some_and(|earlier| self.is_like(earlier, said))
         })
+    }
+
+    /// Whether the sentence that was just read says what an earlier one says.
+    fn is_like(&self, earlier: &Said, now: &Said) -> bool {
+        let (fewer, more) = (
+            earlier.stems.len().min(now.stems.len()),
+            earlier.stems.len().max(now.stems.len()),
+        );
+        if earlier.negative != now.negative || earlier.numbers != now.numbers || fewer * 100 < more * ALIKE {
+            return false;
+        }
+        let is_shared = |number: &&usize| {
+            let stem = self.stems.get(**number);
+            stem.is_some_and(|stem| stem.last == self.said.len() + 1)
+        };
+        let stems = self.used.get(earlier.stems.clone()).unwrap_or_default();
+        let shared = stems.iter().filter(is_shared).count();
+        earlier.words == now.words
+            || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
+    }
+
+    /// For each sentence whether it has a word that another one has, among those that count.
+    pub(crate) fn shared(&self, counted: impl Fn(usize) -> bool) -> Vec<bool> {
+        let mut counts = vec![0u32; self.stems.len()];
+        let numbers = |said: &Said| self.used.get(said.stems.clone()).unwrap_or_default();
+        for (_, said) in self.said.iter().enumerate().filter(|(index, _)| counted(*index)) {
+            for number in numbers(said) {
+                if let Some(count) = counts.get_mut(*number) {
+                    *count += 1;
+                }
+            }
+        }
+        let is_common = |number: &usize| counts.get(*number).is_some_and(|count| *count > 1);
+        self.said
+            .iter()
+            .map(|said| numbers(said).iter().any(is_common))
+            .collect()
     }
 }

@@ -1,5 +1,6 @@
 //! The answer: scores, verdict, what is wrong, what to do, what is good, and where each of it stands.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use ken_support::Support;
@@ -10,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::finding::Finding;
 use crate::input::Subject;
 use crate::judge::{Judgement, Unread};
-use crate::rubric::{Effect, FEATURES, LAWS};
+use crate::rubric::{Effect, FEATURES, Feature, LAWS, Set};
 use crate::score::{Score, Status, Tally};
 use crate::sources::Source;
 
@@ -20,8 +21,8 @@ pub(crate) struct Report<'a> {
     scores: Scores,
     pass_fail_status: &'static str,
     violations: Vec<String>,
-    recommendations: Vec<String>,
-    strengths: Vec<String>,
+    recommendations: Vec<Cow<'static, str>>,
+    strengths: Vec<Cow<'static, str>>,
     evidence: Vec<Evidence<'a>>,
     support: Option<SupportReport<'a>>,
     #[serde(skip)]
@@ -32,6 +33,8 @@ pub(crate) struct Report<'a> {
 /// feature.
 const LISTED: usize = 100;
 const LISTED_STRENGTHS: usize = 3;
+
+const UNCHECKED: &str = "not checked: the only evidence is what the text cites; give that with --sources or the field sources, or look it up";
 
 /// One piece of evidence, in the order of the contract; `at` only for a document.
 #[derive(Serialize)]
@@ -80,13 +83,15 @@ impl<'a> Report<'a> {
         let defects = || score.tallies.iter().filter(is_defect);
         let unread = judgement.unread.map(|unread| match unread {
             Unread::Language => "not judged: the text is not in English, or no text at all",
+            Unread::Words => "not judged: most words of the text are unknown",
             Unread::NoClaim => "not judged: no sentence says, asks or commands anything",
         });
+        let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
         let notes = unread
             .into_iter()
-            .chain(support.as_ref().err().copied())
-            .map(str::to_owned);
-        let advice = defects().map(|tally| about(tally, tally.feature.advice));
+            .chain(unchecked)
+            .chain(support.as_ref().err().copied());
+        let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {
             scores: Scores(score.laws, score.overall),
@@ -94,7 +99,7 @@ impl<'a> Report<'a> {
             violations: defects()
                 .map(|tally| violation(tally, &listed, &subject.text))
                 .collect(),
-            recommendations: notes.chain(advice).chain(missing(score)).collect(),
+            recommendations: notes.map(Cow::Borrowed).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
             evidence: listed
                 .iter()
@@ -143,7 +148,7 @@ impl Answer for Report<'_> {
     }
 }
 
-fn section(to: &mut dyn Write, title: &str, lines: &[String]) -> fmt::Result {
+fn section<T: fmt::Display>(to: &mut dyn Write, title: &str, lines: &[T]) -> fmt::Result {
     if !lines.is_empty() {
         writeln!(to, "{title}:")?;
     }
@@ -219,14 +224,6 @@ fn support_report<'a>(
 
 // Sentences about features
 
-fn about(tally: &Tally, says: &str) -> String {
-    format!(
-        "law {}, {}: {says}",
-        tally.feature.law.number(),
-        tally.feature.kind
-    )
-}
-
 fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
     let first = listed.iter().find(|(finding, _)| finding.feature == tally.place);
     let (start, end) = first.map_or((0, 0), |(finding, _)| (finding.start, finding.end));
@@ -235,34 +232,30 @@ fn violation(tally: &Tally, listed: &[(Finding, i32)], text: &str) -> String {
         0 | 1 => String::new(),
         count => format!(", and {} more", count - 1),
     };
-    format!(
-        "{}, at bytes {start} to {end}: \"{shown}\"{more}",
-        about(tally, tally.feature.says)
-    )
+    let line = tally.feature.line;
+    format!("{line}, at bytes {start} to {end}: \"{shown}\"{more}")
 }
 
-fn strength(tally: &Tally) -> String {
-    let says = about(tally, tally.feature.says);
-    match tally.feature.effect {
-        Effect::Once => says,
-        _ => format!("{says} ({})", tally.count),
+fn strength(tally: &Tally) -> Cow<'static, str> {
+    match (tally.feature.line, tally.feature.effect) {
+        (line, Effect::Once) => Cow::Borrowed(line),
+        (line, _) => Cow::Owned([line, " (", &tally.count.to_string(), ")"].concat()),
     }
 }
 
 /// What a law below the bar of the strict verdict would gain by, a line for each such law.
-fn missing(score: &Score) -> impl Iterator<Item = String> {
+fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
     const HIGH: i32 = 850;
+    let found: Set = score.tallies.iter().fold(0, |set, tally| set | 1 << tally.place);
     let low = LAWS.iter().zip(score.laws).filter(|(_, points)| *points < HIGH);
-    low.filter_map(|(row, _)| {
-        let is_found = |kind: &str| score.tallies.iter().any(|tally| tally.feature.kind == kind);
-        let strengths = FEATURES
-            .iter()
-            .filter(|feature| feature.law == row.law && feature.effect != Effect::Violation);
-        let kinds: Vec<&str> = strengths
-            .map(|feature| feature.kind)
-            .filter(|kind| !is_found(kind))
-            .collect();
-        (!kinds.is_empty()).then(|| format!("law {}: not shown: {}", row.law.number(), kinds.join(", ")))
+    low.filter_map(move |(row, _)| {
+        let is_missing = |(place, feature): &(usize, &Feature)| {
+            feature.law == row.law && feature.effect != Effect::Violation && found & 1 << place == 0
+        };
+        let missing = FEATURES.iter().enumerate().filter(is_missing);
+        let kinds: Vec<&str> = missing.map(|(_, feature)| feature.kind).collect();
+        (!kinds.is_empty())
+            .then(|| format!("law {}: not shown: {}", row.law.number(), kinds.join(", ")).into())
     })
 }
 

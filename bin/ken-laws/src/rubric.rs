@@ -134,10 +134,10 @@ pub(crate) struct Feature {
     pub(crate) weight: i32,
     /// Tenths of a percent.
     pub(crate) cap: i32,
-    /// What is wrong, or what is good.
-    pub(crate) says: &'static str,
-    /// What to do about it; empty for a strength.
-    pub(crate) advice: &'static str,
+    /// What is wrong, or what is good, after its law and kind.
+    pub(crate) line: &'static str,
+    /// What to do about it, after its law and kind.
+    pub(crate) remedy: &'static str,
 }
 
 /// A set of features, one bit each.
@@ -187,7 +187,8 @@ mod tests {
                 Effect::Share => format!("factor {}, cap {}", feature.weight, percent(feature.cap)),
                 Effect::Once => format!("cap {}", percent(feature.cap)),
             };
-            let row = format!(".It Sy {} Pq {row} {}", feature.kind, feature.says);
+            let (_, says) = feature.line.split_once(": ").unwrap();
+            let row = format!(".It Sy {} Pq {row} {says}", feature.kind);
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
         assert_eq!(

@@ -1,6 +1,8 @@
 //! Text into tokens and sentences, with the punctuation, the list markers and the line structure that the rubric reads.
 
-use crate::lexicon::{self as lex, hash, look_up, stem_of};
+use std::borrow::Cow;
+
+use crate::lexicon::{self as lex, NO_LETTERS, extend, hash, look_up, stem_of};
 use crate::line::Line;
 use crate::token::{ADDRESS, CAPITAL, CAPITALS, CLOCK, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, YEAR};
 
@@ -46,6 +48,7 @@ impl Scan {
             text,
             ..Scanner::default()
         };
+        scanner.scan.tokens.reserve(text.len() / 5); // words have four letters and a blank, or more
         scanner.run();
         scanner.scan
     }
@@ -123,7 +126,40 @@ impl Scanner<'_> {
 
     // Words
 
+    /// Nearly all words are of ASCII letters, and those in the lexicon need no copy in lower case.
     fn word(&mut self) {
+        let start = self.at;
+        let rest = self.text.as_bytes().get(start..).unwrap_or_default();
+        let (mut word, mut is_small, mut length) = (NO_LETTERS, true, 0);
+        while let Some(byte) = rest
+            .get(length)
+            .filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
+        {
+            word = extend(word, byte.to_ascii_lowercase());
+            is_small &= byte.is_ascii_lowercase();
+            length += 1;
+        }
+        if matches!(rest.get(length), Some(128..|b'\''| b':')) {
+            return self.long_word();
+        }
+        self.at += length;
+        let spelled = self.text.get(start..self.at).unwrap_or_default();
+        let mut token = Token::new(start, self.at, word, Kind::Word);
+        match look_up(word) {
+            Some(entry) => token.learn(entry),
+            None if is_small => token.stem = stem_of(spelled, &mut self.stem),
+            None => token.stem = stem_of(&spelled.to_ascii_lowercase(), &mut self.stem),
+        }
+        token.marks = if is_small {
+            shape_of(spelled)
+        } else {
+            marks_of(spelled)
+        };
+        self.scan.tokens.push(token);
+    }
+
+    /// A word that may have an apostrophe, letters beyond ASCII or an address behind it.
+    fn long_word(&mut self) {
         let start = self.at;
         let mut lower = std::mem::take(&mut self.lower);
         lower.clear();
@@ -470,9 +506,17 @@ fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || matches!(char, '\u{300}'..='\u{36f}')
 }
 
+/// The marks of a word by its last letters.
+fn shape_of(word: &str) -> u32 {
+    match word.as_bytes() {
+        [.., b's' | b'S'] => PLURAL,
+        [.., b'e', b'd'] => PAST_SHAPED,
+        _ => 0,
+    }
+}
+
 fn marks_of(word: &str) -> u32 {
-    let shape = if word.ends_with(['s', 'S']) { PLURAL } else { 0 }
-        | if word.ends_with("ed") { PAST_SHAPED } else { 0 };
+    let shape = shape_of(word);
     if word.bytes().all(|byte| byte.is_ascii_lowercase()) {
         return shape;
     }
@@ -495,17 +539,20 @@ fn marks_of(word: &str) -> u32 {
 }
 
 /// One spelling for each value: no commas, no zeros before a whole number or after a fraction.
-fn canonical(digits: &str) -> String {
+fn canonical(digits: &str) -> Cow<'_, str> {
+    if !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return digits.into();
+    }
     let plain = digits.replace(',', "");
     if plain.contains(':') || plain.matches('.').count() > 1 {
-        return plain; // a time of day, a version
+        return plain.into(); // a time of day, a version
     }
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
     let whole = if whole.is_empty() { "0" } else { whole };
     match fraction {
-        "" => whole.to_owned(),
-        fraction => format!("{whole}.{fraction}"),
+        "" => whole.to_owned().into(),
+        fraction => format!("{whole}.{fraction}").into(),
     }
 }
 

@@ -55,6 +55,7 @@ impl Score {
         Score {
             status: match status(overall, &laws, bar) {
                 _ if judgement.unread.is_some() => Status::Conditional,
+                Status::Pass if judgement.rests_on_citations => Status::Conditional,
                 status => status,
             },
             laws,

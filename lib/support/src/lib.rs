@@ -20,7 +20,7 @@ use ken_text::Span;
 
 pub use features::{FEATURES, NAMES};
 pub use model::{Model, ModelError, REGIME};
-pub use rarity::RARITY_LEVELS;
+pub use rarity::{RARITY_LEVELS, is_common};
 pub use token::stems;
 
 use features::Measured;

@@ -23,6 +23,13 @@ static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
 /// What a number weighs, whatever its value.
 const NUMBER: f32 = 0.7;
 
+/// Whether a lower-case word, in any of its forms, is among the few thousand that people use most.
+pub fn is_common(word: &str) -> bool {
+    let mut stem = String::new();
+    ken_text::push_stem(word, &mut stem);
+    LEVELS.contains_key(stem.as_str())
+}
+
 pub(crate) fn rarity(stem: &str) -> f32 {
     if stem.starts_with('#') {
         return NUMBER;

@@ -1,6 +1,8 @@
 //! What is judged at all, and plain sentences that are not to be called anything else.
 
-use crate::program::{CoProcess, defects, judge};
+use serde_json::json;
+
+use crate::program::{CoProcess, defects, judge, run_with};
 
 #[test]
 fn a_text_without_a_readable_claim_is_not_judged() {
@@ -25,6 +27,65 @@ fn a_text_without_a_readable_claim_is_not_judged() {
         let advice = answer["recommendations"][0].as_str().unwrap_or_default();
         assert_eq!(answer["pass_fail_status"], "CONDITIONAL", "{text}");
         assert!(advice.starts_with("not judged: "), "{text}: {answer}");
+    }
+}
+
+/// The grammar is English, the words are none.
+#[test]
+fn a_text_of_unknown_words_is_not_judged() {
+    for text in [
+        "Glorp finket the draz and moople.",
+        "The snib florps a zandle by the quaff.",
+        "The wug flims a dax near the toma.",
+        "A brillig tove did gyre in the wabe.",
+    ] {
+        let answer = judge(text);
+        assert_eq!(answer["pass_fail_status"], "CONDITIONAL", "{text}: {answer}");
+        let advice = answer["recommendations"][0].as_str().unwrap();
+        assert_eq!(advice, "not judged: most words of the text are unknown", "{text}");
+    }
+    for text in [
+        "Have you been to Oakland, Hayward, or Richmond?",
+        "The vet neutered both cats.",
+        "Envoy mirrors a tenth of the traffic.",
+        "The hut has a roof.",
+    ] {
+        let advice = judge(text)["recommendations"][0].to_string();
+        assert!(!advice.contains("not judged"), "{text}: {advice}");
+    }
+}
+
+/// A citation says where to look; nobody has looked.
+#[test]
+fn a_text_that_rests_on_citations_alone_does_not_pass_without_them() {
+    let texts = [
+        "Honey never spoils in a closed jar, according to Weber 2016. We confirmed it.",
+        "Tea shortens colds, as shown by Keller 2021. This was reviewed.",
+        "According to Lee (2018), the whales sleep upright.",
+        "Glass flows slowly at room temperature [3].",
+    ];
+    for text in texts {
+        let answer = judge(text);
+        assert_eq!(answer["pass_fail_status"], "CONDITIONAL", "{text}: {answer}");
+        let advice = answer["recommendations"][0].as_str().unwrap();
+        assert!(advice.starts_with("not checked: "), "{text}: {advice}");
+        let exact = answer["evidence"].as_array().unwrap().iter();
+        assert!(
+            !exact.clone().any(|item| item["kind"] == "exact"),
+            "{text}: a citation measures nothing"
+        );
+    }
+    let source = "Whales sleep upright, in groups of five or six, for about twelve minutes.";
+    let document = json!({"text": texts[2], "sources": [source]}).to_string();
+    let outcome = run_with(&["--format", "compact"], document.as_bytes());
+    assert!(!outcome.stdout.contains("not checked"), "{}", outcome.stdout);
+    for text in [
+        "The bridge carries 40 t, according to Miller 1998.",
+        "Lee (2018) writes \"whales sleep upright in groups\".",
+        "The pump was replaced in March 2024.",
+    ] {
+        let advice = judge(text)["recommendations"].to_string();
+        assert!(!advice.contains("not checked"), "{text}: {advice}");
     }
 }
 
