@@ -6,6 +6,7 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::{Builder, System, Terminal, binary, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -416,6 +417,125 @@ fn the_editor_has_lines_and_a_paste_never_sends() {
 }
 
 #[test]
+fn keys_of_every_form_of_terminal_and_back_and_forth() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    // Shift+Enter as the kitty keyboard protocol and as xterm's modifyOtherKeys send it.
+    terminal.keys("one\u{1b}[13;2utwo\u{1b}[27;2;13~three");
+    terminal.waits_for("three lines", |screen| {
+        screen.contains("› one") && screen.contains("  two") && screen.contains("  three")
+    });
+    // Ctrl+_ takes back, Alt+_ brings again.
+    terminal.keys("!\u{1f}");
+    terminal.waits_for("undone", |screen| !screen.contains('!'));
+    terminal.keys("\u{1b}_");
+    terminal.sees("  three!");
+    terminal.keys("\r");
+    terminal.sees("An answer.");
+    let session = leave(&mut terminal);
+    let text = transcript(&system, &session)["exchanges"][1]["prompt"]["text"].clone();
+    assert_eq!(text, "one\ntwo\nthree!");
+}
+
+/// A key and a new size that come together, while the client stands still: each key is answered without the help of the next.
+#[test]
+fn no_key_is_lost_while_the_terminal_changes_its_size() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    let client = Pid::from_raw(terminal.pid());
+    let mut typed = String::new();
+    for (round, letter) in ('a'..='z').enumerate() {
+        kill(client, Signal::SIGSTOP).unwrap();
+        until("it is stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{client}/stat")).unwrap();
+            stat.contains(") T ")
+        });
+        terminal.resize(if round % 2 == 0 { 70 } else { 80 }, 24);
+        terminal.keys(&letter.to_string());
+        kill(client, Signal::SIGCONT).unwrap();
+        typed.push(letter);
+        terminal.sees(&format!("› {typed}"));
+    }
+}
+
+#[test]
+fn a_person_who_looks_elsewhere_is_told() {
+    let system = scripted(&[]);
+    let mut terminal = greeted(&system);
+    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    let told = |terminal: &Terminal| {
+        terminal
+            .written()
+            .matches("\u{1b}]9;ken: the answer is there\u{7}")
+            .count()
+    };
+    terminal.says("hello");
+    terminal.waits_for("an answer", |screen| {
+        screen.contains("An answer.") && !screen.contains("working")
+    });
+    assert_eq!(told(&terminal), 0, "nobody is told what is before the eyes");
+    terminal.keys("hello again\r\u{1b}[O");
+    until("the window asks for attention", || told(&terminal) == 1);
+    terminal.keys("\u{1b}[I");
+    terminal.says("and again");
+    terminal.waits_for("three answers", |screen| {
+        screen.matches("An answer.").count() == 3 && !screen.contains("working")
+    });
+    assert_eq!(told(&terminal), 1);
+}
+
+#[test]
+fn pictures_and_texts_go_with_a_prompt() {
+    let answers = (0..3)
+        .map(|_| Reply::Stream(openai(&["An answer."], &[])))
+        .collect();
+    let provider = Provider::start(answers);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/gpt-x")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-x\n")
+        .file("notes.txt", "the disk is full\n")
+        .start();
+    let picture = system.home().join("a.png");
+    std::fs::write(&picture, b"\x89PNG\r\n\x1a\npicture").unwrap();
+    let mut terminal = open(&system, &[]);
+    terminal.sees("An answer.");
+    terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
+    // By its key and by its command; one that is no file is a sentence.
+    terminal.keys(&format!("\u{1b}a{}\r", picture.display()));
+    terminal.sees("[a.png]");
+    terminal.says(&format!("/attach {}", system.home().join("notes.txt").display()));
+    terminal.sees("[a.png] [notes.txt]");
+    terminal.says("/attach /nowhere");
+    terminal.sees("/nowhere: No such file");
+    terminal.sees("[a.png] [notes.txt]");
+    terminal.says("look");
+    terminal.waits_for("both names below the prompt", |screen| {
+        screen.contains("› look") && screen.matches("An answer.").count() == 2
+    });
+    let asked = provider.asked().pop().unwrap();
+    let said = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+    let said = said.to_string();
+    for part in [
+        "data:image/png;base64,iVBORw0KGgpwaWN0dXJl",
+        "look",
+        "the disk is full",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // What went with one prompt does not go with the next.
+    terminal.says("again");
+    terminal.waits_for("the third", |screen| screen.matches("An answer.").count() == 3);
+    let last = provider.asked().pop().unwrap().body["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .to_string();
+    assert!(last.contains("again") && !last.contains("base64"), "{last}");
+}
+
+#[test]
 fn a_draft_is_written_in_the_editor_of_the_environment() {
     let system = scripted(&[]);
     let mut command = client(&system, &[]);
@@ -561,7 +681,7 @@ fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
         ]
     };
     let system = scripted(
-        &["first", "second", "third"]
+        &["first", "second", "third", "fourth"]
             .into_iter()
             .flat_map(call)
             .collect::<Vec<_>>(),
@@ -605,6 +725,22 @@ fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
     plain.says("approve");
     plain.sees("After third.");
     assert!(runs().contains("third"));
+    plain.says("/exit");
+    assert!(plain.ends().success());
+    // For the session: the same action is not asked about again.
+    let mut terminal = open(&system, &["-c"]);
+    terminal.sees("After third.");
+    terminal.says("the fourth");
+    terminal.sees("waiting for a decision");
+    terminal.keys("\u{1b}OQ");
+    terminal.sees("s for the session");
+    terminal.keys("s");
+    terminal.sees("After fourth.");
+    terminal.says("the fourth again");
+    terminal.waits_for("the second run", |screen| {
+        screen.matches("After fourth.").count() == 2
+    });
+    assert_eq!(runs().matches("fourth").count(), 2);
 }
 
 /// The client in a pipe.
@@ -682,6 +818,23 @@ fn lines_without_a_screen() {
     let written = terminal.written();
     assert!(!written.contains('\u{1b}'), "no sequence at all: {written:?}");
     assert_eq!(written.matches("session tui-").count(), 2);
+    // The same conversation goes on, without a greeting.
+    let mut again = open(&system, &["--plain", "-c"]);
+    again.waits_for("what was said", |screen| {
+        screen.contains("> hello\nAn answer.") && screen.contains("> hold on")
+    });
+    again.says("more");
+    again.waits_for("an answer", |screen| screen.matches("An answer.").count() == 2);
+    again.says("/exit");
+    assert!(again.ends().success());
+    let session = |terminal: &Terminal| {
+        let written = terminal.written();
+        written
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("session ").map(str::to_owned))
+    };
+    assert_eq!(session(&again), session(&terminal));
+    assert!(!again.written().contains("Preflight"), "{}", again.written());
 }
 
 #[test]

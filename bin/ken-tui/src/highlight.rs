@@ -1,6 +1,9 @@
 //! Code in colours of the terminal's own palette. Nothing is loaded before the first piece of code.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
@@ -25,11 +28,79 @@ fn loaded() -> &'static Loaded {
     })
 }
 
-/// The lines of a piece of code, in spans; `None` when nothing is known of the language.
-pub(crate) fn highlight(language: &str, lines: &[String]) -> Option<Vec<Vec<Span<'static>>>> {
+/// The lines of a piece of code, in spans.
+pub(crate) type Lines = Vec<Vec<Span<'static>>>;
+
+/// What is known of the colours of a piece of code.
+pub(crate) enum Colours {
+    Known(Lines),
+    /// Nothing is known of the language.
+    Unknown,
+    /// They are being made; see [`in_background`].
+    Later,
+}
+
+/// Pieces of code that wait for their colours, and those that are kept with them.
+const PIECES: usize = 64;
+
+/// The thread that makes colours.
+struct Background {
+    wanted: SyncSender<(u64, String, Vec<String>)>,
+    made: Mutex<HashMap<u64, Option<Lines>>>,
+}
+
+static BACKGROUND: OnceLock<Background> = OnceLock::new();
+
+/// From now on colours are made on a thread of their own, because the first piece of a language takes longer than a frame;
+/// `tell` hears when some are made. Without it they are made at once.
+pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    let (wanted, pieces) = sync_channel::<(u64, String, Vec<String>)>(PIECES);
+    let background = BACKGROUND.get_or_init(|| Background {
+        wanted,
+        made: Mutex::default(),
+    });
+    std::thread::Builder::new().spawn(move || {
+        for (key, language, lines) in pieces {
+            let coloured = colour(&language, &lines);
+            let mut made = background.made.lock().unwrap_or_else(PoisonError::into_inner);
+            if made.len() >= PIECES {
+                made.clear();
+            }
+            made.insert(key, coloured);
+            drop(made);
+            tell();
+        }
+    })?;
+    Ok(())
+}
+
+/// The colours of a piece of code.
+pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
     if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > LARGEST {
-        return None;
+        return Colours::Unknown;
     }
+    let Some(background) = BACKGROUND.get() else {
+        return colour(language, lines).map_or(Colours::Unknown, Colours::Known);
+    };
+    let mut hasher = DefaultHasher::new();
+    (language, lines).hash(&mut hasher);
+    let key = hasher.finish();
+    let made = background.made.lock().unwrap_or_else(PoisonError::into_inner);
+    match made.get(&key) {
+        Some(Some(lines)) => Colours::Known(lines.clone()),
+        Some(None) => Colours::Unknown,
+        None => {
+            // When too many wait, it is asked for again with the next that are made.
+            _ = background
+                .wanted
+                .try_send((key, language.to_owned(), lines.to_vec()));
+            Colours::Later
+        }
+    }
+}
+
+/// Colours the lines; `None` when nothing is known of the language.
+fn colour(language: &str, lines: &[String]) -> Option<Lines> {
     let Loaded { syntaxes, theme } = loaded();
     let syntax = syntaxes.find_syntax_by_token(language)?;
     let mut state = HighlightLines::new(syntax, theme);
@@ -40,13 +111,8 @@ pub(crate) fn highlight(language: &str, lines: &[String]) -> Option<Vec<Vec<Span
         let span = |(style, text): &(syntect::highlighting::Style, &str)| {
             Span::styled(text.trim_end_matches('\n').to_owned(), to_style(*style))
         };
-        coloured.push(
-            pieces
-                .iter()
-                .map(span)
-                .filter(|span| !span.content.is_empty())
-                .collect(),
-        );
+        let spans = pieces.iter().map(span);
+        coloured.push(spans.filter(|span| !span.content.is_empty()).collect());
     }
     Some(coloured)
 }
@@ -90,7 +156,7 @@ mod tests {
             "    let x = \"a\"; // b".to_owned(),
             "}".to_owned(),
         ];
-        let lines = highlight("rust", &code).unwrap();
+        let lines = colour("rust", &code).unwrap();
         let text: Vec<String> = lines
             .iter()
             .map(|spans| spans.iter().map(|span| span.content.as_ref()).collect())
@@ -101,6 +167,6 @@ mod tests {
             !colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))),
             "{colours:?}"
         );
-        assert!(highlight("no such language", &code).is_none());
+        assert!(matches!(highlight("no such language", &code), Colours::Unknown));
     }
 }

@@ -5,6 +5,7 @@ mod clipboard;
 mod files;
 mod find;
 mod highlight;
+mod input;
 mod markdown;
 mod message;
 mod model;

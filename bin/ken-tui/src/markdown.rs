@@ -1,15 +1,17 @@
 //! An answer's Markdown as lines of a width.
 
-use pulldown_cmark::{Event, Options as Extensions, Parser};
+use pulldown_cmark::{Event, Options as Extensions, Parser, Tag, TagEnd};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use tui_markdown::{Options, StyleSheet, from_str_with_options};
 
-use crate::highlight::highlight;
+use crate::highlight::{Colours, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
 /// Stands where a piece of code begins and ends; a private character, which no text that is shown holds.
 const FENCE: &str = "\u{f8ff}";
+/// Begins a line that continues an item of a list. It is white space, so that emphasis may begin behind it.
+const CONTINUED: char = '\u{2001}';
 /// Longer texts are shown as they are.
 const LARGEST: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
@@ -21,6 +23,8 @@ pub(crate) struct Rendered {
     pub(crate) lines: Vec<Line<'static>>,
     /// The pieces of code, as they are written.
     pub(crate) code: Vec<String>,
+    /// Whether code in it gets its colours later.
+    pub(crate) lacks_colours: bool,
 }
 
 /// Renders a text that holds no control characters.
@@ -34,6 +38,7 @@ pub(crate) fn render(source: &str, columns: u16) -> Rendered {
     let text = from_str_with_options(&source, &options);
     let mut rendered = Rendered::default();
     let mut lines = text.lines.into_iter();
+    let mut indent = 0;
     while let Some(line) = lines.next() {
         match fence(&line) {
             Some(language) => {
@@ -41,7 +46,7 @@ pub(crate) fn render(source: &str, columns: u16) -> Rendered {
                 let inside = lines.by_ref().take_while(|line| fence(line).is_none()).collect();
                 rendered.add_code(&language, inside, columns);
             }
-            None => rendered.add(&line, columns),
+            None => indent = rendered.add(line, indent, columns),
         }
     }
     rendered
@@ -54,7 +59,7 @@ pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
         .flat_map(|line| wrap(&Line::raw(line.to_owned()), usize::from(columns), 0, Cut::Words));
     Rendered {
         lines: lines.collect(),
-        code: Vec::new(),
+        ..Rendered::default()
     }
 }
 
@@ -65,12 +70,27 @@ fn keep_line_ends(source: &str) -> String {
         | Extensions::ENABLE_TASKLISTS
         | Extensions::ENABLE_GFM;
     let mut kept = String::with_capacity(source.len());
-    let mut done = 0;
+    let (mut done, mut items, mut continues, mut begins) = (0, 0_usize, false, false);
     for (event, range) in Parser::new_ext(source, extensions).into_offset_iter() {
-        if event == Event::SoftBreak && range.start >= done {
+        let is_behind = range.start >= done;
+        let is_paragraph = event == Event::Start(Tag::Paragraph) && items > 0 && !begins;
+        if (std::mem::take(&mut continues) || is_paragraph) && is_behind {
             kept.push_str(source.get(done..range.start).unwrap_or_default());
-            kept.push('\\');
+            kept.push(CONTINUED);
             done = range.start;
+        }
+        begins = event == Event::Start(Tag::Item);
+        match event {
+            Event::Start(Tag::Item) => items += 1,
+            Event::End(TagEnd::Item) => items = items.saturating_sub(1),
+            Event::SoftBreak if is_behind => {
+                kept.push_str(source.get(done..range.start).unwrap_or_default());
+                kept.push('\\');
+                done = range.start;
+                continues = items > 0;
+            }
+            Event::HardBreak => continues = items > 0,
+            _ => {}
         }
     }
     kept.push_str(source.get(done..).unwrap_or_default());
@@ -83,20 +103,43 @@ fn fence<'a>(line: &'a Line<'_>) -> Option<&'a str> {
 }
 
 impl Rendered {
-    fn add(&mut self, line: &Line<'_>, columns: u16) {
+    /// Adds a line that continues, if it does, an item whose text stands at a column; the column of its own text.
+    fn add(&mut self, mut line: Line<'_>, indent: usize, columns: u16) -> usize {
+        let mut before = 0;
+        for span in &mut line.spans {
+            if let Some(rest) = span.content.strip_prefix(CONTINUED) {
+                span.content = format!("{}{rest}", " ".repeat(indent.saturating_sub(before))).into();
+                break;
+            }
+            before += span.width();
+        }
+        // A blank line within an item does not end it.
+        let is_blank = line
+            .spans
+            .iter()
+            .all(|span| span.content.trim_matches([' ', '>']).is_empty());
+        let indent = if is_blank { indent } else { hang(&line) };
         // A table has its width already.
         let columns = usize::from(columns);
         match line.width() <= columns {
             true => self
                 .lines
-                .extend(wrap(line, columns.max(line.width()), 0, Cut::Anywhere)),
-            false => self.lines.extend(wrap(line, columns, hang(line), Cut::Words)),
+                .extend(wrap(&line, columns.max(line.width()), 0, Cut::Anywhere)),
+            false => self.lines.extend(wrap(&line, columns, indent, Cut::Words)),
         }
+        indent
     }
 
     fn add_code(&mut self, language: &str, inside: Vec<Line<'_>>, columns: u16) {
         let texts: Vec<String> = inside.iter().map(code_of).collect();
-        let coloured = highlight(language.split([',', ' ']).next().unwrap_or_default(), &texts);
+        let coloured = match highlight(language.split([',', ' ']).next().unwrap_or_default(), &texts) {
+            Colours::Known(lines) => Some(lines),
+            Colours::Unknown => None,
+            Colours::Later => {
+                self.lacks_colours = true;
+                None
+            }
+        };
         let before = inside.first().map(prefix).unwrap_or_default();
         let indent = width(&before);
         let room = usize::from(columns).saturating_sub(indent + 2).max(2);
@@ -200,7 +243,34 @@ mod tests {
         let lines = shown(&source, 80);
         let expected: Vec<String> = (0..300).map(|n| format!("line {n}")).collect();
         assert_eq!(lines, expected);
-        assert_eq!(shown("> a\n> b\n\n- c\n  d", 80), ["> a", "> b", "", "- c", "d"]);
+        assert_eq!(
+            shown("> a\n> b\n\n- c\n  d", 80),
+            ["> a", "> b", "", "- c", "  d"]
+        );
+    }
+
+    #[test]
+    fn lines_of_an_item_stand_below_its_text() {
+        let list = "- one\n  _two_\n  **three** words\n\n  A paragraph.\n  - below\n    it\n\n10. ten\n    eleven\n\nend\nof it";
+        assert_eq!(
+            shown(list, 80),
+            [
+                "- one",
+                "  two",
+                "  three words",
+                "",
+                "  A paragraph.",
+                "    - below",
+                "      it",
+                "",
+                "10. ten",
+                "    eleven",
+                "",
+                "end",
+                "of it"
+            ]
+        );
+        assert_eq!(shown("> - a\n>   b c d", 8), ["> - a", ">   b c", "    d"]);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crossterm::event::Event;
 use ken_client::approvals::Decision;
 use ken_client::chat::{Image, Session};
 use ken_types::Error;
 use serde_json::Value;
+
+use crate::input::Event;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) enum Message {
     /// A file that goes with the next prompt.
     Attached(Result<Attachment, Error>),
     History(Vec<String>),
+    /// Code that was shown without its colours has them now.
+    Coloured,
     Tick,
 }
 

@@ -85,33 +85,35 @@ impl Net {
         }
     }
 
-    /// Finds the gateway the first time, and opens a session.
+    /// Finds the gateway the first time, and opens a session. The first one, when it is fresh, begins with a report.
     pub(crate) fn open(&self, selector: Selector) {
         let net = self.clone();
         self.thread(move || {
-            let opened = net
-                .connect()
-                .and_then(|mut gateway| open(&mut gateway, &selector));
+            let say = |text: &str| _ = net.port.send(Message::Preflight(text.to_owned()));
+            let opened = net.connect(say).and_then(|(mut gateway, is_first)| {
+                let session = open(&mut gateway, &selector)?;
+                if is_first && session.created {
+                    preflight(&gateway).iter().for_each(|row| say(row));
+                }
+                Ok(session)
+            });
             net.port.send(Message::Opened(opened));
         });
     }
 
-    fn connect(&self) -> Result<Gateway, Error> {
+    /// The gateway, and whether it was found just now.
+    fn connect(&self, say: impl Fn(&str)) -> Result<(Gateway, bool), Error> {
         let held = self
             .gateway
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         if let Some(gateway) = held {
-            return Ok(gateway);
+            return Ok((gateway, false));
         }
-        let say = |text: &str| _ = self.port.send(Message::Preflight(text.to_owned()));
         let gateway = self.finder.gateway(say)?;
-        for row in preflight(&gateway) {
-            say(&row);
-        }
         *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(gateway.clone());
-        Ok(gateway)
+        Ok((gateway, true))
     }
 
     /// Reads a session's stream on and on.

@@ -1,6 +1,6 @@
 //! The client on a screen: waits for keys, answers and signals, lets the state change, and paints.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode};
@@ -8,27 +8,32 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ken_types::Error;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, raise};
 use ratatui::buffer::Buffer;
+use ratatui_textarea::{Input, Key};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use crate::clipboard;
 use crate::files::{Files, attachment};
 use crate::find::Finder;
+use crate::input::{Decoder, Event};
 use crate::message::{Effect, Message, Selector};
 use crate::model::Model;
 use crate::net::{Net, Port};
 use crate::screen::{Screen, printed, put};
 use crate::view::view;
+use crate::{clipboard, highlight};
 
 /// Messages that wait for the loop; whoever sends more waits.
 const MESSAGES: usize = 256;
 /// At most so many frames a second while text comes in.
 const FRAME: Duration = Duration::from_millis(16);
+/// The beginning of a key's sequence after which nothing comes for so long was a key by itself: the escape key.
+const SEQUENCE: Duration = Duration::from_millis(25);
+/// Bytes of the terminal that are read at once.
+const INPUT: usize = 4096;
 
 pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error> {
     let failed = |error: io::Error| Error::internal(format!("the terminal: {error}"));
@@ -55,6 +60,11 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
     };
     // The first frame waits for nothing.
     app.draw().map_err(failed)?;
+    highlight::in_background({
+        let port = app.port.clone();
+        move || _ = port.send(Message::Coloured)
+    })
+    .map_err(failed)?;
     app.perform(effects).map_err(failed)?;
     let result = app.until_end(&messages, woken);
     app.leave();
@@ -111,36 +121,37 @@ fn drain(mut pipe: &UnixStream) -> bool {
 impl App {
     fn until_end(&mut self, messages: &Receiver<Message>, woken: UnixStream) -> io::Result<ExitCode> {
         let sources = Sources::new(woken)?;
+        let mut decoder = Decoder::default();
         let mut drawn = Instant::now();
         let mut is_due = false;
         loop {
             let now = Instant::now();
             let frame = is_due.then(|| (drawn + FRAME).saturating_duration_since(now));
-            let timeout = [frame, self.model.next_tick()].into_iter().flatten().min();
-            let mut has_input = wait(&sources, timeout)?;
+            let sequence = decoder.is_waiting().then_some(SEQUENCE);
+            let timeout = [frame, sequence, self.model.next_tick()]
+                .into_iter()
+                .flatten()
+                .min();
+            let has_input = wait(&sources, timeout)?;
             let mut changed = false;
             if drain(&sources.resized) {
                 self.handle(Message::Resized)?;
                 self.screen.forget();
                 changed = true;
-                // crossterm hears of the size as well, and while it has that to tell it may look at no key.
-                has_input = true;
             }
             if drain(&sources.ended) {
                 self.model.quit(0);
                 let effects = self.model.take_effects();
                 self.perform(effects)?;
             }
-            if has_input {
-                let messages = read_terminal()?;
-                if messages.is_empty() && !changed {
-                    // There is a key that crossterm has missed and finds with the next one.
-                    std::thread::sleep(FRAME);
-                }
-                for message in messages {
-                    self.handle(message)?;
-                    changed = true;
-                }
+            let events = match has_input {
+                true => decoder.push(&read_terminal()?),
+                false if sequence.is_some() => decoder.flush().into_iter().collect(),
+                false => Vec::new(),
+            };
+            for message in messages_of(events) {
+                self.handle(message)?;
+                changed = true;
             }
             drain(&sources.woken);
             while let Ok(message) = messages.try_recv() {
@@ -329,20 +340,26 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
         .first()
         .and_then(PollFd::revents)
         .unwrap_or(PollFlags::empty());
-    if input.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL)
-        && !io::stdin().is_terminal()
-    {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(input.contains(PollFlags::POLLIN))
+    Ok(!input.is_empty())
 }
 
-/// What the terminal sent. The wheel comes as arrow keys, several at once, which no finger does.
-fn read_terminal() -> io::Result<Vec<Message>> {
-    let mut events = Vec::new();
-    while event::poll(Duration::ZERO)? {
-        events.push(event::read()?);
+/// Reads what the terminal has sent. A terminal that has gone is an error.
+fn read_terminal() -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; INPUT];
+    // Not through std's buffer, behind which poll(2) does not look.
+    match nix::unistd::read(io::stdin(), &mut bytes) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            bytes.truncate(count);
+            Ok(bytes)
+        }
+        Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// The wheel comes as arrow keys, several at once, which no finger does.
+fn messages_of(events: Vec<Event>) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = events.into_iter().peekable();
     while let Some(event) = rest.next() {
@@ -358,18 +375,19 @@ fn read_terminal() -> io::Result<Vec<Message>> {
             _ => messages.push(Message::Terminal(event)),
         }
     }
-    Ok(messages)
+    messages
 }
 
 fn arrow(event: &Event) -> Option<i64> {
     match event {
-        Event::Key(KeyEvent {
-            code,
-            modifiers: KeyModifiers::NONE,
-            ..
-        }) => match code {
-            KeyCode::Up => Some(-1),
-            KeyCode::Down => Some(1),
+        Event::Key(Input {
+            key,
+            ctrl: false,
+            alt: false,
+            shift: false,
+        }) => match key {
+            Key::Up => Some(-1),
+            Key::Down => Some(1),
             _ => None,
         },
         _ => None,

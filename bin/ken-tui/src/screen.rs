@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use crossterm::terminal::{disable_raw_mode, enable_raw_mode, size};
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::wrap::width;
 
@@ -53,8 +53,11 @@ impl Screen {
 
     /// Takes the terminal again after [`Screen::suspend`].
     pub(crate) fn resume(&mut self) -> io::Result<()> {
-        enable_raw_mode()?;
-        TAKEN.store(true, Ordering::SeqCst);
+        let modes = tcgetattr(io::stdin())?;
+        let mut raw = modes.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        *MODES.lock().unwrap_or_else(PoisonError::into_inner) = Some(modes);
         self.forget();
         put(ENTER)
     }
@@ -65,8 +68,11 @@ impl Screen {
 
     /// The area of the terminal now.
     pub(crate) fn area() -> Rect {
-        let (columns, rows) = size().unwrap_or((80, 24));
-        Rect::new(0, 0, columns.max(1), rows.max(1))
+        match tcgetwinsize(io::stdout()) {
+            // A terminal that knows no size has none.
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Rect::new(0, 0, size.ws_col, size.ws_row),
+            _ => Rect::new(0, 0, 80, 24),
+        }
     }
 
     /// Paints every cell the next time. Nothing is cleared: a screen that is empty for a moment flickers.
@@ -143,14 +149,16 @@ impl Drop for Screen {
     }
 }
 
-/// Whether the second screen is up. A panic has no screen at hand that could know it.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The modes that the terminal had before the second screen, while that is up. A panic has no screen at hand that could know
+/// them.
+static MODES: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Once: leaving the second screen again would put the cursor where it was before.
 fn leave() {
-    if TAKEN.swap(false, Ordering::SeqCst) {
+    let modes = MODES.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(modes) = modes {
         _ = put(LEAVE);
-        _ = disable_raw_mode();
+        _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
     }
 }
 

@@ -34,9 +34,9 @@ Ctrl+S            plan, usage, approvals, parts
 Ctrl+P            all commands
 F2                decide what waits for an approval
 Alt+C, Alt+K      copy the last answer, the last piece of code
-Alt+A             attach a file
+Alt+A, /attach FILE   attach a file
 Ctrl+G            write in $VISUAL or $EDITOR
-Ctrl+_            undo
+Ctrl+_, Alt+_     undo, redo
 Ctrl+Z            suspend
 /sessions  /session  /help  /exit       done here
 /new  /resume  /rename  /compact  …     done by the gateway";

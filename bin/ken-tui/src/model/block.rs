@@ -136,6 +136,13 @@ impl Block {
         self.cache.is_some()
     }
 
+    /// Whether it was drawn with code that gets its colours later.
+    pub(crate) fn lacks_colours(&self) -> bool {
+        self.cache
+            .as_ref()
+            .is_some_and(|cache| cache.rendered.lacks_colours)
+    }
+
     /// The pieces of code of an answer that was drawn.
     pub(crate) fn code(&self) -> &[String] {
         self.cache
@@ -261,7 +268,7 @@ impl Block {
         }
         Rendered {
             lines,
-            code: Vec::new(),
+            ..Rendered::default()
         }
     }
 }
@@ -290,7 +297,7 @@ fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     }
     Rendered {
         lines,
-        code: Vec::new(),
+        ..Rendered::default()
     }
 }
 

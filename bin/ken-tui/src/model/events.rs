@@ -124,8 +124,8 @@ impl Model {
 
     fn tool_started(&mut self, event: &Value) {
         let name = text(event, "toolName");
-        if name == "todo_write" {
-            self.read_plan(event.get("args"));
+        if let Some(plan) = event.get("args").and_then(|arguments| plan(name, arguments)) {
+            self.plan = plan;
         }
         if name == "task" {
             // Its task has a row of its own.
@@ -263,23 +263,30 @@ impl Model {
             self.effects.push(Effect::Notify(what));
         }
     }
+}
 
-    /// The checklist that the agent writes down is the plan.
-    fn read_plan(&mut self, arguments: Option<&Value>) {
-        let items = arguments
-            .and_then(|arguments| arguments.get("items"))
-            .and_then(Value::as_array);
-        self.plan = items.into_iter().flatten().map(step).collect();
-    }
+/// The steps that a tool for plans is given; agents have such tools from many sources, under many names.
+fn plan(tool: &str, arguments: &Value) -> Option<Vec<(bool, String)>> {
+    let is_plan = ["todo", "plan", "checklist"]
+        .iter()
+        .any(|word| tool.contains(word));
+    let lists = arguments.as_object().filter(|_| is_plan)?;
+    let steps = lists.values().find_map(Value::as_array)?;
+    Some(steps.iter().map(step).collect())
 }
 
 /// A step of a plan: whether it is done, and what it is.
 fn step(item: &Value) -> (bool, String) {
-    let name = one_line(text(item, "text"));
+    let names = ["text", "content", "step", "title", "task", "description"];
+    let given = names.iter().find_map(|name| item.get(name)?.as_str());
+    let name = one_line(given.or(item.as_str()).unwrap_or_default());
+    let is_done = ["done", "completed"]
+        .iter()
+        .any(|name| item.get(name) == Some(&Value::Bool(true)));
     match text(item, "status") {
-        "done" => (true, name),
-        "doing" => (false, format!("{name} (now)")),
-        _ => (false, name),
+        "done" | "completed" => (true, name),
+        "doing" | "in_progress" => (false, format!("{name} (now)")),
+        _ => (is_done, name),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Keys and pasted text.
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui_textarea::{CursorMove, Input, Key};
 
 use super::approval::{Dialog, decision};
 use super::block::Kind;
 use super::list::{List, Row};
 use super::{Draft, Model, Overlay};
+use crate::input::Event;
 use crate::message::{Effect, Selector};
 
 /// Commands of the palette: what they do, their key, how they are called.
@@ -29,11 +29,9 @@ const PALETTE: [(&str, &str, &str); 13] = [
 impl Model {
     pub(super) fn input(&mut self, event: Event) {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+            Event::Key(key) => self.key(&key),
             Event::Paste(text) => self.paste(&text),
-            Event::FocusGained => self.focused = true,
-            Event::FocusLost => self.focused = false,
-            _ => {}
+            Event::Focus(focused) => self.focused = focused,
         }
     }
 
@@ -50,21 +48,20 @@ impl Model {
         }
     }
 
-    fn key(&mut self, key: KeyEvent) {
+    fn key(&mut self, key: &Input) {
         self.notice = None;
-        let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers == KeyModifiers::CONTROL;
+        let is_interrupt = *key == control('c');
         if !is_interrupt {
             self.armed = false;
         }
-        match key.code {
-            _ if is_interrupt => return self.interrupt(),
-            KeyCode::Char('z') if key.modifiers == KeyModifiers::CONTROL => {
-                return self.effects.push(Effect::Suspend);
-            }
-            KeyCode::Char('l') if key.modifiers == KeyModifiers::CONTROL => {
-                return self.effects.push(Effect::Repaint);
-            }
-            _ => {}
+        if is_interrupt {
+            return self.interrupt();
+        }
+        if *key == control('z') {
+            return self.effects.push(Effect::Suspend);
+        }
+        if *key == control('l') {
+            return self.effects.push(Effect::Repaint);
         }
         match std::mem::take(&mut self.overlay) {
             Overlay::None => self.conversation_key(key),
@@ -99,15 +96,13 @@ impl Model {
         self.notice = Some("the draft is in the history (Up) · Ctrl+C again leaves".to_owned());
     }
 
-    fn conversation_key(&mut self, key: KeyEvent) {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        let alt = key.modifiers.contains(KeyModifiers::ALT);
-        let shift = key.modifiers.contains(KeyModifiers::SHIFT);
+    fn conversation_key(&mut self, key: &Input) {
+        let (control, alt, shift) = (key.ctrl, key.alt, key.shift);
         let page = i64::from(self.transcript.rows.saturating_sub(2).max(1));
-        match key.code {
-            KeyCode::Enter if alt || shift || control => self.editor.insert_newline(),
-            KeyCode::Char('j') if control => self.editor.insert_newline(),
-            KeyCode::Enter => {
+        match key.key {
+            Key::Enter if alt || shift || control => self.editor.insert_newline(),
+            Key::Char('j') if control => self.editor.insert_newline(),
+            Key::Enter => {
                 let draft = Draft {
                     text: self.draft_text(),
                     attachments: std::mem::take(&mut self.attachments),
@@ -115,37 +110,37 @@ impl Model {
                 self.set_editor("");
                 self.submit(draft);
             }
-            KeyCode::Esc => self.escape(),
-            KeyCode::PageUp => self.scroll(-page),
-            KeyCode::PageDown => self.scroll(page),
-            KeyCode::Up if shift => self.scroll(-1),
-            KeyCode::Down if shift => self.scroll(1),
-            KeyCode::Home if control => {
+            Key::Esc => self.escape(),
+            Key::PageUp => self.scroll(-page),
+            Key::PageDown => self.scroll(page),
+            Key::Up if shift => self.scroll(-1),
+            Key::Down if shift => self.scroll(1),
+            Key::Home if control => {
                 self.transcript.show_beginning();
                 self.load_older();
             }
-            KeyCode::End if control => self.transcript.show_end(),
-            KeyCode::F(1) => self.overlay = Overlay::Help,
-            KeyCode::F(2) => self.run("approval"),
-            KeyCode::Char('p') if control => self.open_palette(),
-            KeyCode::Char('f') if control => self.run("search"),
-            KeyCode::Char('o') if control => self.run("unfold"),
-            KeyCode::Char('s') if control => self.run("pane"),
-            KeyCode::Char('g') if control => self.run("editor"),
-            KeyCode::Char('c') if alt => self.run("copy"),
-            KeyCode::Char('k') if alt => self.run("copy-code"),
-            KeyCode::Char('a') if alt => self.run("attach"),
-            KeyCode::Char('d') if control && self.editor.is_empty() => self.quit(0),
-            KeyCode::Char('u') if control => _ = self.editor.delete_line_by_head(),
-            KeyCode::Char('_' | '/' | '7') if control => _ = self.editor.undo(),
-            KeyCode::Char('_' | '/') if alt => _ = self.editor.redo(),
-            KeyCode::Up if self.is_at_top() => self.earlier(),
-            KeyCode::Down if self.is_at_bottom() => self.later(),
-            KeyCode::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => {
+            Key::End if control => self.transcript.show_end(),
+            Key::F(1) => self.overlay = Overlay::Help,
+            Key::F(2) => self.run("approval"),
+            Key::Char('p') if control => self.open_palette(),
+            Key::Char('f') if control => self.run("search"),
+            Key::Char('o') if control => self.run("unfold"),
+            Key::Char('s') if control => self.run("pane"),
+            Key::Char('g') if control => self.run("editor"),
+            Key::Char('c') if alt => self.run("copy"),
+            Key::Char('k') if alt => self.run("copy-code"),
+            Key::Char('a') if alt => self.run("attach"),
+            Key::Char('d') if control && self.editor.is_empty() => self.quit(0),
+            Key::Char('u') if control => _ = self.editor.delete_line_by_head(),
+            Key::Char('_' | '/' | '7') if control => _ = self.editor.undo(),
+            Key::Char('_' | '/') if alt => _ = self.editor.redo(),
+            Key::Up if self.is_at_top() => self.earlier(),
+            Key::Down if self.is_at_bottom() => self.later(),
+            Key::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => {
                 _ = self.attachments.pop()
             }
             _ => {
-                if self.editor.input(input(key)) {
+                if self.editor.input(key.clone()) {
                     self.browsing = None;
                 }
             }
@@ -280,7 +275,7 @@ impl Model {
         }
     }
 
-    fn palette_key(&mut self, mut list: List, key: KeyEvent) {
+    fn palette_key(&mut self, mut list: List, key: &Input) {
         match list_key(&mut list, key) {
             Choice::Open => self.overlay = Overlay::Palette(list),
             Choice::Chosen(command) => self.run(&command),
@@ -288,7 +283,7 @@ impl Model {
         }
     }
 
-    fn sessions_key(&mut self, mut list: List, key: KeyEvent) {
+    fn sessions_key(&mut self, mut list: List, key: &Input) {
         match list_key(&mut list, key) {
             Choice::Open => {
                 let is_at_end = list.selected() + 1 >= list.matching().len();
@@ -307,63 +302,63 @@ impl Model {
         }
     }
 
-    fn search_key(&mut self, mut wanted: String, key: KeyEvent) {
-        match key.code {
-            KeyCode::Esc => return,
-            KeyCode::Enter | KeyCode::Up => self.search(&wanted, true),
-            KeyCode::Down => self.search(&wanted, false),
-            KeyCode::Backspace => _ = wanted.pop(),
-            KeyCode::Char(c) if is_typed(key) => wanted.push(c),
-            KeyCode::PageUp => self.scroll(-10),
-            KeyCode::PageDown => self.scroll(10),
+    fn search_key(&mut self, mut wanted: String, key: &Input) {
+        match key.key {
+            Key::Esc => return,
+            Key::Enter | Key::Up => self.search(&wanted, true),
+            Key::Down => self.search(&wanted, false),
+            Key::Backspace => _ = wanted.pop(),
+            Key::Char(c) if is_typed(key) => wanted.push(c),
+            Key::PageUp => self.scroll(-10),
+            Key::PageDown => self.scroll(10),
             _ => {}
         }
         self.overlay = Overlay::Search(wanted);
     }
 
-    fn attach_key(&mut self, mut path: String, key: KeyEvent) {
-        match key.code {
-            KeyCode::Esc => return,
-            KeyCode::Enter => return self.effects.push(Effect::ReadFile(path)),
-            KeyCode::Backspace => _ = path.pop(),
-            KeyCode::Char(c) if is_typed(key) => path.push(c),
+    fn attach_key(&mut self, mut path: String, key: &Input) {
+        match key.key {
+            Key::Esc => return,
+            Key::Enter => return self.effects.push(Effect::ReadFile(path)),
+            Key::Backspace => _ = path.pop(),
+            Key::Char(c) if is_typed(key) => path.push(c),
             _ => {}
         }
         self.overlay = Overlay::Attach(path);
     }
 
     /// The dialog has the focus because a person gave it: here keys decide.
-    fn approval_key(&mut self, mut dialog: Dialog, key: KeyEvent) {
+    fn approval_key(&mut self, mut dialog: Dialog, key: &Input) {
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {
-            match key.code {
-                KeyCode::Esc => dialog.reason = None,
-                KeyCode::Enter => {
+            match key.key {
+                Key::Esc => dialog.reason = None,
+                Key::Enter => {
                     let decision = decision(false, false, dialog.reason.take());
                     return self.effects.push(Effect::Decide { request, decision });
                 }
-                KeyCode::Backspace => _ = reason.pop(),
-                KeyCode::Char(c) if is_typed(key) => reason.push(c),
+                Key::Backspace => _ = reason.pop(),
+                Key::Char(c) if is_typed(key) => reason.push(c),
                 _ => {}
             }
             self.overlay = Overlay::Approval(dialog);
             return;
         }
-        match key.code {
-            KeyCode::Esc => return,
-            KeyCode::Char('a') if is_typed(key) => {
+        match key.key {
+            Key::Esc => return,
+            Key::Char('a') if is_typed(key) => {
                 let decision = decision(true, false, None);
                 return self.effects.push(Effect::Decide { request, decision });
             }
-            KeyCode::Char('s') if is_typed(key) => {
+            Key::Char('s') if is_typed(key) => {
                 let decision = decision(true, true, None);
                 return self.effects.push(Effect::Decide { request, decision });
             }
-            KeyCode::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
-            KeyCode::Up => dialog.scroll = dialog.scroll.saturating_sub(1),
-            KeyCode::Down => dialog.scroll += 1,
-            KeyCode::PageUp => dialog.scroll = dialog.scroll.saturating_sub(10),
-            KeyCode::PageDown => dialog.scroll += 10,
+            Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
+            Key::Up => dialog.scroll = dialog.scroll.saturating_sub(1),
+            Key::Down => dialog.scroll += 1,
+            Key::PageUp => dialog.scroll = dialog.scroll.saturating_sub(10),
+            Key::PageDown => dialog.scroll += 10,
             _ => {}
         }
         self.overlay = Overlay::Approval(dialog);
@@ -376,49 +371,35 @@ enum Choice {
     Closed,
 }
 
-fn list_key(list: &mut List, key: KeyEvent) -> Choice {
-    match key.code {
-        KeyCode::Esc => return Choice::Closed,
-        KeyCode::Enter => {
+fn list_key(list: &mut List, key: &Input) -> Choice {
+    match key.key {
+        Key::Esc => return Choice::Closed,
+        Key::Enter => {
             if let Some(value) = list.chosen() {
                 return Choice::Chosen(value);
             }
         }
-        KeyCode::Up => _ = list.move_by(-1),
-        KeyCode::Down | KeyCode::Tab => _ = list.move_by(1),
-        KeyCode::PageUp => _ = list.move_by(-10),
-        KeyCode::PageDown => _ = list.move_by(10),
-        KeyCode::Backspace => list.erase(),
-        KeyCode::Char(c) if is_typed(key) => list.type_char(c),
+        Key::Up => _ = list.move_by(-1),
+        Key::Down | Key::Tab => _ = list.move_by(1),
+        Key::PageUp => _ = list.move_by(-10),
+        Key::PageDown => _ = list.move_by(10),
+        Key::Backspace => list.erase(),
+        Key::Char(c) if is_typed(key) => list.type_char(c),
         _ => {}
     }
     Choice::Open
 }
 
 /// Whether a key is a character and not a command.
-fn is_typed(key: KeyEvent) -> bool {
-    (key.modifiers - KeyModifiers::SHIFT).is_empty()
+fn is_typed(key: &Input) -> bool {
+    !key.ctrl && !key.alt
 }
 
-/// The key as the editor knows it.
-fn input(key: KeyEvent) -> Input {
-    let of = match key.code {
-        KeyCode::Char(c) => Key::Char(c),
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::Delete => Key::Delete,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        _ => Key::Null,
-    };
+fn control(letter: char) -> Input {
     Input {
-        key: of,
-        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
-        alt: key.modifiers.contains(KeyModifiers::ALT),
-        shift: key.modifiers.contains(KeyModifiers::SHIFT),
+        key: Key::Char(letter),
+        ctrl: true,
+        alt: false,
+        shift: false,
     }
 }

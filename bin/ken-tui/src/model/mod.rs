@@ -208,6 +208,7 @@ impl Model {
             Message::Attached(Ok(attachment)) => self.attachments.push(attachment),
             Message::Attached(Err(error)) => self.notice = Some(sentence(&error)),
             Message::History(entries) => self.history = entries,
+            Message::Coloured => self.transcript.forget_uncoloured(),
             Message::Tick => self.tick(),
         }
         std::mem::take(&mut self.effects)
@@ -341,9 +342,9 @@ impl Model {
         }
         self.remember(&draft.text);
         self.transcript.show_end();
-        if let Some((name, _)) = command(&draft.text) {
+        if let Some((name, rest)) = command(&draft.text) {
             self.effects.push(Effect::Log("input.command"));
-            return self.run_command(&name, draft);
+            return self.run_command(&name, &rest, draft);
         }
         self.effects.push(Effect::Log("input.prompt"));
         self.held = false;
@@ -422,7 +423,9 @@ impl Model {
     }
 
     /// Commands that are local, and those that the gateway does.
-    fn run_command(&mut self, name: &str, draft: Draft) {
+    fn run_command(&mut self, name: &str, rest: &str, mut draft: Draft) {
+        // They go with the next prompt.
+        self.attachments = std::mem::take(&mut draft.attachments);
         match name {
             "exit" | "quit" => self.quit(0),
             "help" => self.overlay = Overlay::Help,
@@ -437,6 +440,8 @@ impl Model {
                 self.note(&text);
             }
             "sessions" => self.open_sessions(),
+            "attach" if rest.is_empty() => self.overlay = Overlay::Attach(String::new()),
+            "attach" => self.effects.push(Effect::ReadFile(rest.to_owned())),
             _ if !self.attached => self.notice = Some("there is no session yet".to_owned()),
             _ => {
                 let id = self.next_id();

@@ -40,6 +40,9 @@ impl Model {
         if older {
             if let Some(wanted) = self.search_again.take() {
                 self.search(&wanted, true);
+            } else if !self.transcript.follows() && self.transcript.is_near_beginning() {
+                // Enough for the next second of a key that is held down.
+                self.load_older();
             }
             return;
         }

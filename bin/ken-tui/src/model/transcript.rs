@@ -14,7 +14,7 @@ use super::block::{Block, Kind};
 /// are forgotten.
 const CACHED: usize = 256;
 /// Exchanges above the screen below which older ones are asked for.
-const NEAR: i64 = 10;
+const NEAR: i64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -349,6 +349,17 @@ impl Transcript {
         }
         self.forget_far_lines(first);
         shown
+    }
+
+    /// Has what waited for colours drawn anew.
+    pub(crate) fn forget_uncoloured(&mut self) {
+        let blocks = self
+            .exchanges
+            .iter_mut()
+            .flat_map(|exchange| &mut exchange.blocks);
+        blocks
+            .filter(|block| block.lacks_colours())
+            .for_each(Block::forget_lines);
     }
 
     /// Keeps the memory of a long conversation at that of its texts.

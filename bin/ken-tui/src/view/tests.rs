@@ -1,12 +1,13 @@
 use std::time::{Duration, Instant};
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ken_client::chat::Session;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
+use ratatui_textarea::{Input, Key};
 use serde_json::{Value, json};
 
 use super::view;
+use crate::input::Event;
 use crate::message::{Effect, Message, Selector};
 use crate::model::Model;
 
@@ -60,18 +61,32 @@ impl Client {
     }
 
     fn type_text(&mut self, text: &str) {
-        text.chars()
-            .for_each(|c| self.key(KeyCode::Char(c), KeyModifiers::NONE));
+        text.chars().for_each(|c| self.key(Key::Char(c)));
     }
 
-    fn key(&mut self, code: KeyCode, modifiers: KeyModifiers) {
-        self.tell(Message::Terminal(Event::Key(KeyEvent::new(code, modifiers))));
+    fn key(&mut self, key: Key) {
+        self.press(Input {
+            key,
+            ..Input::default()
+        });
+    }
+
+    fn control(&mut self, letter: char) {
+        self.press(Input {
+            key: Key::Char(letter),
+            ctrl: true,
+            ..Input::default()
+        });
+    }
+
+    fn press(&mut self, input: Input) {
+        self.tell(Message::Terminal(Event::Key(input)));
     }
 
     /// Sends a line, which the gateway takes.
     fn say(&mut self, text: &str, submission: &str) {
         self.type_text(text);
-        self.key(KeyCode::Enter, KeyModifiers::NONE);
+        self.key(Key::Enter);
         let sent = self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Send(outgoing) => Some(outgoing.id),
             _ => None,
@@ -164,7 +179,7 @@ fn busy() -> Client {
     ]);
     client.tell(Message::Approval(record()));
     client.type_text("and then deploy");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     client.type_text("a draft");
     client.now += Duration::from_secs(75);
     client.tell(Message::Tick);
@@ -205,16 +220,16 @@ fn screens() {
         is_screen(&mut Client::opened(), "resumed", columns, rows);
         is_screen(&mut busy(), "busy", columns, rows);
         let mut pane = busy();
-        pane.key(KeyCode::Char('s'), KeyModifiers::CONTROL);
+        pane.control('s');
         is_screen(&mut pane, "pane", columns, rows);
         let mut dialog = busy();
-        dialog.key(KeyCode::F(2), KeyModifiers::NONE);
+        dialog.key(Key::F(2));
         is_screen(&mut dialog, "approval", columns, rows);
         let mut palette = busy();
-        palette.key(KeyCode::Char('p'), KeyModifiers::CONTROL);
+        palette.control('p');
         is_screen(&mut palette, "palette", columns, rows);
         let mut help = busy();
-        help.key(KeyCode::F(1), KeyModifiers::NONE);
+        help.key(Key::F(1));
         is_screen(&mut help, "help", columns, rows);
     }
 }
@@ -238,12 +253,12 @@ fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
     let mut client = busy();
     assert_eq!(client.sends(), ["Mend them"]);
     // The draft in the editor stays; the queue comes back into an empty editor.
-    client.key(KeyCode::Char('u'), KeyModifiers::CONTROL);
-    client.key(KeyCode::Up, KeyModifiers::NONE);
+    client.control('u');
+    client.key(Key::Up);
     assert_eq!(client.model.draft_text(), "and then deploy");
     assert!(client.model.queue.is_empty());
     client.type_text(" it");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     client.events(&[settled("completed")]);
     assert_eq!(client.sends(), ["Mend them", "and then deploy it"]);
 }
@@ -251,7 +266,7 @@ fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
 #[test]
 fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
     let mut client = busy();
-    client.key(KeyCode::Esc, KeyModifiers::NONE);
+    client.key(Key::Esc);
     let cancels = client
         .effects
         .iter()
@@ -261,15 +276,15 @@ fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
     client.events(&[settled("aborted")]);
     assert!(client.sees("I change one li"));
     assert_eq!(client.sends(), ["Mend them"], "the queue waits for a word");
-    client.key(KeyCode::Char('u'), KeyModifiers::CONTROL);
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.control('u');
+    client.key(Key::Enter);
     assert_eq!(client.sends(), ["Mend them", "and then deploy"]);
 }
 
 #[test]
 fn control_c_cancels_first_and_a_draft_can_be_found_again() {
     let mut client = busy();
-    let control_c = |client: &mut Client| client.key(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    let control_c = |client: &mut Client| client.control('c');
     let quits = |client: &Client| {
         client
             .effects
@@ -288,7 +303,7 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
     client.type_text(" more");
     control_c(&mut client);
     assert_eq!(client.model.draft_text(), "");
-    client.key(KeyCode::Char('x'), KeyModifiers::NONE);
+    client.key(Key::Char('x'));
     control_c(&mut client);
     assert!(!quits(&client), "another key came between");
     control_c(&mut client);
@@ -326,13 +341,13 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
             .count()
     };
     assert_eq!(decides(&client), 0);
-    client.key(KeyCode::F(2), KeyModifiers::NONE);
+    client.key(Key::F(2));
     client.tell(Message::Terminal(Event::Paste("a".to_owned())));
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     assert_eq!(decides(&client), 0);
     client.type_text("d");
     client.type_text("as it is");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     let decision = client.effects.iter().find_map(|effect| match effect {
         Effect::Decide { request, decision } => {
             Some((request.as_str(), decision.approved, decision.reason.as_deref()))
@@ -358,7 +373,7 @@ fn a_notification_comes_only_while_nobody_looks() {
             .count()
     };
     assert_eq!(tells(&client), 0);
-    client.tell(Message::Terminal(Event::FocusLost));
+    client.tell(Message::Terminal(Event::Focus(false)));
     client.events(&[event(
         "approval_requested",
         json!({"requestId": "apr_2", "actionType": "git.push", "risk": "high"}),
@@ -370,7 +385,7 @@ fn a_notification_comes_only_while_nobody_looks() {
 fn a_prompt_that_is_refused_comes_back() {
     let mut client = Client::opened();
     client.type_text("hello");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     let refused = ken_types::Error::new(ken_types::Code::Conflict, "the session is archived");
     client.tell(Message::Sent {
         id: 1,
@@ -384,7 +399,7 @@ fn a_prompt_that_is_refused_comes_back() {
 fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     let mut client = Client::opened();
     client.type_text("quick");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     client.events(&[
         event("operation_start", json!({})),
         event("text_delta", json!({"text": "An answer."})),
@@ -513,8 +528,8 @@ fn a_silent_turn_asks_which_part_is_missing() {
 fn older_pages_come_when_the_beginning_is_passed() {
     let mut client = Client::opened();
     client.look(60, 10);
-    client.key(KeyCode::PageUp, KeyModifiers::NONE);
-    client.key(KeyCode::PageUp, KeyModifiers::NONE);
+    client.key(Key::PageUp);
+    client.key(Key::PageUp);
     let top = client.look(60, 10).0[0].clone();
     let asked = client
         .effects
@@ -533,7 +548,7 @@ fn older_pages_come_when_the_beginning_is_passed() {
         "› Do the tests pass?",
         "only the blank line before it is new"
     );
-    client.key(KeyCode::PageUp, KeyModifiers::NONE);
+    client.key(Key::PageUp);
     assert_eq!(client.look(60, 10).0[0], "› Earlier");
 }
 
@@ -547,7 +562,7 @@ fn attachments_go_with_the_prompt() {
     })));
     assert!(client.sees("[a.rs]"));
     client.type_text("look");
-    client.key(KeyCode::Enter, KeyModifiers::NONE);
+    client.key(Key::Enter);
     assert_eq!(client.sends(), ["look\n\na.rs:\n```\nlet x = 1;\n```"]);
     assert!(client.sees("› look\n  [a.rs]"));
 }
