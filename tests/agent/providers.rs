@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use ken_tests::provider::{Asked, Piece, Provider, Reply, anthropic, openai, refusal};
+use ken_tests::tls::Tls;
 use ken_tests::{Builder, System, binary, tui, until};
 use serde_json::{Value, json};
 
@@ -463,4 +465,56 @@ fn an_abort_closes_the_call_to_the_provider() {
     assert_eq!(asked.join().unwrap().status, 499);
     until("the provider sees that nobody listens", || provider.is_gone());
     assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_provider_behind_tls_is_trusted_by_its_root_alone() {
+    let says = || stream(openai(&["Hello from behind the lock."], &[]));
+    let provider = Provider::start(vec![says(), says()]);
+    let tls = Tls::before(&provider);
+    let behind = |url: &str, trusted: Option<&Path>| {
+        let mut command = filter(&provider, "openai/m", &[]);
+        command.env("OPENAI_BASE_URL", format!("{url}/v1"));
+        command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
+        run(command, "Hello")
+    };
+    let trusted = Tls::trusted();
+    let refused = |output: Output| {
+        assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let error: Value = serde_json::from_str(&stderr).unwrap();
+        error["error"]["message"].as_str().unwrap().to_owned()
+    };
+    // Nobody has signed it whom Mozilla's roots know, and it is not the certificate of a name.
+    let unknown = refused(behind(&tls.url(), None));
+    assert!(unknown.contains("UnknownIssuer"), "{unknown}");
+    let other = refused(behind(
+        &format!("https://localhost:{}", tls.port()),
+        Some(&trusted),
+    ));
+    assert!(other.contains("not valid for name \"localhost\""), "{other}");
+    // A file that holds no root.
+    let empty = behind(&tls.url(), Some(Path::new("/dev/null")));
+    let stderr = String::from_utf8(empty.stderr).unwrap();
+    assert!(
+        stderr.contains("SSL_CERT_FILE") && stderr.contains("no certificate"),
+        "{stderr}"
+    );
+    assert_eq!(
+        provider.asked().len(),
+        0,
+        "the key goes to nobody who is not trusted"
+    );
+    let output = behind(&tls.url(), Some(&trusted));
+    let got: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(got["text"], "Hello from behind the lock.");
+    // And in a whole system.
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", tls.url()))
+        .env("SSL_CERT_FILE", &trusted.display().to_string())
+        .secrets(&format!("OPENAI_API_KEY={KEY}\n"))
+        .start();
+    let answer = system.say(&system.session(), "Hello").expect(200);
+    assert_eq!(answer.text("/result/text"), "Hello from behind the lock.");
 }

@@ -98,6 +98,10 @@ impl Provider {
         format!("http://{}", self.address)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn push(&self, reply: Reply) {
         lock(&self.shared.replies).push_back(reply);
     }

@@ -21,6 +21,8 @@ pub mod provider;
 mod sse;
 mod system;
 mod terminal;
+#[path = "../doubles/tls.rs"]
+pub mod tls;
 #[path = "../doubles/wire_tap.rs"]
 pub mod wire_tap;
 

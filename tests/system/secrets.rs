@@ -1,0 +1,353 @@
+//! A planted value in every slot that holds a secret, used, refused and told back by whoever it is for: it appears in no file, no
+//! answer, no output, no process that others can look at, and no core file.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ken_tests::bot_api::{BotApi, SECRET, TOKEN};
+use ken_tests::provider::{Provider, Reply, anthropic, openai, refusal};
+use ken_tests::{Builder, System, binary, root, until};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+/// Each slot with its value. The messenger's are those that the stand-in for the platform asks for.
+const SLOTS: [(&str, &str); 8] = [
+    ("OPENAI_API_KEY", "planted-openai-1f0c"),
+    ("ANTHROPIC_API_KEY", "planted-anthropic-2e1d"),
+    ("BRAVE_SEARCH_API_KEY", "planted-brave-3d2e"),
+    ("OLLAMA_API_KEY", "planted-ollama-4c3f"),
+    ("MESSENGER_BOT_TOKEN", TOKEN),
+    ("MESSENGER_WEBHOOK_SECRET_TOKEN", SECRET),
+    ("API_SECRET", "planted-gateway-5b4a"),
+    ("MCP_API_KEY", "planted-cognitive-6a5b"),
+];
+
+/// What all values have in common.
+const PLANTED: &str = "planted-";
+
+fn value(slot: &str) -> &'static str {
+    SLOTS.iter().find(|(name, _)| *name == slot).unwrap().1
+}
+
+/// A provider that tells the key back with its refusal, as some do.
+fn refused(slot: &str) -> Reply {
+    refusal(
+        401,
+        Vec::new(),
+        "invalid_api_key",
+        &format!("Incorrect API key provided: {}", value(slot)),
+    )
+}
+
+#[test]
+fn every_slot_of_the_configuration_is_planted() {
+    let config = std::fs::read_to_string(root().join("etc/ken.toml")).unwrap();
+    let lists = config.lines().filter_map(|line| line.strip_prefix("secrets = ["));
+    let named: BTreeSet<&str> = lists
+        .flat_map(|list| list.split(']').next().unwrap().split(','))
+        .map(|name| name.trim().trim_matches('"'))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert_eq!(named, SLOTS.iter().map(|(name, _)| *name).collect());
+}
+
+#[test]
+fn a_planted_secret_appears_nowhere() {
+    let platform = BotApi::start();
+    let model = Provider::start(Vec::new());
+    let search = Provider::start(vec![refused("BRAVE_SEARCH_API_KEY"), refused("OLLAMA_API_KEY")]);
+    let secrets: String = SLOTS
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
+    let system = Builder::default()
+        .config("[gateway]\ntrust_loopback = \"no\"\n")
+        .secrets(&secrets)
+        .env("KEN_MODEL", "openai/m,anthropic/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", model.url()))
+        .env("ANTHROPIC_BASE_URL", &model.url())
+        .env("BRAVE_SEARCH_BASE_URL", &search.url())
+        .env("OLLAMA_SEARCH_BASE_URL", &search.url())
+        .env("KEN_WEB_ALLOW", search.url().trim_start_matches("http://"))
+        .env("MESSENGER_API_BASE_URL", &platform.url())
+        .env("MESSENGER_APPROVED_USER_IDS", "7")
+        .start();
+    let watch = Watch::start();
+    let mut shown = Vec::new();
+
+    // Research, whose two search services refuse the key and tell it back.
+    shown.push(system.ask(
+        "POST",
+        "/workflows/research?wait=result",
+        &json!({"text": "When does the ferry leave?"}),
+    ));
+    let asked = search.asked();
+    let told = |name: &str| {
+        asked
+            .iter()
+            .flat_map(|asked| &asked.headers)
+            .any(|(_, given)| given.contains(value(name)))
+    };
+    assert!(
+        told("BRAVE_SEARCH_API_KEY") && told("OLLAMA_API_KEY"),
+        "{asked:?}"
+    );
+
+    // A message of the messenger, with the right secret and a wrong one.
+    model.push(Reply::Stream(openai(&["Hello there."], &[])));
+    let update = json!({"update_id": 1, "message": {"message_id": 1, "date": 1, "text": "hello",
+        "from": {"id": 7, "is_bot": false, "first_name": "Ada"}, "chat": {"id": 7, "type": "private"}}});
+    for secret in [SECRET, "planted"] {
+        let mut client = system.client();
+        let request = client.request("POST", "/channels/messenger/webhook");
+        let answer = request
+            .header("X-Telegram-Bot-Api-Secret-Token", secret)
+            .json(&update)
+            .send();
+        shown.push(answer.shown());
+    }
+    until("the answer is in the chat", || platform.texts(7).len() == 1);
+    // Then the platform is away, and the next answer cannot be sent.
+    drop(platform);
+    model.push(Reply::Stream(openai(&["And again."], &[])));
+    let mut next = update.clone();
+    (next["update_id"], next["message"]["message_id"]) = (json!(2), json!(2));
+    let mut client = system.client();
+    let request = client.request("POST", "/channels/messenger/webhook");
+    shown.push(
+        request
+            .header("X-Telegram-Bot-Api-Secret-Token", SECRET)
+            .json(&next)
+            .send()
+            .shown(),
+    );
+    until("it is asked for the second", || model.asked().len() == 2);
+
+    // The terminal client reads the gateway's secret from the system's own file.
+    model.push(Reply::Stream(openai(&["Hello."], &[])));
+    let client = Command::new(binary("ken-tui"))
+        .env_clear()
+        .env("KEN_HOME", system.home())
+        .args(["--print", "hello"])
+        .stdin(Stdio::null())
+        .output();
+    shown.push(text(&client.unwrap()));
+
+    // Turns at the gateway: one provider refuses its key and the next answers; then that one refuses as well.
+    let session = system.ask("POST", "/api/chat/sessions", &who(&[]));
+    let id = session
+        .split("\"id\":\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned();
+    model.push(refused("OPENAI_API_KEY"));
+    model.push(Reply::Stream(anthropic(&["Hello."], &[])));
+    model.push(refused("ANTHROPIC_API_KEY"));
+    for text in ["hello", "hello again", "and again"] {
+        shown.push(system.ask(
+            "POST",
+            "/api/chat/events",
+            &who(&[("text", json!(text)), ("session", json!(id))]),
+        ));
+    }
+    let asked = model.asked();
+    let told = |name: &str| {
+        asked
+            .iter()
+            .flat_map(|asked| &asked.headers)
+            .any(|(_, given)| given.contains(value(name)))
+    };
+    assert!(told("OPENAI_API_KEY") && told("ANTHROPIC_API_KEY"), "{shown:?}");
+    assert!(
+        shown
+            .iter()
+            .any(|text| text.contains("Incorrect API key provided: [redacted]")),
+        "{shown:?}"
+    );
+
+    // Both servers, with the right secret and a wrong one.
+    for target in [
+        "/health",
+        "/ready",
+        "/openapi.json",
+        "/runs",
+        "/api/telemetry/runs",
+        "/api/chat/sessions?connector=tui&actorId=local-tui&conversationId=local-tui",
+        &format!(
+            "/api/chat/sessions/{id}/transcript?connector=tui&actorId=local-tui&conversationId=local-tui"
+        ),
+        &format!("/agents/orchestrator/{id}?offset=-1"),
+        "/api/connectors/messenger/health",
+        "/nowhere",
+    ] {
+        shown.push(system.ask("GET", target, &Value::Null));
+        let mut client = system.client();
+        shown.push(
+            client
+                .request("GET", target)
+                .header("X-Api-Secret", "planted")
+                .send()
+                .shown(),
+        );
+    }
+    for (key, status) in [(value("MCP_API_KEY"), 200), ("planted", 401)] {
+        let answer = system.asker_with(key).get("/v1/protocols");
+        assert_eq!(answer.status, status, "{}", answer.shown());
+        shown.push(answer.shown());
+        shown.push(system.asker_with(key).get("/metrics").shown());
+    }
+
+    // Every command that looks at the system.
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["logs"],
+        &["usage"],
+        &["sessions"],
+        &["runs"],
+        &["config", "show"],
+        &["messenger", "status"],
+        &["model", "list"],
+        &["model", "try", "openai/m"],
+        &["call", "model", "model.info"],
+        &["audit", "verify"],
+        &["why", &id],
+    ] {
+        shown.push(text(&system.ken(command)));
+    }
+
+    // A part that is ended by a fault leaves no core file, and comes back.
+    let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    for part in [
+        "model",
+        "tools",
+        "messenger",
+        "gateway",
+        "cognitive",
+        "store",
+        "agent",
+    ] {
+        let pid = system.pid(part);
+        let limits = limits(pid);
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"))
+            .unwrap();
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{part}: {core}");
+        system.signal(part, Signal::SIGABRT);
+        until(&format!("{part} is another process"), || system.pid(part) != pid);
+    }
+    shown.push(text(&system.ken(&["logs", "-n", "1000"])));
+
+    watch.end();
+    for text in &shown {
+        assert!(!SLOTS.iter().any(|(_, value)| text.contains(value)), "{text}");
+    }
+    assert_eq!(files_with(PLANTED, system.home()), ["secrets.env"]);
+    let cores = Command::new("find")
+        .arg(system.home())
+        .args(["-name", "core*", "-type", "f"])
+        .output()
+        .unwrap();
+    assert_eq!(text(&cores), "");
+}
+
+/// Who asks, as the terminal client does.
+fn who(fields: &[(&str, Value)]) -> Value {
+    let mut body = ken_tests::tui(fields);
+    (body["actorId"], body["conversationId"]) = (json!("local-tui"), json!("local-tui"));
+    body
+}
+
+trait Ask {
+    fn ask(&self, method: &str, target: &str, body: &Value) -> String;
+}
+
+impl Ask for System {
+    /// With the gateway's secret; the whole answer.
+    fn ask(&self, method: &str, target: &str, body: &Value) -> String {
+        let mut client = self.client();
+        let request = client
+            .request(method, target)
+            .header("X-Api-Secret", value("API_SECRET"));
+        let answer = match body.is_null() {
+            true => request.send(),
+            false => request.json(body).send(),
+        };
+        assert!(
+            ![401, 403].contains(&answer.status),
+            "{target}: {}",
+            answer.shown()
+        );
+        answer.shown()
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Files below a folder that hold some bytes, by their names from there.
+fn files_with(bytes: &str, folder: &Path) -> Vec<String> {
+    let found = Command::new("grep")
+        .args(["-rlaF", bytes, "."])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let names = text(&found);
+    names
+        .lines()
+        .map(|name| name.trim_start_matches("./").to_owned())
+        .collect()
+}
+
+/// Looks again and again at the arguments and the environment of every process, also of those that live for a moment.
+struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<String>>,
+}
+
+impl Watch {
+    fn start() -> Watch {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                for process in std::fs::read_dir("/proc").unwrap().flatten() {
+                    for name in ["cmdline", "environ"] {
+                        let bytes = std::fs::read(process.path().join(name)).unwrap_or_default();
+                        let text = String::from_utf8_lossy(&bytes);
+                        if SLOTS.iter().any(|(_, value)| text.contains(value)) {
+                            seen.push(format!(
+                                "{}/{name}: {}",
+                                process.path().display(),
+                                text.replace('\0', " ")
+                            ));
+                        }
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            seen
+        });
+        Watch { over, thread }
+    }
+
+    fn end(self) {
+        self.over.store(true, Ordering::Relaxed);
+        assert_eq!(self.thread.join().unwrap(), Vec::<String>::new());
+    }
+}
