@@ -3,7 +3,6 @@
 
 mod contraction;
 mod front_matter;
-mod inflection;
 mod negation;
 mod normal;
 mod section;
@@ -14,12 +13,11 @@ mod word;
 
 pub use contraction::{Contraction, expand};
 pub use front_matter::{FrontMatter, front_matter};
-pub use inflection::push_stem;
 pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use section::{Section, lines_of_text, sections};
 pub use sentence::{Sentence, opens_sentence, sentences};
-pub use stem::{forms, is_particle, same_stem, stem, verb_of};
+pub use stem::{forms, is_particle, push_stem, same_stem, stem, verb_of};
 pub use terminal::{TerminalBytes, for_terminal};
 pub use word::{Word, is_filler, is_stop_word, words};
 
