@@ -3,9 +3,10 @@
 //! by the copy in the program.
 
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ken_trusted::Others;
 use ken_types::Error;
 use ken_types::ops::rules::BaseRule;
 use ken_types::rule::Rule;
@@ -51,13 +52,7 @@ impl Share {
     /// The texts of the installation that this program belongs to. A file that is there but cannot be used is an error:
     /// no turn runs under other rules than those that somebody has written down.
     pub(crate) fn installed() -> Result<Share, Error> {
-        let program = std::env::current_exe().ok();
-        let folder = program.as_deref().and_then(Path::parent);
-        let folders: Vec<PathBuf> = folder
-            .into_iter()
-            .flat_map(|folder| ["../share/ken", "../../share"].map(|share| folder.join(share)))
-            .filter_map(|share| share.canonicalize().ok())
-            .collect();
+        let folders = ken_types::share::folders();
         let agents = AGENTS.map(|(agent, shipped)| Ok((agent, read(&folders, shipped)?)));
         Ok(Share {
             rules: read(&folders, RULES)?,
@@ -108,21 +103,13 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
             Error::invalid(file.display().to_string(), why)
                 .hint("mend the file, or remove it to use the text that the program holds")
         };
-        let length = match std::fs::metadata(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(wrong(format!("it cannot be read: {error}"))),
-            Ok(found) if !found.is_file() => return Err(wrong("it is not a regular file".into())),
-            Ok(found) => found.len(),
+        let found = ken_trusted::find(&file, Others::MayRead, LIMIT_BYTES);
+        let Some(bytes) = found.map_err(|error| wrong(error.message))? else {
+            continue;
         };
-        if length > LIMIT_BYTES {
-            return Err(wrong(format!(
-                "it has {length} bytes, at most {LIMIT_BYTES} are allowed"
-            )));
-        }
-        let text =
-            std::fs::read_to_string(&file).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|error| wrong(format!("cannot be read: {error}")))?;
         if text.trim().is_empty() {
-            return Err(wrong("it is empty".into()));
+            return Err(wrong("is empty".into()));
         }
         return Ok(Text {
             text,

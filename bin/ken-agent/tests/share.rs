@@ -87,8 +87,8 @@ fn installed_files_are_in_force() {
 #[test]
 fn a_file_that_cannot_be_used_is_refused_and_named() {
     for (text, why) in [
-        (" \n", "it is empty"),
-        (&*"x".repeat(64 * 1024 + 1), "at most 65536"),
+        (" \n", "is empty"),
+        (&*"x".repeat(64 * 1024 + 1), "more than 65536 bytes"),
     ] {
         let prefix = Prefix::new();
         prefix.write(RULES, text);

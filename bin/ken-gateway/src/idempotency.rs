@@ -9,7 +9,7 @@ use ken_http::{Caller, Envelope, Failure, Request, Response, header_value};
 use ken_types::id::{Mint, random};
 use ken_types::limits::KEY_CHARACTERS;
 use ken_types::ops::store::{BeginKey, FinishKey, KeptAnswer, KeyEnd, KeyState, KeysBegin, KeysFinish};
-use ken_types::{Error, Timestamp};
+use ken_types::{Error, Timestamp, hex};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -109,7 +109,7 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     let begin = BeginKey {
         key: name.to_owned(),
         body: digest(&[body]),
-        seed: hex(&fresh),
+        seed: hex::encode(&fresh),
         at: Timestamp::now(),
     };
     let begun = gateway.store.call::<KeysBegin>(&begin, CALL).await;
@@ -194,11 +194,7 @@ fn digest(parts: &[&[u8]]) -> String {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    hex(&hash.finalize())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&hash.finalize())
 }
 
 fn seed(text: &str) -> Result<[u8; 16], Error> {
@@ -214,7 +210,7 @@ mod tests {
     #[test]
     fn seeds_are_read_as_they_are_written() {
         let bytes: [u8; 16] = random().unwrap();
-        assert_eq!(seed(&hex(&bytes)).unwrap(), bytes);
+        assert_eq!(seed(&hex::encode(&bytes)).unwrap(), bytes);
         assert!(seed("x").is_err());
     }
 

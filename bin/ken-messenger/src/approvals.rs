@@ -14,7 +14,7 @@ use ken_types::ops::approvals::{
     ListApprovals, Status,
 };
 use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, hex};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -28,8 +28,8 @@ use crate::update::Press;
 const WAIT: Duration = Duration::from_secs(60);
 /// How long to wait after a failed call of the store.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The hexadecimal digits of a button's tag: a button has at most 64 bytes.
-const TAG_DIGITS: usize = 24;
+/// The bytes of a button's tag; twice as many digits, since what a button sends has at most 64 bytes.
+const TAG_BYTES: usize = 12;
 /// The longest action that is shown, in characters.
 const ACTION_CHARACTERS: usize = 2_000;
 /// The newest messages that are looked through for requests of an earlier life.
@@ -196,8 +196,7 @@ fn tag(app: &App, id: &str, letter: char) -> String {
     let secret = app.settings.keys.as_ref().map_or("", |keys| keys.secret.as_str());
     // The secret stands in front and behind, so that a digest cannot be continued (length extension).
     let digest = Sha256::digest(format!("{secret}:approval:{letter}:{id}:{secret}").as_bytes());
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.chars().take(TAG_DIGITS).collect()
+    hex::encode(digest.get(..TAG_BYTES).unwrap_or(&digest))
 }
 
 /// The request and the decision of a button that this connector has made.

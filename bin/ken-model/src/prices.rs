@@ -1,6 +1,6 @@
 //! What models can hold and what they cost: `models.toml`, which people may edit.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ken_types::Error;
 use ken_types::event::{Cost, Usage};
@@ -52,11 +52,7 @@ impl Table {
     pub(crate) fn installed() -> Result<Table, Error> {
         let own =
             std::env::var_os("KEN_CONFIG").map(|config| PathBuf::from(config).with_file_name("models.toml"));
-        let program = std::env::current_exe().ok();
-        let folder = program.as_deref().and_then(Path::parent);
-        let shipped = folder.into_iter().flat_map(|folder| {
-            ["../share/ken", "../../share"].map(|share| folder.join(share).join("models.toml"))
-        });
+        let shipped = ken_types::share::find("models.toml");
         let mut table = Table::default();
         let mut is_shipped = false;
         for (file, ours) in own

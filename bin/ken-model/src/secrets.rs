@@ -1,11 +1,14 @@
 //! Keys for the commands that a person runs: `secrets.env` beside ken.toml. The daemon gets its keys from kend.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 
+use ken_trusted::Others;
 use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::secrets;
+
+/// No file of secrets is larger.
+const LIMIT_BYTES: u64 = 1024 * 1024;
 
 /// What the file says, by name; nothing where there is no file, or no place for one.
 pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
@@ -17,28 +20,13 @@ pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
         return Ok(BTreeMap::new());
     };
     let wrong = |why: String| Error::invalid(file.display().to_string(), why);
-    let meta = match std::fs::metadata(&file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(wrong(format!("it cannot be read: {error}"))),
-        Ok(meta) => meta,
-    };
-    if !meta.is_file() {
-        return Err(wrong("it is not a regular file".into()));
-    }
-    if meta.mode() & 0o077 != 0 {
-        let hint = format!("chmod 600 {}", file.display());
-        return Err(wrong("others can read it".into()).hint(hint));
-    }
-    let text =
-        std::fs::read_to_string(&file).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    Ok(pairs
-        .map(|(name, value)| (name.trim().to_owned(), unquote(value.trim()).to_owned()))
+    let bytes = ken_trusted::find(&file, Others::Nothing, LIMIT_BYTES).map_err(|error| Error {
+        at: Some(file.display().to_string()),
+        ..error
+    })?;
+    let text = String::from_utf8(bytes.unwrap_or_default()).map_err(|error| wrong(error.to_string()))?;
+    let settings = secrets::parse(&text).flatten();
+    Ok(settings
+        .map(|setting| (setting.name.to_owned(), setting.value.to_owned()))
         .collect())
-}
-
-fn unquote(value: &str) -> &str {
-    let inside = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
-    inside('"').or_else(|| inside('\'')).unwrap_or(value)
 }

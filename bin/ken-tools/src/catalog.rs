@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ken_types::Error;
 use ken_types::ops::tools::{Problem, Tools};
+use ken_types::{Error, share};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::entry::Entry;
@@ -47,15 +47,7 @@ pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
             Some(config?.join("ken/tools.d"))
         }),
     };
-    let exe = std::env::current_exe().ok();
-    let program = exe.as_deref().and_then(Path::parent);
-    let shipped = ["../share/ken/tools.d", "../../share/tools.d"];
-    let shipped = program
-        .into_iter()
-        .flat_map(|folder| shipped.map(|path| folder.join(path)));
-    own.into_iter()
-        .chain(shipped.filter_map(|folder| fs::canonicalize(folder).ok()))
-        .collect()
+    own.into_iter().chain(share::find("tools.d")).collect()
 }
 
 impl Catalog {

@@ -256,7 +256,7 @@ fn a_description_that_others_can_change_is_refused() {
     let output = folder.run("check", &[path.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        said.contains("others can change it (mode 666)") && said.contains("chmod go-w"),
+        said.contains("has mode 0666, others can change it") && said.contains("chmod go-w"),
         "{said}"
     );
     let fifo = folder.path().join("fifo.json");
@@ -264,7 +264,7 @@ fn a_description_that_others_can_change_is_refused() {
     let begun = Instant::now();
     let output = folder.run("check", &[fifo.to_str().unwrap()]);
     assert!(
-        String::from_utf8_lossy(&output.stdout).contains("not an ordinary file"),
+        String::from_utf8_lossy(&output.stdout).contains("is not a regular file"),
         "{output:?}"
     );
     assert!(begun.elapsed() < Duration::from_secs(10));

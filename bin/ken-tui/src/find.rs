@@ -10,7 +10,7 @@ use ken_client::{Endpoint, Gateway, Secret};
 use ken_tool::find_program;
 use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, secrets};
 use ken_wire::blocking::Client;
 
 use crate::cli::Cli;
@@ -192,10 +192,6 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 /// `API_SECRET` of the system's own `secrets.env`; a file that cannot be read has none.
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    let line = text
-        .lines()
-        .rev()
-        .find_map(|line| line.trim().strip_prefix("API_SECRET="));
-    let value = line.map(|value| value.trim().trim_matches(['"', '\'']));
-    value.map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
+    secrets::find(&text, "API_SECRET")
+        .map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::places::Places;
+use ken_types::secrets;
 use serde_json::json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -188,18 +189,10 @@ fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     } else {
         String::new()
     };
-    let unquoted = |value: &str| {
-        let inside = |quote| value.strip_prefix(quote)?.strip_suffix(quote).map(str::to_owned);
-        inside('"')
-            .or_else(|| inside('\''))
-            .unwrap_or_else(|| value.to_owned())
-    };
-    let lines = text.lines().zip(1..);
-    let named = lines.filter_map(|(line, number)| {
-        let (name, value) = line.trim().split_once('=')?;
-        (!name.starts_with('#')).then(|| (name.trim().to_owned(), unquoted(value.trim()), number))
-    });
-    named.collect()
+    let settings = secrets::parse(&text).flatten();
+    settings
+        .map(|one| (one.name.to_owned(), one.value.to_owned(), one.line))
+        .collect()
 }
 
 /// The names and values that `secrets.env` sets.

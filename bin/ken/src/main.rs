@@ -15,6 +15,7 @@ mod external;
 mod gateway;
 mod help;
 mod ids;
+mod input;
 mod knowledge;
 mod logs;
 mod messenger;

@@ -1,6 +1,5 @@
 //! `ken schedule`: prompts that are given at certain times. See ken-schedule(1).
 
-use std::io::{IsTerminal, Read};
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
@@ -16,12 +15,13 @@ use serde_json::{Value, json};
 use crate::cli::Cli;
 use crate::external::program;
 use crate::gateway;
+use crate::input::words_or_stdin;
 use crate::output::{Outcome, say, say_json, table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
 /// The longest prompt.
-const PROMPT_BYTES: u64 = 64 * 1024;
+const PROMPT_BYTES: usize = 64 * 1024;
 
 const EXAMPLES: &str = "Examples:
   ken schedule add morning --cron '0 9 * * MON-FRI' --tz Europe/Zurich 'Summarise the night.'
@@ -288,7 +288,9 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         let error = Error::invalid("--cron", "it is not said when the schedule fires");
         return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
     };
-    let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt(new)?});
+    let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";
+    let prompt = words_or_stdin(&new.prompt, PROMPT_BYTES, "PROMPT", usage)?;
+    let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
@@ -313,21 +315,6 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         true => say_json(&record),
         false => say(&time(record.get("nextFireAt").and_then(Value::as_i64))),
     }
-}
-
-fn prompt(new: &Add) -> Result<String, Error> {
-    if new.prompt.iter().any(|word| word != "-") {
-        return Ok(new.prompt.join(" "));
-    }
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        let error = Error::invalid("PROMPT", "the prompt is missing");
-        return Err(error.hint("ken schedule add SLUG --cron EXPRESSION PROMPT, or a text on standard input"));
-    }
-    let mut text = String::new();
-    let read = input.take(PROMPT_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    Ok(text)
 }
 
 fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {

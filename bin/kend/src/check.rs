@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use ken_types::config::{Config, Part, Socket};
 use ken_types::places::{MAX_SOCKET_PATH, Places};
+use ken_types::secrets::is_name;
 use ken_types::{Engine, Error, Rate};
 
 use crate::config::Loaded;
 use crate::launch::{SECTIONS, program};
 use crate::order;
 use crate::problem::{Problem, nearest};
-use crate::secrets::is_name;
 
 const MAX_WAIT_MS: u32 = 600_000;
 /// Sections with `listen` and `port`.

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ken_trusted::Others;
 use ken_types::config::Config;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use crate::files::{self, Others};
+use crate::files;
 use crate::problem::{Problem, nearest};
 use crate::secrets::{self, Secrets};
 

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_DEADLINE_MS, WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
-use ken_types::{Error, json};
+use ken_types::Error;
+use ken_types::limits::{WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
+use ken_wire::{answer, refusal};
 use nix::poll::PollFlags;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::pending::Pending;
@@ -41,20 +42,6 @@ pub(crate) struct Open {
     pub(crate) id: u64,
     pub(crate) deadline: Option<Instant>,
     pub(crate) pending: Pending,
-}
-
-/// A line from a caller.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Request {
-    Call {
-        id: u64,
-        op: String,
-        args: Value,
-        deadline: Duration,
-    },
-    Cancel {
-        id: u64,
-    },
 }
 
 impl Connection {
@@ -154,18 +141,12 @@ impl Connection {
     }
 
     pub(crate) fn refuse(&mut self, id: Option<u64>, error: &Error) {
-        self.line(id, "error", error);
+        self.output.extend_from_slice(&refusal(id, error));
     }
 
     fn line(&mut self, id: Option<u64>, key: &str, value: &impl Serialize) {
-        let id = id.map_or_else(|| String::from("null"), |id| id.to_string());
-        self.output
-            .extend_from_slice(format!("{{\"id\":{id},\"{key}\":").as_bytes());
-        if serde_json::to_writer(&mut self.output, value).is_err() {
-            // Our own types can always be written. Half a line must not be taken for a whole one.
-            self.lost = true;
-        }
-        self.output.extend_from_slice(b"}\n");
+        let line = answer(id, key, value).unwrap_or_else(|error| refusal(id, &error));
+        self.output.extend_from_slice(&line);
     }
 
     /// Sends what can be sent now.
@@ -219,88 +200,5 @@ impl Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    id: u64,
-    op: Option<String>,
-    #[serde(default)]
-    args: Option<Value>,
-    deadline_ms: Option<u64>,
-    #[serde(default, rename = "trace")]
-    _trace: Option<String>,
-    cancel: Option<bool>,
-}
-
-impl Request {
-    /// Reads a line. An error has the id with it if that could be read.
-    pub(crate) fn parse(line: &[u8]) -> Result<Request, (Option<u64>, Error)> {
-        let hint = r#"a request is {"id":1,"op":"service.info","args":{}}"#;
-        let value = json::parse(line, json::MAX_DEPTH).map_err(|error| (None, error.hint(hint)))?;
-        let id = value.get("id").and_then(Value::as_u64);
-        if !value.is_object() {
-            return Err((None, Error::invalid("", "a request is a JSON object").hint(hint)));
-        }
-        let envelope: Envelope = json::from_value(value).map_err(|error| (id, error.hint(hint)))?;
-        envelope.check().map_err(|error| (id, error))
-    }
-}
-
-impl Envelope {
-    fn check(self) -> Result<Request, Error> {
-        let ms = self.deadline_ms.unwrap_or(WIRE_DEADLINE_MS);
-        if ms > WIRE_DEADLINE_MAX_MS {
-            let message = format!("deadline_ms is {ms}; the longest is {WIRE_DEADLINE_MAX_MS}");
-            return Err(Error::invalid("/deadline_ms", message));
-        }
-        let args = self.args.unwrap_or_else(|| Value::Object(Default::default()));
-        if !args.is_object() {
-            return Err(Error::invalid("/args", "args is not an object"));
-        }
-        match (self.op, self.cancel) {
-            (Some(op), None) => Ok(Request::Call {
-                id: self.id,
-                op,
-                args,
-                deadline: Duration::from_millis(ms),
-            }),
-            (None, Some(true)) => Ok(Request::Cancel { id: self.id }),
-            _ => Err(Error::invalid(
-                "/op",
-                "a request has either `op` or `cancel`: true",
-            )),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_request_is_refused_with_its_id_as_far_as_there_is_one() {
-        for (line, id) in [
-            ("", None),
-            ("{}", None),
-            ("[1]", None),
-            (r#"{"id":"a","op":"x"}"#, None),
-            (r#"{"id":3}"#, Some(3)),
-            (r#"{"id":3,"op":"x","cancel":true}"#, Some(3)),
-            (r#"{"id":3,"op":"x","more":1}"#, Some(3)),
-            (r#"{"id":3,"op":"x","args":[]}"#, Some(3)),
-            (r#"{"id":3,"op":"x","deadline_ms":600001}"#, Some(3)),
-        ] {
-            let (found, error) = Request::parse(line.as_bytes()).unwrap_err();
-            assert_eq!(found, id, "{line}");
-            assert_eq!(error.code, ken_types::Code::Invalid, "{line}");
-        }
-        assert!(Request::parse(br#"{"id":3,"op":"x","trace":"t","deadline_ms":1}"#).is_ok());
-        assert_eq!(
-            Request::parse(br#"{"id":3,"cancel":true}"#).unwrap(),
-            Request::Cancel { id: 3 }
-        );
     }
 }

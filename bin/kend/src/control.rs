@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use ken_types::limits::{WIRE_CONNECTIONS, WIRE_DEADLINE_MAX_MS};
+use ken_wire::Request;
 use nix::poll::PollFlags;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 
-use crate::connection::{Connection, Open, Request};
+use crate::connection::{Connection, Open};
 use crate::logs::CHUNK;
 use crate::ops::{self, Answer};
 use crate::sockets::bind_unix;
@@ -114,7 +115,7 @@ fn admit(stream: UnixStream) -> Option<Connection> {
 
 fn take(connection: &mut Connection, line: &[u8], system: &mut System, now: Instant) {
     match Request::parse(line) {
-        Err((id, error)) => connection.refuse(id, &error),
+        Err(malformed) => connection.refuse(malformed.id, &malformed.error),
         Ok(Request::Cancel { id }) => {
             let before = connection.open.len();
             connection.open.retain(|open| open.id != id);

@@ -8,10 +8,10 @@ use ken_types::ops::kend::{
     WaitReadyArgs, unknown_part,
 };
 use ken_types::ops::service::Info;
-use ken_types::{Code, Error, json};
+use ken_types::{Code, Error};
+use ken_wire::read_args;
 use nix::sys::signal::{Signal, kill};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::connection::Connection;
@@ -67,23 +67,23 @@ pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
 }
 
 /// Carries a request out, or returns what it waits for.
-pub(crate) fn call(system: &mut System, op: &str, args: Value, now: Instant) -> Result<Answer, Error> {
+pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> Result<Answer, Error> {
     match op {
-        "service.info" => read(args).and_then(|Nothing {}| give(&info())),
-        "service.ping" => read(args).and_then(|Nothing {}| give(&Nothing {})),
-        "service.stats" => read(args).and_then(|Nothing {}| give(&stats(system))),
-        "parts.status" => status(system, &read(args)?, now),
-        "parts.start" => start(system, read(args)?, System::want, now),
-        "parts.restart" => start(system, read(args)?, System::renew, now),
-        "parts.stop" => stop(system, read(args)?, now),
-        "parts.kill" => send_signal(system, &read(args)?),
+        "service.info" => read_args(args).and_then(|Nothing {}| give(&info())),
+        "service.ping" => read_args(args).and_then(|Nothing {}| give(&Nothing {})),
+        "service.stats" => read_args(args).and_then(|Nothing {}| give(&stats(system))),
+        "parts.status" => status(system, &read_args(args)?, now),
+        "parts.start" => start(system, read_args(args)?, System::want, now),
+        "parts.restart" => start(system, read_args(args)?, System::renew, now),
+        "parts.stop" => stop(system, read_args(args)?, now),
+        "parts.kill" => send_signal(system, &read_args(args)?),
         "parts.wait_ready" => {
-            let args: WaitReadyArgs = read(args)?;
+            let args: WaitReadyArgs = read_args(args)?;
             Ok(Answer::Later(Pending::AllReady, args.timeout_ms))
         }
-        "parts.logs" => logs(system, read(args)?),
+        "parts.logs" => logs(system, read_args(args)?),
         "kend.reload" => {
-            let Nothing {} = read(args)?;
+            let Nothing {} = read_args(args)?;
             let done = system.reload().map_err(|errors| {
                 Error::new(Code::Invalid, errors.join("\n"))
                     .hint("the last good configuration stays in force")
@@ -91,7 +91,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: Value, now: Instant) -> 
             give(&done)
         }
         "kend.stop" => {
-            let Nothing {} = read(args)?;
+            let Nothing {} = read_args(args)?;
             if !system.stopping {
                 system.journal.warn(None, "stopped by `ken down`");
             }
@@ -101,13 +101,6 @@ pub(crate) fn call(system: &mut System, op: &str, args: Value, now: Instant) -> 
         _ => Err(Error::not_found(format!("kend has no operation `{op}`"))
             .hint("service.info lists what there is")),
     }
-}
-
-fn read<T: DeserializeOwned>(args: Value) -> Result<T, Error> {
-    json::from_value(args).map_err(|error| {
-        let at = format!("/args{}", error.at.as_deref().unwrap_or_default());
-        error.at(at)
-    })
 }
 
 fn give(value: &impl Serialize) -> Result<Answer, Error> {

@@ -32,11 +32,6 @@ impl Problem {
             ..Problem::whole(file, message)
         }
     }
-
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
-        self.hint = Some(hint.into());
-        self
-    }
 }
 
 impl fmt::Display for Problem {

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::files::{self, Others};
+use ken_trusted::Others;
+use ken_types::secrets;
+
+use crate::files;
 use crate::problem::Problem;
 
 pub(crate) type Secrets = BTreeMap<String, String>;
@@ -17,48 +20,22 @@ pub(crate) fn read(path: &Path) -> Result<Secrets, Vec<Problem>> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {
-    let mut secrets = Secrets::new();
-    let mut problems = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        match line.split_once('=') {
-            Some((name, value)) if is_name(name.trim()) && !value.contains('\0') => {
-                secrets.insert(name.trim().to_owned(), unquote(value.trim()).to_owned());
-            }
-            _ => problems.push(Problem::at_line(path, index + 1, "not of the form NAME=value")),
-        }
+    let (settings, wrong): (Vec<_>, Vec<_>) = secrets::parse(text).partition(Result::is_ok);
+    if wrong.is_empty() {
+        let settings = settings.into_iter().flatten();
+        return Ok(settings
+            .map(|one| (one.name.to_owned(), one.value.to_owned()))
+            .collect());
     }
-    if problems.is_empty() {
-        Ok(secrets)
-    } else {
-        Err(problems)
-    }
-}
-
-/// Whether every shell takes this for the name of a variable.
-pub(crate) fn is_name(name: &str) -> bool {
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    name.bytes().all(word) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
-}
-
-fn unquote(value: &str) -> &str {
-    let inside = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
-    inside('"').or_else(|| inside('\'')).unwrap_or(value)
+    let lines = wrong.into_iter().filter_map(Result::err);
+    Err(lines
+        .map(|line| Problem::at_line(path, line, "not of the form NAME=value"))
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_values_quotes_and_comments() {
-        let secrets = parse(Path::new("f"), "# c\nA=1\n B = \"x y\" \nC='='\nD=\n\n").unwrap();
-        let pairs: Vec<_> = secrets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        assert_eq!(pairs, [("A", "1"), ("B", "x y"), ("C", "="), ("D", "")]);
-    }
 
     #[test]
     fn a_bad_line_is_named_and_not_shown() {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, share};
 
 use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
 use crate::protocol::Protocols;
@@ -65,13 +65,7 @@ impl Catalog {
         let home = set("KEN_HOME").map(|home| home.join("workflows"));
         let config = || set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
         let own = home.or_else(|| Some(config()?.join("ken/workflows")));
-        let exe = std::env::current_exe().ok();
-        let program = exe.as_deref().and_then(Path::parent);
-        let places = ["../share/ken/workflows", "../../share/workflows"];
-        let shipped = program
-            .into_iter()
-            .flat_map(|folder| places.map(|path| folder.join(path)))
-            .filter_map(|folder| fs::canonicalize(folder).ok());
+        let shipped = share::find("workflows");
         Catalog::new(own.into_iter().chain(shipped).collect(), protocols)
     }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderValue};
-use ken_types::Error;
+use ken_types::{Error, hex};
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
@@ -86,8 +86,7 @@ fn read(folder: &Path, name: &Path) -> Option<Vec<u8>> {
 
 fn etag(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
-    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{hex}\"")
+    format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or_default()))
 }
 
 /// By the extension of the name; bytes that a browser only stores if it is not known.

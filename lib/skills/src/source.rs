@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::share;
 
 use crate::{Accepted, Broken, Listing, Project, Skill};
 
@@ -37,16 +38,9 @@ pub struct Sources {
 impl Sources {
     /// Those of a system, for a program of ken: its installation is found from where the program lies.
     pub fn of(places: &Places, workspace: PathBuf) -> Sources {
-        let program = std::env::current_exe().ok();
-        let program = program.as_deref().and_then(Path::parent);
-        let shipped = ["../share/ken/skills", "../../share/skills"];
-        let shipped = program
-            .into_iter()
-            .flat_map(|folder| shipped.map(|path| folder.join(path)))
-            .filter_map(|folder| folder.canonicalize().ok());
         Sources {
             folders: std::iter::once(places.config.with_file_name("skills"))
-                .chain(shipped)
+                .chain(share::find("skills"))
                 .collect(),
             accepted: places.config.with_file_name("accepted.json"),
             // As one path, however it is reached.

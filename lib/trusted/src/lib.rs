@@ -1,67 +1,124 @@
-//! Files that decide what runs or what an agent is told: ordinary files of a bounded size that, where it matters, nobody
-//! but root and this user can change.
+//! Files that decide what runs or what an agent is told: regular files of a bounded size that, where it matters, nobody but
+//! their owner can change, who has to be root or the user of the program. Otherwise ken would do what another user says.
+//!
+//! An error says what is wrong with a file, and how to mend it, without the path, which is for the caller to add.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ken_types::Error;
+use nix::unistd::geteuid;
 
-/// Reads a file of at most `most` bytes that belongs to root or to this user and that nobody else can change. `invalid`
-/// says what is wrong with it, without its name; `too_large` for a longer one.
+/// The permission bits that let group and others write.
+const OTHERS_WRITE: u32 = 0o022;
+/// A folder in which only the owner of a file can remove or rename it, as in /tmp.
+const STICKY: u32 = 0o1000;
+
+/// Who may have access to a file besides its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    MayRead,
+    Nothing,
+}
+
+/// Reads a file of at most `most` bytes that nobody else can change.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    let file = open(path)?;
-    let about = file.metadata().map_err(unreadable)?;
-    if about.uid() != 0 && about.uid() != nix::unistd::geteuid().as_raw() {
-        let error = Error::invalid("", format!("belongs to user {}", about.uid()));
-        return Err(error.hint(format!(
-            "{} has to belong to you or to root: chown it",
-            path.display()
-        )));
+    find(path, Others::MayRead, most)?.ok_or_else(missing)
+}
+
+/// The same for a file that need not exist: `None` if there is none.
+pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, Error> {
+    let Some((file, meta)) = open(path)? else {
+        return Ok(None);
+    };
+    check_owner(path, &meta)?;
+    let mode = meta.mode() & 0o777;
+    if others == Others::Nothing && mode & 0o077 != 0 {
+        let error = Error::invalid("", format!("has mode {mode:04o}, others can read it"));
+        return Err(error.hint(format!("chmod 600 {}", path.display())));
     }
-    if about.mode() & 0o022 != 0 {
-        let error = Error::invalid(
-            "",
-            format!("others can change it (mode {:o})", about.mode() & 0o7777),
-        );
-        return Err(error.hint(format!("chmod go-w {}", path.display())));
-    }
+    check_mode(path, mode)?;
+    bounded(file, most).map(Some)
+}
+
+/// Reads a file whoever can change it: one whose content is compared with what was approved before.
+pub fn read_any(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let (file, _) = open(path)?.ok_or_else(missing)?;
     bounded(file, most)
 }
 
-/// The same whoever can change it, for a file whose content is compared with one that was approved before.
-pub fn read_any(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    bounded(open(path)?, most)
+/// Checks a folder of such files: whoever can write there can replace them. One that does not exist is fine.
+pub fn check_folder(path: &Path) -> Result<(), Error> {
+    let meta = match std::fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    if !meta.is_dir() {
+        return Err(Error::invalid("", "is not a folder"));
+    }
+    check_owner(path, &meta)?;
+    match meta.mode() & STICKY == 0 {
+        true => check_mode(path, meta.mode() & 0o777),
+        false => Ok(()),
+    }
 }
 
-fn unreadable(error: std::io::Error) -> Error {
+fn missing() -> Error {
+    Error::invalid("", "there is no such file")
+}
+
+fn unreadable(error: &std::io::Error) -> Error {
     Error::invalid("", format!("cannot be read: {error}"))
 }
 
-fn open(path: &Path) -> Result<File, Error> {
-    // A FIFO must not make the reader wait.
+/// Opens a regular file, if there is one.
+fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
     let mut options = OpenOptions::new();
+    // Opening a FIFO must not wait for a writer.
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);
-    options.open(path).map_err(unreadable)
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(&error)),
+    };
+    let meta = file.metadata().map_err(|error| unreadable(&error))?;
+    match meta.is_file() {
+        true => Ok(Some((file, meta))),
+        false => {
+            Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it"))
+        }
+    }
 }
 
 fn bounded(file: File, most: u64) -> Result<Vec<u8>, Error> {
-    let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(Error::invalid("", "not an ordinary file"));
-    }
-    let too_large = |size| Error::too_large(format!("has {size} bytes, at most {most} are allowed"));
-    if about.len() > most {
-        return Err(too_large(about.len()));
-    }
     let mut bytes = Vec::new();
-    // It may have grown meanwhile.
-    file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(&error))?;
     match bytes.len() as u64 > most {
-        true => Err(too_large(bytes.len() as u64)),
+        true => Err(Error::too_large(format!("has more than {most} bytes"))),
         false => Ok(bytes),
     }
+}
+
+fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Error> {
+    let (owner, own) = (meta.uid(), geteuid().as_raw());
+    if owner == 0 || owner == own {
+        return Ok(());
+    }
+    let message =
+        format!("belongs to the user with id {owner}, who is neither root nor the user of this program");
+    Err(Error::invalid("", message).hint(format!("chown {own} {}", path.display())))
+}
+
+fn check_mode(path: &Path, mode: u32) -> Result<(), Error> {
+    if mode & OTHERS_WRITE == 0 {
+        return Ok(());
+    }
+    let message = format!("has mode {mode:04o}, others can change it");
+    Err(Error::invalid("", message).hint(format!("chmod go-w {}", path.display())))
 }
 
 #[cfg(test)]
@@ -79,10 +136,10 @@ mod tests {
         mode(0o644);
         assert_eq!(read(&path, 4), Ok(b"text".to_vec()));
         let error = read(&path, 3).unwrap_err();
-        assert_eq!(error.message, "has 4 bytes, at most 3 are allowed");
+        assert_eq!(error.message, "has more than 3 bytes");
         mode(0o664);
         let error = read(&path, 4).unwrap_err();
-        assert_eq!(error.message, "others can change it (mode 664)");
+        assert_eq!(error.message, "has mode 0664, others can change it");
         assert_eq!(read_any(&path, 4), Ok(b"text".to_vec()));
     }
 
@@ -92,13 +149,10 @@ mod tests {
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for path in [&fifo, folder.path()] {
-            assert_eq!(read(path, 9).unwrap_err().message, "not an ordinary file");
+            assert_eq!(read(path, 9).unwrap_err().message, "is not a regular file");
         }
-        assert!(
-            read(&folder.path().join("none"), 9)
-                .unwrap_err()
-                .message
-                .starts_with("cannot be read")
-        );
+        let none = folder.path().join("none");
+        assert_eq!(read(&none, 9).unwrap_err().message, "there is no such file");
+        assert_eq!(find(&none, Others::Nothing, 9), Ok(None));
     }
 }

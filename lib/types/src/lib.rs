@@ -16,6 +16,8 @@ pub mod ops;
 pub mod places;
 pub mod rate;
 pub mod rule;
+pub mod secrets;
+pub mod share;
 pub mod time;
 pub mod uri;
 

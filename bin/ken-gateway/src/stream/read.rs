@@ -1,7 +1,6 @@
 //! Reads a stream in one of three modes: a page, a long poll, or server-sent events. The same code serves the streams of
 //! agents and runs, of the system, and those of other programs below `/streams`.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use ken_http::{Failure, Request, Response, header_value};
 use ken_types::limits::LONG_POLL_MS;
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::{Lifetime, media_type};
-use ken_types::{Code, Offset};
+use ken_types::{Code, Offset, hex};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
@@ -172,17 +171,13 @@ async fn wait(
 /// A strong tag. Entries never change, so stream, start, end and closure identify a page.
 fn etag(subject: &Subject, page: &StreamPage) -> String {
     let digest = Sha256::digest(subject.name.as_bytes());
-    let mut tag = String::from("\"");
-    for byte in digest.iter().take(8) {
-        _ = write!(tag, "{byte:02x}");
-    }
+    let name = hex::encode(digest.get(..8).unwrap_or_default());
     let state = if page.closed && page.next == page.end {
         "closed"
     } else {
         "open"
     };
-    _ = write!(tag, "-{}-{}-{}-{state}\"", page.id, page.start, page.next);
-    tag
+    format!("\"{name}-{}-{}-{}-{state}\"", page.id, page.start, page.next)
 }
 
 #[cfg(test)]

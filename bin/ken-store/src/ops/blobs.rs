@@ -2,7 +2,7 @@
 
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
 use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, PutBlob};
-use ken_types::{Error, Octets, Timestamp};
+use ken_types::{Error, Octets, Timestamp, hex};
 use sha2::{Digest, Sha256};
 
 use crate::engine::change::Change;
@@ -95,7 +95,7 @@ fn digest_with(tables: &dyn Tables, blob: &BlobRow, more: &[u8]) -> Result<Strin
         true
     })?;
     hash.update(more);
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(&hash.finalize()))
 }
 
 fn check_digest(digest: &str, at: &str) -> Result<(), Error> {

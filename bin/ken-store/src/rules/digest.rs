@@ -1,5 +1,6 @@
 //! A short name for a list of texts that may be missing.
 
+use ken_types::hex;
 use sha2::{Digest, Sha256};
 
 /// The first `bytes` (at most 32) of the SHA-256 over all parts, in hexadecimal. Each part says whether it is there and
@@ -13,11 +14,7 @@ pub(crate) fn of(parts: &[Option<&str>], bytes: usize) -> String {
         hash.update(text);
     }
     let digest = hash.finalize();
-    digest
-        .iter()
-        .take(bytes)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex::encode(digest.get(..bytes).unwrap_or(&digest))
 }
 
 #[cfg(test)]

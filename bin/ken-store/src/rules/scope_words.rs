@@ -2,6 +2,7 @@
 //!
 //! Each word begins with `zq` and a letter for its kind, then 16 hex digits of a digest.
 
+use ken_types::hex;
 use ken_types::ops::store::Scope;
 use sha2::{Digest, Sha256};
 
@@ -14,13 +15,8 @@ fn word(kind: char, parts: &[&str]) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("zq{kind}{digest}")
+    let digest = hash.finalize();
+    format!("zq{kind}{}", hex::encode(digest.get(..8).unwrap_or_default()))
 }
 
 /// The word of a knowledge entry.

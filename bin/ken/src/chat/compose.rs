@@ -1,6 +1,6 @@
 //! What is said: the message with its template, fragments and attachments.
 
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::Path;
 
 use base64::Engine;
@@ -12,6 +12,7 @@ use ken_types::places::Places;
 
 use super::template;
 use crate::cli::Chat;
+use crate::input::words_or_stdin;
 
 /// A message and its pictures.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Message {
 
 /// Reads everything that was given, before anything is sent. `invalid` names the flag and the file.
 pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
-    let mut text = input(chat)?;
+    let mut text = words_or_stdin(&chat.text, PROMPT_BYTES, "TEXT", "ken chat TEXT")?;
     if let Some(name) = &chat.template {
         text = template::filled(places, name, &chat.param, &text)?;
     }
@@ -46,23 +47,6 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
         text: parts.join("\n\n"),
         images,
     })
-}
-
-/// The words of the command line, or standard input when there are none.
-fn input(chat: &Chat) -> Result<String, Error> {
-    if chat.text.iter().any(|word| word != "-") {
-        return Ok(chat.text.join(" "));
-    }
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        return Err(
-            Error::invalid("TEXT", "a message is missing").hint("ken chat TEXT, or a text on standard input")
-        );
-    }
-    let mut text = String::new();
-    let read = input.take(PROMPT_BYTES as u64 + 1).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    Ok(text)
 }
 
 enum Attachment {

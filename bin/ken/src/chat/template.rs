@@ -1,11 +1,12 @@
 //! Named templates of prompts: `NAME.md` in `templates` beside ken.toml, then in that of the installation.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ken_types::Error;
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::places::Places;
+use ken_types::share;
 
 use super::compose::read_text;
 use crate::nearest::nearest;
@@ -42,14 +43,8 @@ fn is_name(name: &str) -> bool {
 }
 
 fn folders(places: &Places) -> Vec<PathBuf> {
-    let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(Path::parent);
-    let shipped = ["../share/ken/templates", "../../share/templates"];
-    let shipped = program
-        .into_iter()
-        .flat_map(|folder| shipped.map(|path| folder.join(path)));
     std::iter::once(places.config.with_file_name("templates"))
-        .chain(shipped)
+        .chain(share::find("templates"))
         .collect()
 }
 

@@ -2,7 +2,6 @@
 
 mod import;
 
-use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -17,12 +16,13 @@ use crate::cli::Cli;
 use crate::client::connect;
 use crate::gateway;
 use crate::ids::{field, only_one};
+use crate::input::words_or_stdin;
 use crate::output::{Outcome, say, say_json, table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
 /// The largest content of an entry.
-const CONTENT_BYTES: u64 = 512 * 1024;
+const CONTENT_BYTES: usize = 512 * 1024;
 /// Entries of a page, and pages that are looked through for a short id.
 const PAGE: u32 = 100;
 const PAGES: u32 = 20;
@@ -156,7 +156,12 @@ pub(crate) fn run(cli: &Cli, knowledge: &Knowledge) -> Outcome {
 }
 
 fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
-    let content = content(entry)?;
+    let content = words_or_stdin(
+        &entry.content,
+        CONTENT_BYTES,
+        "CONTENT",
+        "ken knowledge add TITLE CONTENT",
+    )?;
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
     let key = Mint::fresh()?.ulid();
     let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
@@ -164,21 +169,6 @@ fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
         .pointer("/record/id")
         .and_then(Value::as_str)
         .unwrap_or_default())
-}
-
-fn content(entry: &Add) -> Result<String, Error> {
-    if entry.content.iter().any(|word| word != "-") {
-        return Ok(entry.content.join(" "));
-    }
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        let error = Error::invalid("CONTENT", "the content is missing");
-        return Err(error.hint("ken knowledge add TITLE CONTENT, or a text on standard input"));
-    }
-    let mut text = String::new();
-    let read = input.take(CONTENT_BYTES + 1).read_to_string(&mut text);
-    read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
-    Ok(text)
 }
 
 fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {

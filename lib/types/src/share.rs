@@ -1,0 +1,22 @@
+//! The data files of the installation that the running program belongs to.
+
+use std::path::{Path, PathBuf};
+
+/// The folders of data files: `share/ken` beside the folder of this program in an installation, `share` in a checkout that
+/// it was built in. Only those that exist, as canonical paths.
+pub fn folders() -> Vec<PathBuf> {
+    let program = std::env::current_exe().ok();
+    let beside = program.as_deref().and_then(Path::parent);
+    beside
+        .into_iter()
+        .flat_map(|folder| ["../share/ken", "../../share"].map(|share| folder.join(share)))
+        .filter_map(|share| share.canonicalize().ok())
+        .collect()
+}
+
+/// `name` below each of [`folders`] that has it.
+pub fn find(name: &str) -> impl Iterator<Item = PathBuf> {
+    folders()
+        .into_iter()
+        .filter_map(move |folder| folder.join(name).canonicalize().ok())
+}
