@@ -2,8 +2,10 @@
 
 usage: cron.py KEN_SCHEDULER [NUMBER]
 
-Each expression is followed from shortly before a change of the clock. Where the three differ, the difference has to be one of
-the rules that ken-schedule(5) names; anything else is printed, and the exit status is 1.
+Each expression is followed from shortly before a change of the clock. The three follow different rules in four places, which
+NAMES lists. A small calendar of its own, below, is told which rules to follow: by the rules of ken it has to give just the
+slots of ken, and by those of a library just the slots of that library. A difference is explained by the rules that change
+the calendar's answer from the one to the other. Anything else is printed, and the exit status is 1.
 """
 
 import json
@@ -87,24 +89,194 @@ def of_croniter(text, zone, start):
     return [int(slots.get_next(float)) for _ in range(SLOTS)]
 
 
-def is_near_change(slot, zone):
-    """Whether the clock is changed within a day of an instant."""
-    at = datetime.fromtimestamp(slot, timezone.utc)
-    offsets = {(at + timedelta(hours=hours)).astimezone(zone).utcoffset() for hours in range(-26, 27)}
-    return len(offsets) > 1
+def values(text, low, high, names=()):
+    """What a field matches."""
+    found = set()
+    for item in text.upper().split(","):
+        span, _, step = item.partition("/")
+        first, _, last = span.partition("-")
+        number = lambda word: names.index(word) + low if word in names else int(word)
+        if span == "*":
+            first, last = low, high
+        else:
+            first, last = number(first), number(last or first)
+        found.update(range(first, last + 1, int(step or 1)))
+    return found
 
 
-def explained(text, zone, mine, theirs):
-    """Which rule of ken-schedule(5) a difference comes from."""
-    _, _, day, _, weekday = text.split()
-    if day != "*" and weekday != "*" and "*" in (day[0], weekday[0]):
-        return "with a step over * in a day field, others take both day fields together; here either fits"
-    different = set(mine) ^ set(theirs)
-    shared = min(mine[-1], theirs[-1])
-    different = {slot for slot in different if slot <= shared}
-    if all(is_near_change(slot, zone) for slot in different):
-        return "at a change of the clock: a fixed hour fires once, and times in the gap after it"
-    return None
+class Rules:
+    """Where implementations differ, and what each of them does there."""
+
+    def __init__(self, days, repeated, gap, search="all"):
+        self.days = days  # whether a date has to match both day fields, when both are set
+        self.repeated = repeated  # whether a local time that comes twice is two slots
+        self.gap = gap  # whether a local time that does not exist is a slot at the end of the gap
+        self.search = search  # what it looks at: all slots, an "hour" after the other, or "one" alternative
+
+
+def rules_of_ken(text):
+    """An hour of `*` or `*/n` follows real time; any other is a time on the clock, which comes once a day."""
+    _, hour, _, _, _ = text.split()
+    is_real_time = hour[0] == "*" and "," not in hour
+    return Rules(days="or", repeated=is_real_time, gap=not is_real_time)
+
+
+def rules_of_cronsim(text):
+    """As Debian's cron: a `*` at the beginning of the minute or the hour makes it follow real time, and one at the beginning
+    of a day field makes both day fields count."""
+    minute, hour, day, _, weekday = text.split()
+    is_real_time = "*" in (minute[0], hour[0])
+    days = "and" if "*" in (day[0], weekday[0]) else "or"
+    return Rules(days=days, repeated=is_real_time, gap=not is_real_time, search="hour" if is_real_time else "all")
+
+
+def rules_of_croniter(text):
+    """A local time that comes twice is always two slots, and one that does not exist is a slot unless every hour matches. A list
+    with all values of a field is `*`."""
+    _, hour, day, _, weekday = text.split()
+    is_all = len(values(day, 1, 31)) == 31 or len({number % 7 for number in values(weekday, 0, 7, DAYS)}) == 7
+    gap = len(values(hour, 0, 23)) < 24
+    return Rules(days="and" if is_all else "or", repeated=True, gap=gap, search="one")
+
+
+def instants(local, zone):
+    """The instants of a local time: one, two, or none."""
+    found = {int(local.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1)}
+    return sorted(at for at in found if datetime.fromtimestamp(at, zone).replace(tzinfo=None) == local)
+
+
+def end_of_gap(local, zone):
+    while not instants(local, zone):
+        local += timedelta(minutes=1)
+    return instants(local, zone)[0]
+
+
+def offset(at, zone):
+    return datetime.fromtimestamp(at, zone).utcoffset()
+
+
+def walked(slots, zone, after, is_day, hours, minutes):
+    """What is left of the slots of one that goes on in real time: from date to date, then by steps of 3,600 s to the hour, and to
+    the minute by steps of 60 s, or at once if there is but one. A change of the clock in between is passed over."""
+    kept, last, lost = [], after, None
+    for slot in at_midnights(slots, zone, after, is_day, hours, minutes):
+        local, date = datetime.fromtimestamp(slot, zone), datetime.fromtimestamp(slot, zone).date()
+        while date > datetime.fromtimestamp(last, zone).date() and is_day(date - timedelta(days=1)):
+            date -= timedelta(days=1)
+        begin = max(last, datetime(date.year, date.month, date.day, tzinfo=zone).timestamp())
+        # Over half an hour (Lord Howe) it comes into the next hour in its middle.
+        is_shifted = (offset(slot, zone) - offset(begin, zone)).seconds % 3_600
+        if is_shifted and local.minute < 30 and lost in (None, (local.date(), local.hour)):
+            lost = (local.date(), local.hour)
+            continue
+        if is_shifted and len(minutes) == 1 and slot < end_of_step(last, zone, hours, minutes[0]):
+            continue
+        kept.append(slot)
+        last = slot
+    return kept
+
+
+def end_of_step(last, zone, hours, minute):
+    """Where the step to the only minute ends."""
+    at = datetime.fromtimestamp(last + 1, zone)
+    if at.hour not in hours:
+        return last
+    return last + 1 - at.second + ((minute - at.minute) % 60 or 60) * 60
+
+
+def at_midnights(slots, zone, after, is_day, hours, minutes):
+    """A date that was looked for begins at midnight, also where midnight does not exist: the end of the gap counts as 0:00, and
+    the first hour after it is passed over when the hour 0 does not match."""
+    begun = datetime.fromtimestamp(after, zone).date()
+    slots = set(slots)
+    for date in {datetime.fromtimestamp(slot, zone).date() for slot in slots}:
+        midnight = datetime(date.year, date.month, date.day)
+        if instants(midnight, zone) or date == begun or is_day(date - timedelta(days=1)):
+            continue
+        end = end_of_gap(midnight, zone)
+        if 0 not in hours:
+            slots -= set(range(end, end + 3_600))
+        elif 0 in minutes:
+            slots.add(end)
+    return sorted(slots)
+
+
+def with_one_alternative(slots, zone, after, times):
+    """What is left when, once the clock goes back before the next local time, one other time is looked at: the first one that
+    matches as much earlier as the clock goes back. When that is not in the time that comes twice, what is in there is lost."""
+    kept, last = [], after
+    for slot in slots:
+        back = offset(last, zone) - offset(slot, zone)
+        local = datetime.fromtimestamp(slot, zone)
+        if back > timedelta(0) and local.fold:
+            from_here = datetime.fromtimestamp(last, zone).replace(tzinfo=None, fold=0) - back
+            alternative = next((time for time in times if time > from_here), None)
+            if alternative != local.replace(tzinfo=None, fold=0):
+                continue
+        kept.append(slot)
+        last = slot
+    return kept
+
+
+def calendar(text, zone, start, rules):
+    """The first slots after an instant, by these rules."""
+    minute, hour, day, month, weekday = text.split()
+    minutes, hours = sorted(values(minute, 0, 59)), sorted(values(hour, 0, 23))
+    days, months = values(day, 1, 31), values(month, 1, 12, MONTHS)
+    weekdays = {number % 7 for number in values(weekday, 0, 7, DAYS)}
+    is_either = day != "*" and weekday != "*" and rules.days == "or"
+    after, slots, times = start.timestamp(), set(), []
+
+    def is_day(date):
+        of_day = [date.day in days, date.isoweekday() % 7 in weekdays]
+        return date.month in months and (any(of_day) if is_either else all(of_day))
+
+    date = start.astimezone(zone).date() - timedelta(days=1)
+    enough = None
+    # A change of the clock moves a slot by less than a day: one more day is looked at once there are enough.
+    while enough is None or date <= enough:
+        if is_day(date):
+            for local in (datetime(date.year, date.month, date.day, h, m) for h in hours for m in minutes):
+                times.append(local)
+                at = instants(local, zone)
+                if not at and rules.gap:
+                    at = [end_of_gap(local, zone)]
+                slots.update(at if rules.repeated else at[:1])
+        if enough is None and sum(slot > after for slot in slots) >= SLOTS + (60 if rules.search != "all" else 0):
+            enough = date + timedelta(days=1)
+        date += timedelta(days=1)
+    slots = sorted(slot for slot in slots if slot > after)
+    if rules.search == "hour":
+        slots = walked(slots, zone, after, is_day, hours, minutes)
+    elif rules.search == "one":
+        slots = with_one_alternative(slots, zone, after, times)
+    return slots[:SLOTS]
+
+
+NAMES = {
+    "days": "a day field with a step over *, or with all its values, counts as * in it, so that the other one decides; in ken either fits",
+    "repeated": "of a local time that comes twice, one of the two makes two slots",
+    "gap": "of a local time that does not exist, one of the two makes a slot after the gap",
+    "search": "it loses slots after a change of the clock, as its way of looking for them passes over them",
+}
+
+
+def explained(text, zone, start, theirs, rules):
+    """The rules that a difference comes from; none when they do not explain it."""
+    if calendar(text, zone, start, rules) != theirs:
+        return None
+    ken = rules_of_ken(text)
+    names = [name for name in NAMES if getattr(ken, name) != getattr(rules, name)]
+    # Those without which the difference would not be just this one.
+    needed = []
+    for name in names:
+        without = Rules(**{other: getattr(ken if other == name else rules, other) for other in NAMES})
+        if calendar(text, zone, start, without) != theirs:
+            needed.append(NAMES[name])
+    return "; ".join(needed or [NAMES[name] for name in names])
+
+
+LIBRARIES = [("cronsim", of_cronsim, rules_of_cronsim), ("croniter", of_croniter, rules_of_croniter)]
 
 
 def main():
@@ -120,27 +292,31 @@ def main():
         text = expression(chance)
         start = chance.choice(starts[zone.key]) - timedelta(minutes=chance.randint(30, 2_000))
         mine = own(program, text, zone, start)
-        for name, library in (("cronsim", of_cronsim), ("croniter", of_croniter)):
+        if mine is not None and mine != calendar(text, zone, start, rules_of_ken(text)):
+            failures += 1
+            expected = calendar(text, zone, start, rules_of_ken(text))
+            print(f"ken does not follow its rules: {text!r} in {zone.key} after {start}\n  ken   {mine}\n  rules {expected}")
+        for name, library, rules in LIBRARIES:
             try:
                 theirs = library(text, zone, start)
             except Exception as error:  # an expression that the library refuses
-                reason = f"refused: {type(error).__name__}"
-                theirs = None
+                theirs, reason = None, f"refused by it and by ken: {type(error).__name__}" if mine is None else None
             if theirs is not None and theirs == mine:
                 equal[name] += 1
                 continue
             if theirs is not None and mine is not None:
-                reason = explained(text, zone, mine, theirs)
+                reason = explained(text, zone, start, theirs, rules(text))
             elif theirs is not None:
                 reason = None
             if reason is None:
                 failures += 1
-                print(f"{name} differs: {text!r} in {zone.key} after {start}\n  ken    {mine}\n  {name} {theirs}")
+                print(f"{name} differs: {text!r} in {zone.key} after {start}\n  ken    {mine}\n  {name} {theirs}\n"
+                      f"  rules  {calendar(text, zone, start, rules(text))}")
             else:
                 reasons[name, reason] = reasons.get((name, reason), 0) + 1
     print(f"{number} expressions; equal: {equal}")
     for (name, reason), times in sorted(reasons.items()):
-        print(f"  {name}: {times} {reason}")
+        print(f"  {name}: {times} times: {reason}")
     return 1 if failures else 0
 
 

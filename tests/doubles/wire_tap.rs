@@ -17,11 +17,14 @@ pub enum Side {
     Request,
     /// The part has done it, and its caller never hears so.
     Reply,
+    /// Nowhere: it goes through, and the test hears of it at once, while the part is at it.
+    Through,
 }
 
 #[derive(Default)]
 struct State {
-    armed: Option<(&'static str, Side)>,
+    /// Operation, a part of the line, and the side.
+    armed: Option<(&'static str, &'static str, Side)>,
     reached: bool,
 }
 
@@ -53,8 +56,13 @@ impl WireTap {
 
     /// Stops the next call of this operation.
     pub fn stop_at(&self, op: &'static str, side: Side) {
+        self.stop_at_line(op, "", side);
+    }
+
+    /// Stops the next call of this operation whose line has this text.
+    pub fn stop_at_line(&self, op: &'static str, text: &'static str, side: Side) {
         let mut state = lock(&self.state);
-        state.armed = Some((op, side));
+        state.armed = Some((op, text, side));
         state.reached = false;
     }
 
@@ -74,14 +82,13 @@ impl WireTap {
     }
 }
 
-/// Whether this is the call to stop at; it is stopped once.
-fn stops(state: &(Mutex<State>, Condvar), op: &str, side: Side) -> bool {
+/// Where to stop this call, if it is the one; it is stopped once.
+fn stop(state: &(Mutex<State>, Condvar), op: &str, line: &str) -> Option<Side> {
     let mut known = lock(state);
-    let is_it = known.armed.is_some_and(|(armed, at)| armed == op && at == side);
-    if is_it {
-        known.armed = None;
-    }
-    is_it
+    let (_, _, side) = known
+        .armed
+        .take_if(|(armed, text, _)| *armed == op && line.contains(*text))?;
+    Some(side)
 }
 
 fn tell(state: &(Mutex<State>, Condvar)) {
@@ -118,15 +125,22 @@ fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)
     for line in BufReader::new(client).lines().map_while(Result::ok) {
         let call = serde_json::from_str::<Value>(&line).unwrap_or_default();
         let op = call["op"].as_str().unwrap_or_default();
-        if stops(state, op, Side::Request) {
-            tell(state);
-            continue;
-        }
-        if stops(state, op, Side::Reply) {
-            *awaited.lock().unwrap_or_else(PoisonError::into_inner) = call["id"].as_u64();
+        let side = stop(state, op, &line);
+        match side {
+            Some(Side::Request) => {
+                tell(state);
+                continue;
+            }
+            Some(Side::Reply) => {
+                *awaited.lock().unwrap_or_else(PoisonError::into_inner) = call["id"].as_u64();
+            }
+            Some(Side::Through) | None => {}
         }
         if writeln!(to_part, "{line}").is_err() {
             break;
+        }
+        if side == Some(Side::Through) {
+            tell(state);
         }
     }
     _ = part.shutdown(Shutdown::Both);

@@ -223,6 +223,28 @@ impl System {
         pid.expect("it was waited for")
     }
 
+    /// Waits until a part has been ready for so long that kend starts it again at once when it dies.
+    pub fn calm(&self, part: &str) {
+        let mut ready = None;
+        until(&format!("{part} has been ready for more than a second"), || {
+            let status = self.call("kend", "parts.status", &[]);
+            let one = one_of(&status, part);
+            match pid_of(one).filter(|_| one["state"] == "ready") {
+                Some(pid) => {
+                    let (known, since) = *ready.get_or_insert((pid, Instant::now()));
+                    if known != pid {
+                        ready = None;
+                    }
+                    since.elapsed() > Duration::from_millis(1_100)
+                }
+                None => {
+                    ready = None;
+                    false
+                }
+            }
+        });
+    }
+
     /// SIGKILL to a part's process.
     pub fn kill(&self, part: &str) {
         signal(self.pid(part), Signal::SIGKILL);

@@ -46,9 +46,10 @@ impl Background {
     pub(crate) async fn load(
         store: &impl Store,
         seams: &Seams,
-        claim: &Claim,
+        caller: &Caller,
         exchanges: u32,
     ) -> Result<Background, Error> {
+        let claim = caller.claim.as_ref();
         let limit = match claim.kind {
             SubmissionKind::Compact => COMPACTED,
             _ => exchanges,
@@ -68,11 +69,11 @@ impl Background {
         let sources = sources(&mut history, claim);
         let stored = std::mem::take(&mut history.rules);
         let rules = Governance::of(claim, &seams.share.base_rules(), stored)?;
-        let mut system = seams.share.system(ORCHESTRATOR) + &seams.skills.list();
+        let mut system = instructions(seams, &caller.agent)?;
         if let Some(note) = scheduled::note(claim) {
             system.push_str(&note);
         }
-        system.push_str(&rules.text(ORCHESTRATOR));
+        system.push_str(&rules.text(&caller.agent));
         if greets {
             system.push_str(&seams.skills.greeting());
         }
@@ -87,14 +88,10 @@ impl Background {
 
     /// Of a worker: nothing but its instructions, the rules of the project that it works on, and its task.
     pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Result<Background, Error> {
-        let project = match worker.agent.as_str() {
-            CODING_WORKER => seams.skills.project_rules()?,
-            _ => String::new(),
-        };
         Ok(Background {
             history: History::default(),
             sources: Vec::new(),
-            system: seams.share.system(&worker.agent) + &project + &worker.rules.text(&worker.agent),
+            system: instructions(seams, &worker.agent)? + &worker.rules.text(&worker.agent),
             rules: worker.rules.clone(),
             asked: None,
         })
@@ -219,6 +216,16 @@ impl Background {
         let fitting: Vec<&PastExchange> = fitting.collect();
         fitting.into_iter().rev().flat_map(messages).collect()
     }
+}
+
+/// What an agent is told about itself: the orchestrator which skills there are, the coding worker the rules of the project.
+fn instructions(seams: &Seams, agent: &str) -> Result<String, Error> {
+    let more = match agent {
+        ORCHESTRATOR => seams.skills.list(),
+        CODING_WORKER => seams.skills.project_rules()?,
+        _ => String::new(),
+    };
+    Ok(seams.share.system(agent) + &more)
 }
 
 fn usable(budget: &Budget, state: &TurnState) -> u64 {

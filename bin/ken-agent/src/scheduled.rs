@@ -1,7 +1,15 @@
-//! What an agent is told of a turn that a schedule started.
+//! A turn that a schedule started: which agent runs it, and what that is told.
 
 use ken_types::ops::store::Claim;
 use serde_json::Value;
+
+use crate::names::CODING_WORKER;
+
+/// The worker that runs the turn itself; `None` for the orchestrator.
+pub(crate) fn agent(claim: &Claim) -> Option<&'static str> {
+    let target = claim.context.as_ref()?.get("schedule")?.get("targetAgent")?;
+    (target == CODING_WORKER).then_some(CODING_WORKER)
+}
 
 /// A part of the system text; `None` when a person or a program asks.
 pub(crate) fn note(claim: &Claim) -> Option<String> {
@@ -18,9 +26,6 @@ pub(crate) fn note(claim: &Claim) -> Option<String> {
             text("timezone").unwrap_or("UTC")
         )),
         None => note.push_str("It was started by hand.\n"),
-    }
-    if let Some(agent) = text("targetAgent").filter(|agent| *agent != "orchestrator") {
-        note.push_str(&format!("It is meant for {agent}: give that worker the task.\n"));
     }
     if let Some(payload) = schedule.get("payload").filter(|payload| !payload.is_null()) {
         note.push_str(&format!(
@@ -40,19 +45,19 @@ mod tests {
     #[test]
     fn a_scheduled_turn_is_told_so_and_no_other() {
         let mut claim = claim("Good morning.");
-        assert_eq!(note(&claim), None);
+        assert_eq!((note(&claim), agent(&claim)), (None, None));
         claim.context = Some(json!({"workflow": "x"}));
-        assert_eq!(note(&claim), None);
+        assert_eq!((note(&claim), agent(&claim)), (None, None));
         claim.context = Some(
             json!({"schedule": {"slug": "morning", "slotAt": "2027-02-03T08:00:00.000Z",
             "timezone": "Europe/Zurich", "targetAgent": "coding-worker", "payload": {"a": "b"}}}),
         );
+        assert_eq!(agent(&claim), Some(CODING_WORKER));
         let told = note(&claim).unwrap();
         for part in [
             "\"morning\"",
             "2027-02-03T08:00:00.000Z",
             "Europe/Zurich",
-            "coding-worker",
             r#"{"a":"b"}"#,
         ] {
             assert!(told.contains(part), "{told}");

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::governance::{Agent, Governance};
 use crate::names::ORCHESTRATOR;
+use crate::scheduled;
 use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
@@ -69,7 +70,7 @@ pub(crate) struct Caller {
     pub(crate) session: SessionName,
     /// Of a worker: its task.
     pub(crate) task: Option<String>,
-    /// 0 for the orchestrator, 1 for its workers.
+    /// 0 for the agent of the submission, 1 for its workers.
     pub(crate) depth: u32,
     /// What it is held to.
     pub(crate) rules: Arc<Governance>,
@@ -79,10 +80,12 @@ pub(crate) struct Caller {
 const MOST_DEPTH: u32 = 4;
 
 impl Caller {
-    pub(crate) fn orchestrator(claim: Arc<Claim>) -> Caller {
+    /// The agent of a submission: the orchestrator, or the worker that its schedule names.
+    pub(crate) fn root(claim: Arc<Claim>) -> Caller {
+        let agent = scheduled::agent(&claim).unwrap_or(ORCHESTRATOR);
         Caller {
+            agent: agent.to_owned(),
             claim,
-            agent: ORCHESTRATOR.to_owned(),
             session: SessionName::default(),
             task: None,
             depth: 0,

@@ -1,4 +1,4 @@
-//! One submission, from its claim to its end: what an earlier holder left, the turns of the orchestrator, the result.
+//! One submission, from its claim to its end: what an earlier holder left, the turns of its agent, the result.
 
 #[cfg(test)]
 mod tests;
@@ -58,7 +58,7 @@ impl<S: Store, M: Model> Agent<S, M> {
                 duties: Duties::default(),
                 ending: claim.verdict.map(Ending::from),
             },
-            caller: Caller::orchestrator(Arc::new(claim)),
+            caller: Caller::root(Arc::new(claim)),
             background: None,
             budget: None,
             abort,
@@ -126,13 +126,14 @@ impl<S: Store, M: Model> Agent<S, M> {
                 return Ok(());
             }
         };
-        let claim = submission.caller.claim.clone();
-        let load = Background::load(&self.store, &self.seams, &claim, info.exchanges);
+        let caller = submission.caller.clone();
+        let claim = &caller.claim;
+        let load = Background::load(&self.store, &self.seams, &caller, info.exchanges);
         match submission.outside(load).await? {
             Some(Ok(background)) => {
                 let budget = Budget::of(&info);
                 (submission.plan.compaction, submission.plan.on_overflow) =
-                    background.compactions(&claim, &budget);
+                    background.compactions(claim, &budget);
                 submission.caller.rules = background.rules.clone();
                 submission.plan.duties = Duties {
                     required: background.rules.required(),
@@ -145,7 +146,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             Some(Err(error)) => submission.plan.ending = Some(Ending::Defect(error.to_string())),
             None => {}
         }
-        submission.plan.models = match asked_model(&claim) {
+        submission.plan.models = match asked_model(claim) {
             Some(model) => vec![model.to_owned()],
             None => info.models,
         };
@@ -158,7 +159,7 @@ fn asked_model(claim: &Claim) -> Option<&str> {
     claim.context.as_ref()?.get("model")?.as_str()
 }
 
-/// The turns of the orchestrator.
+/// The turns of the submission's own agent.
 type Turns<'a, S, M> = TurnLoop<'a, Recorder<S>, M>;
 
 async fn settle<S: Store, M: Model>(submission: Turns<'_, S, M>) -> Result<Outcome, Error> {

@@ -1,13 +1,13 @@
 //! Firing: sleeps until the next slot, records what became of it, and watches over the runs that go on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_service::Stop;
 use ken_types::Offset;
-use ken_types::ops::schedules::{Advance, Advanced, Fire, Progress, Running, SchedulesAdvance};
+use ken_types::ops::schedules::{Advance, Due, Fire, Progress, Running, SchedulesAdvance};
 use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -21,6 +21,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 const FOLLOW_MS: u64 = 60_000;
 const SYSTEM: &str = "system";
 
+/// How long before a slot its schedule is asked for, and what is to be recorded of it is worked out: at its instant only the
+/// record is left to be written.
+const AHEAD_MS: i64 = 1_000;
+/// So close to a slot nothing else is begun.
+const QUIET_MS: i64 = 50;
+
 /// Fires until it is told to stop.
 pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
     tokio::select! {
@@ -32,7 +38,9 @@ pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
 async fn fire(scheduler: &Scheduler) {
     let mut changes = scheduler.changes.subscribe();
     let mut times = Times::default();
+    let mut soon = VecDeque::new();
     let mut fires = Vec::new();
+    let mut due_until = None;
     loop {
         changes.mark_unchanged();
         let recorded: usize = fires.iter().map(|fire: &Fire| fire.slots.len()).sum();
@@ -40,6 +48,7 @@ async fn fire(scheduler: &Scheduler) {
             now: scheduler.clock.now(),
             fires: std::mem::take(&mut fires),
             timed_out: times.over(),
+            due_until,
         };
         let advanced = match scheduler.change::<SchedulesAdvance>(&advance).await {
             Ok(advanced) => advanced,
@@ -51,38 +60,92 @@ async fn fire(scheduler: &Scheduler) {
         };
         scheduler.fired.fetch_add(recorded as u64, Ordering::Relaxed);
         times.note(&advanced.running);
-        if advanced.due.is_empty() {
-            let retry = advanced.retry_in_ms.map(millis_from_now);
-            let until = times.next().into_iter().chain(retry).min();
-            tokio::select! {
-                reached = scheduler.clock.reach(advanced.next_fire) => if let Err(error) = reached {
-                    tracing::error!("the timer has failed: {error}");
-                    sleep(PAUSE).await;
-                },
-                () = passed(until) => {}
-                _ = changes.changed() => {}
-            }
-        } else {
-            fires = fires_of(&advanced, scheduler.clock());
+        let clock = scheduler.clock();
+        if due_until.take().is_some() {
+            soon = advanced
+                .due
+                .into_iter()
+                .map(|due| Soon::new(due, clock))
+                .collect();
+        }
+        // The store knows best what fires next: schedules are made and changed meanwhile, also by other schedulers.
+        let first = soon.front().map(|soon: &Soon| soon.at);
+        let look_at = advanced.next_fire.map(|next| next - AHEAD_MS);
+        if first != advanced.next_fire && look_at.is_some_and(|at| at <= clock.now) {
+            due_until = Some(clock.now + AHEAD_MS);
+            continue;
+        }
+        let wake_at = first.filter(|_| first == advanced.next_fire).or(look_at);
+        let is_close = wake_at.is_some_and(|at| at - clock.now <= QUIET_MS);
+        let retry = advanced.retry_in_ms.map(millis_from_now);
+        let until = times.next().into_iter().chain(retry).min();
+        tokio::select! {
+            reached = scheduler.clock.reach(wake_at) => if let Err(error) = reached {
+                tracing::error!("the timer has failed: {error}");
+                sleep(PAUSE).await;
+            },
+            () = passed(until) => {}
+            _ = changes.changed(), if !is_close => {}
+        }
+        let clock = scheduler.clock();
+        let come = soon.iter().take_while(|soon| soon.at <= clock.now).count();
+        fires.extend(soon.drain(..come).map(|soon| soon.fire(clock)));
+    }
+}
+
+/// A schedule that fires soon, and what is recorded of it if that happens in time.
+struct Soon {
+    due: Due,
+    /// When it fires.
+    at: i64,
+    /// When it is recorded, as far as that is known: the time at which `fire` is true.
+    planned_for: i64,
+    fire: Fire,
+}
+
+impl Soon {
+    fn new(due: Due, clock: Clock) -> Soon {
+        let at = due.progress.next.map_or(clock.now, |next| next.fire);
+        let planned_for = at.max(clock.now);
+        let fire = fire_at(
+            &due,
+            Clock {
+                now: planned_for,
+                ..clock
+            },
+        );
+        Soon {
+            due,
+            at,
+            planned_for,
+            fire,
+        }
+    }
+
+    /// What is to be recorded now: what was planned, unless it has become late since, or the next slot has come too.
+    fn fire(self, clock: Clock) -> Fire {
+        let is_in_time = clock.now - self.planned_for <= self.due.settings.grace_ms;
+        let is_alone = self.fire.progress.next.is_none_or(|next| next.fire > clock.now);
+        match is_in_time && is_alone {
+            true => self.fire,
+            false => fire_at(&self.due, clock),
         }
     }
 }
 
-fn fires_of(advanced: &Advanced, clock: Clock) -> Vec<Fire> {
-    let fires = advanced.due.iter().map(|due| {
-        fire_of(due, clock).unwrap_or_else(|error| {
-            tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
-            let progress = Progress {
-                next: None,
-                ..due.progress
-            };
-            Fire {
-                progress,
-                ..nothing(due)
-            }
-        })
-    });
-    fires.collect()
+/// What is to be recorded of a schedule. One whose timing cannot be read any more fires no more.
+fn fire_at(due: &Due, clock: Clock) -> Fire {
+    fire_of(due, clock).unwrap_or_else(|error| {
+        tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
+        let progress = Progress {
+            next: None,
+            ..due.progress
+        };
+        Fire {
+            progress,
+            ..nothing(due)
+        }
+    })
 }
 
 /// When the time of each run is over. It is measured here and not by the clock, which may be set.

@@ -244,6 +244,7 @@ impl Scheduler {
             now: clock.now,
             fires: vec![fire_of(&due, clock)?],
             timed_out: Vec::new(),
+            due_until: None,
         };
         self.change::<SchedulesAdvance>(&advance).await?;
         Ok(true)

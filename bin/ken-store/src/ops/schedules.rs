@@ -30,7 +30,7 @@ use crate::tables::{
 const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
 /// Schedules that one answer of `schedules.advance` names.
-const DUE: usize = 500;
+const DUE: usize = 2_000;
 /// The most of a result that is added to a session, so that its event stays within the limit however it is escaped. The
 /// run keeps all of it.
 const POSTED_BYTES: usize = 32 * 1024;
@@ -371,6 +371,8 @@ impl Write for SchedulesAdvance {
             time_out(tables, id, change)?;
         }
         admit(tables, change)?;
+        let due = args.due_until.map(|until| tables.due_schedules(until, DUE));
+        let due = due.transpose()?.unwrap_or_default();
         let now = change.now.millis();
         let running = tables.working_schedule_runs()?.into_iter().map(|run| Running {
             left_ms: run.admitted_at.unwrap_or(now) + run.timeout_ms - now,
@@ -379,7 +381,7 @@ impl Write for SchedulesAdvance {
         });
         Ok(Advanced {
             running: running.collect(),
-            due: tables.due_schedules(args.now, DUE)?,
+            due,
             next_fire: tables.next_fire()?,
             retry_in_ms: tables.next_schedule_retry(now)?.map(|at| at - now),
         })
@@ -398,17 +400,24 @@ fn record_slots(tables: &dyn Tables, fire: &Fire, now: i64, change: &mut Change)
         return Ok(());
     };
     schedule.progress = fire.progress;
+    let mut has_ended = false;
     for slot in &fire.slots {
         let active = tables.active_schedule_runs(schedule.key)?;
         let begins = beginning(slot.fate, schedule.settings.overlap, active);
         add_run(tables, &schedule, &slot.run_id, Some(slot.at), begins, change)?;
         match begins.0 {
             RunState::Queued => schedule.last_fired = Some(now),
-            other => schedule.last_status = Some(other),
+            other => {
+                schedule.last_status = Some(other);
+                has_ended = true;
+            }
         }
     }
-    tables.update_schedule(&schedule)?;
-    tables.prune_schedule_runs(schedule.key, KEPT_RUNS)
+    tables.set_schedule_progress(&schedule)?;
+    match has_ended {
+        true => tables.prune_schedule_runs(schedule.key, KEPT_RUNS),
+        false => Ok(()),
+    }
 }
 
 fn add_run(

@@ -862,6 +862,8 @@ pub trait Schedules {
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
     /// Everything but the key, the id and the time of creation.
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
+    /// How far it has come, when it last fired and what came of it; nothing else.
+    fn set_schedule_progress(&self, schedule: &ScheduleRow) -> Result<(), Error>;
     /// By slug.
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
     /// Its slug is free from here on.

@@ -484,6 +484,9 @@ pub struct Advance {
     /// Runs whose time is over.
     #[serde(default)]
     pub timed_out: Vec<String>,
+    /// Asks for the schedules that fire until then, which may be ahead of the time. Absent: for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_until: Option<i64>,
 }
 
 /// What became of the slots of a schedule until `progress.mark`.
@@ -520,7 +523,7 @@ pub enum Fate {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advanced {
-    /// Schedules whose slot has come, at most 500; more when this list is not empty.
+    /// Schedules that fire until [`Advance::due_until`], in the order in which they fire; at most 2,000.
     pub due: Vec<Due>,
     /// When the next slot fires.
     pub next_fire: Option<i64>,

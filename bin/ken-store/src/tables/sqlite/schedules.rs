@@ -201,6 +201,22 @@ impl Schedules for Database {
         run(self, sql, values).map(drop)
     }
 
+    fn set_schedule_progress(&self, schedule: &ScheduleRow) -> Result<(), Error> {
+        let sql = "UPDATE schedules SET anchor = ?2, mark = ?3, next_slot = ?4, next_fire = ?5, last_fired = ?6, last_status = ?7
+                   WHERE schedule = ?1";
+        let next = schedule.progress.next;
+        let values = params![
+            schedule.key,
+            schedule.progress.anchor,
+            schedule.progress.mark,
+            next.map(|next| next.slot),
+            next.map(|next| next.fire),
+            schedule.last_fired,
+            name(&schedule.last_status)?,
+        ];
+        run(self, sql, values).map(drop)
+    }
+
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error> {
         let sql =
             "SELECT * FROM schedules WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) ORDER BY slug";
