@@ -50,8 +50,8 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
-# The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store.
-# node and npm are needed; the suite comes from the npm registry.
+# The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store; clients,
+# cron expressions and a messaging platform that others have written. node and npm are needed; the suites come from the npm registry.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %)
@@ -59,6 +59,7 @@ torture: toolchain
 	tests/conformance/clients.sh target/clients
 	node tests/conformance/torture.js target/release
 	tests/conformance/cron.sh target/release/ken-scheduler
+	node tests/conformance/messenger.js target/release
 	$(CARGO) build --workspace --bins --tests --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls
 

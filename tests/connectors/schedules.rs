@@ -10,11 +10,14 @@ use std::time::Duration;
 use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::wire_tap::{Side, WireTap};
 use ken_tests::{Answer, Builder, Chance, System, binary, kinds, number, scripted, tui, until};
-use ken_types::ops::schedules::{Progress, PutSchedule, SchedulesPut, Settings};
-use ken_wire::Connection;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+
+#[path = "many_schedules.rs"]
+mod many_schedules;
+
+use many_schedules::{fill, private_kib, ticks};
 
 const ROUTE: &str = "/api/schedules";
 
@@ -867,60 +870,6 @@ fn ten_thousand_schedules_are_all_there_may_be_and_cost_nothing_while_none_fires
     // One of them can be deleted, and then there is room.
     system.delete(&format!("{ROUTE}/s7")).expect(200);
     add(&system, &one("one-more"));
-}
-
-/// Copies the schedule s0 under other names, straight into the store: over HTTP it would take a minute.
-fn fill(system: &System, numbers: std::ops::Range<usize>) {
-    let state = system.call("store", "schedules.state", &["slug=s0"]);
-    let settings: Settings = serde_json::from_value(state["schedule"].clone()).unwrap();
-    let progress: Progress = serde_json::from_value(state["progress"].clone()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let time = Duration::from_secs(60);
-        let deadline = tokio::time::Instant::now() + time;
-        let store = Connection::open(&system.socket("store"), deadline).await.unwrap();
-        let store = std::sync::Arc::new(store);
-        let mut waiting = tokio::task::JoinSet::new();
-        for number in numbers {
-            let put = PutSchedule {
-                id: format!("01K2{number:022}"),
-                slug: format!("s{number}"),
-                owner: None,
-                settings: settings.clone(),
-                prompt: "p".to_owned(),
-                payload: None,
-                enabled: true,
-                progress,
-                expect: None,
-            };
-            if waiting.len() == 64 {
-                waiting.join_next().await.unwrap().unwrap();
-            }
-            let store = store.clone();
-            waiting.spawn(async move { store.call::<SchedulesPut>(&put, time).await.map(drop).unwrap() });
-        }
-        while let Some(done) = waiting.join_next().await {
-            done.unwrap();
-        }
-    });
-}
-
-/// Ticks of the processor that a process has used.
-fn ticks(pid: i32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields = stat.rsplit(") ").next().unwrap().split(' ');
-    let fields: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
-    fields[10] + fields[11]
-}
-
-/// Memory that a process shares with no other, and that is no copy of a file, in KiB.
-fn private_kib(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
-    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// A system whose model is this provider, with a daily schedule of this slug.

@@ -1,14 +1,14 @@
 //! Calls of the platform's Bot API: one HTTP request each, in a thread of its own.
 
-use std::io::Read;
-use std::sync::Arc;
+use std::io::{self, Cursor, Read};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use ureq::{Agent, Timeout};
+use ureq::{Agent, SendBody};
 
 use crate::settings::Settings;
 
@@ -27,7 +27,7 @@ pub(crate) enum Answer {
     Done(Value),
     /// `ok:false`.
     Refused(Refusal),
-    /// No connection: the call has not reached the platform.
+    /// No connection, or the call was called off: the platform has nothing to take.
     NotSent(String),
     /// The call may have reached the platform; there is no answer.
     Unheard(String),
@@ -80,27 +80,60 @@ impl Api {
 
     /// Calls a method with a JSON object.
     pub(crate) async fn call(&self, method: &'static str, fields: Value, time: Duration) -> Answer {
-        let (tell, told) = oneshot::channel();
+        self.call_after(method, fields, time, std::future::ready(true))
+            .await
+    }
+
+    /// The same, and before the request is handed to the kernel, when the connection is there, `mark` is waited for. When that
+    /// is false nothing is sent. Whoever is killed before has sent nothing that the platform would take: of a request, its
+    /// head may have left, but no byte of the body.
+    pub(crate) async fn call_after(
+        &self,
+        method: &'static str,
+        fields: Value,
+        time: Duration,
+        mark: impl Future<Output = bool> + Send,
+    ) -> Answer {
+        let (tell, mut told) = oneshot::channel();
+        let (connected, is_connected) = oneshot::channel();
+        let (go, may_go) = mpsc::sync_channel(1);
+        let body = Body {
+            text: Cursor::new(fields.to_string()),
+            connected: Some(connected),
+            may_go,
+            is_begun: false,
+        };
         let api = self.clone();
         let begun = thread::Builder::new().name(method.to_owned()).spawn(move || {
-            _ = tell.send(api.ask(method, &fields, time));
+            _ = tell.send(api.ask(method, body, time));
         });
         if let Err(error) = begun {
             return Answer::NotSent(format!("no thread: {error}"));
         }
         let ended = |_| Answer::Unheard("the call ended without an answer".to_owned());
+        let waited = tokio::select! {
+            connected = is_connected => connected,
+            answer = &mut told => return answer.unwrap_or_else(ended),
+        };
+        // Dropped without a word, the request is called off.
+        if waited.is_ok() && mark.await {
+            _ = go.send(());
+        }
+        drop(go);
         told.await.unwrap_or_else(ended)
     }
 
-    fn ask(&self, method: &str, fields: &Value, time: Duration) -> Answer {
+    fn ask(&self, method: &str, mut body: Body, time: Duration) -> Answer {
         let request = self.agent.post(format!("{}{method}", self.base));
         let request = request
             .header("content-type", "application/json")
+            .header("content-length", body.text.get_ref().len().to_string())
             .config()
             .timeout_global(Some(time))
             .build();
         let mut text = Vec::new();
-        let read = request.send(fields.to_string()).and_then(|response| {
+        let sent = request.send(SendBody::from_reader(&mut body));
+        let read = sent.and_then(|response| {
             let status = response.status().as_u16();
             let body = response.into_body().into_reader();
             body.take(ANSWER_BYTES).read_to_end(&mut text)?;
@@ -108,7 +141,7 @@ impl Api {
         });
         match read {
             Ok(status) => understood(status, &text),
-            Err(error) if is_unsent(&error) => Answer::NotSent(self.said(&error)),
+            Err(error) if !body.is_begun => Answer::NotSent(self.said(&error)),
             Err(error) => Answer::Unheard(self.said(&error)),
         }
     }
@@ -119,21 +152,24 @@ impl Api {
     }
 }
 
-/// Whether the failure came before a request was written.
-fn is_unsent(error: &ureq::Error) -> bool {
-    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-    match error {
-        ureq::Error::HostNotFound
-        | ureq::Error::ConnectionFailed
-        | ureq::Error::BadUri(_)
-        | ureq::Error::Tls(_)
-        | ureq::Error::ConnectProxyFailed(_)
-        | ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
-        ureq::Error::Io(error) => matches!(
-            error.kind(),
-            ConnectionRefused | HostUnreachable | NetworkUnreachable
-        ),
-        _ => false,
+/// The body of a request, which waits for a word before its first byte.
+struct Body {
+    text: Cursor<String>,
+    connected: Option<oneshot::Sender<()>>,
+    may_go: mpsc::Receiver<()>,
+    /// A byte has been handed on.
+    is_begun: bool,
+}
+
+impl Read for Body {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if let Some(connected) = self.connected.take() {
+            _ = connected.send(());
+            let called_off = |_| io::Error::other("the request was called off before it was sent");
+            self.may_go.recv().map_err(called_off)?;
+            self.is_begun = true;
+        }
+        self.text.read(to)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ken_service::Stop;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::api::{Answer, Api, CALL};
 use crate::app::App;
@@ -20,6 +20,8 @@ const WAIT_S: u64 = 50;
 const ANSWER: Duration = Duration::from_secs(WAIT_S + 15);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause after an answer without an update that came at once: not every server waits for one.
+const EMPTY_PAUSE: Duration = Duration::from_millis(250);
 /// How long to wait before an update is taken again that the store could not keep.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -41,13 +43,18 @@ async fn poll(app: &App, api: &Api) {
     let mut pause = FIRST_PAUSE;
     loop {
         let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": KINDS, "offset": offset});
+        let asked = Instant::now();
         let answer = api.call("getUpdates", without_null(fields), ANSWER).await;
         app.polling
             .store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
             Answer::Done(updates) => {
                 pause = FIRST_PAUSE;
-                for update in updates.as_array().into_iter().flatten() {
+                let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
+                if updates.is_empty() && asked.elapsed() < EMPTY_PAUSE {
+                    sleep(EMPTY_PAUSE).await;
+                }
+                for update in updates {
                     keep(app, update).await;
                     let next = update
                         .get("update_id")

@@ -1,5 +1,7 @@
-//! Sends the outbox: per chat in order, a few chats at a time. A piece is marked in the store before it is sent and settled
-//! afterwards; a mark without an end, found after a crash, is an outcome that nobody knows, and is never repeated.
+//! Sends the outbox: per chat in order, a few chats at a time. A piece is marked in the store when the connection is there and
+//! before the first byte of it is handed to the kernel, and settled afterwards; a mark without an end, found after a crash, is
+//! an outcome that nobody knows, and is never repeated. Between the mark and the byte a kill leaves a mark of something that
+//! has not left; no order of the two steps avoids that, and this one doubles nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,11 +93,8 @@ async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
         first += 1;
     }
     for (piece, text) in (0..).zip(&pieces).skip(first as usize) {
-        let attempt = AttemptPiece { id: due.id, piece };
-        if surely::<OutboxAttempt>(app, &attempt, &stop).await.is_err() {
-            return;
-        }
-        let end = send(api, &due, text, (piece == 0, piece + 1 == count)).await;
+        let mark = Mark(app, AttemptPiece { id: due.id, piece });
+        let end = send(api, &due, text, (piece == 0, piece + 1 == count), &mark).await;
         let goes_on = matches!(end, PieceEnd::Sent { .. } | PieceEnd::Unknown { .. });
         settle(app, &due, piece, count, end, &stop).await;
         if !goes_on {
@@ -136,8 +135,19 @@ fn may_pass(error: &Error) -> bool {
     )
 }
 
+/// The mark of a piece that is about to be sent.
+struct Mark<'a>(&'a App, AttemptPiece);
+
+impl Mark<'_> {
+    /// False when the store does not have it in time: a connection that is kept waiting for long is closed by the other side.
+    async fn set(&self) -> bool {
+        let marked = self.0.store.change::<OutboxAttempt>(&self.1, TRY, TRY).await;
+        marked.is_ok()
+    }
+}
+
 /// Sends one piece: as HTML, and as plain text where the platform refuses that.
-async fn send(api: &Api, due: &DueMessage, text: &str, place: (bool, bool)) -> PieceEnd {
+async fn send(api: &Api, due: &DueMessage, text: &str, place: (bool, bool), mark: &Mark<'_>) -> PieceEnd {
     let Some((method, mut fields)) = request(due, place) else {
         let error = "the message that this one replaces was not sent".to_owned();
         return PieceEnd::Failed { error };
@@ -153,13 +163,13 @@ async fn send(api: &Api, due: &DueMessage, text: &str, place: (bool, bool)) -> P
         let mut fields = fields.clone();
         with(&mut fields, "text", formatted.into());
         with(&mut fields, "parse_mode", "HTML".into());
-        match api.call(method, fields, CALL).await {
+        match api.call_after(method, fields, CALL, mark.set()).await {
             Answer::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, due.tries),
         }
     }
     with(&mut fields, "text", text.into());
-    end(api.call(method, fields, CALL).await, due.tries)
+    end(api.call_after(method, fields, CALL, mark.set()).await, due.tries)
 }
 
 /// The method and its fields but the text. None when there is nothing to edit.

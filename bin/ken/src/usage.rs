@@ -110,6 +110,7 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
         ("receivedAt", "received"),
         ("sessionId", "session"),
         ("submissionId", "submission"),
+        ("delivery", "answer"),
     ] {
         if let Some(value) = why.get(name).and_then(Value::as_str) {
             say(&format!("  {label}  {}", one_line(value)))?;

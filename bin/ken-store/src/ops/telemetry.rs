@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
 use ken_types::ops::Page;
+use ken_types::ops::messenger::UpdateRecord;
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
 use ken_types::{Error, Timestamp};
@@ -304,7 +305,12 @@ impl Read for EventsWhy {
             refused: None,
             error: None,
             approvals: Vec::new(),
+            delivery: delivery(tables, &args.id)?,
         };
+        if let (None, Some(update)) = (&accepted, update(tables, &args.id)?) {
+            of_update(&update, &mut why);
+            return Ok(why);
+        }
         let mut work = args.id.clone();
         if let Some(accepted) = accepted {
             why.session_id = accepted.session.map(|session| session.id.as_str().to_owned());
@@ -331,6 +337,42 @@ impl Read for EventsWhy {
         of_work(tables, &row, &mut why)?;
         Ok(why)
     }
+}
+
+/// The update of the messaging platform with this id.
+fn update(tables: &dyn Tables, id: &str) -> Result<Option<UpdateRecord>, Error> {
+    let number = id
+        .strip_prefix("messenger:")
+        .and_then(|number| number.parse().ok());
+    number.map_or(Ok(None), |number| tables.update_record(number))
+}
+
+/// What became of an update that is no message to an agent.
+fn of_update(update: &UpdateRecord, why: &mut Why) {
+    let reason = update.reason.as_deref().unwrap_or("no reason is known");
+    let sender = match (&update.sender_id, &update.chat_id) {
+        (Some(sender), Some(chat)) => format!(" by user {sender} in chat {chat}"),
+        _ => String::new(),
+    };
+    why.received_at = Some(update.at);
+    why.status.clone_from(&update.verdict);
+    why.cause = match update.verdict.as_str() {
+        "pressed" => format!("A button of an approval was pressed{sender}."),
+        "ignored" => format!("The update ({}){sender} was ignored: {reason}.", update.kind),
+        _ => format!(
+            "The update ({}){sender} was {}: {reason}.",
+            update.kind, update.verdict
+        ),
+    };
+}
+
+/// What has become of the answer on its way to a chat.
+fn delivery(tables: &dyn Tables, id: &str) -> Result<Option<String>, Error> {
+    let answer = tables.message_by_key(&format!("{id}:answer"))?;
+    Ok(answer.map(|answer| match &answer.error {
+        Some(error) => format!("{}: {error}", answer.state.name()),
+        None => answer.state.name().to_owned(),
+    }))
 }
 
 /// Where a submission or a run stands, and why.

@@ -936,6 +936,7 @@ pub struct PairingRow {
 pub trait Messenger {
     /// The code that goes with an update, if the update is known.
     fn update(&self, id: i64) -> Result<Option<Option<String>>, Error>;
+    fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error>;
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error>;
     /// Newest first.
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error>;

@@ -232,7 +232,8 @@ pub struct UsageGroup {
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     pub id: String,
-    /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or `aborted`.
+    /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or `aborted`; of
+    /// an update of the messaging platform that never became a message `rejected`, `ignored` or `pressed`.
     pub status: String,
     /// The cause as a sentence.
     pub cause: String,
@@ -251,4 +252,7 @@ pub struct Why {
     /// Decisions that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
+    /// What has become of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, and the error if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<String>,
 }

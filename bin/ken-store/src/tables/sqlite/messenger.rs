@@ -62,6 +62,18 @@ impl Counters for Database {
     }
 }
 
+fn update(row: &Row<'_>) -> rusqlite::Result<UpdateRecord> {
+    Ok(UpdateRecord {
+        update_id: count(row, "id")?,
+        at: time(row, "at")?,
+        kind: row.get("kind")?,
+        sender_id: row.get("sender")?,
+        chat_id: row.get("chat")?,
+        verdict: row.get("verdict")?,
+        reason: row.get("reason")?,
+    })
+}
+
 impl Messenger for Database {
     fn update(&self, id: i64) -> Result<Option<Option<String>>, Error> {
         first(self, "SELECT code FROM updates WHERE id = ?1", [id], |row| {
@@ -87,17 +99,11 @@ impl Messenger for Database {
 
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error> {
         let sql = "SELECT * FROM updates WHERE ?1 = 0 OR verdict IN ('ignored', 'rejected') ORDER BY at DESC, id DESC LIMIT ?2";
-        all(self, sql, params![unanswered, limit], |row| {
-            Ok(UpdateRecord {
-                update_id: count(row, "id")?,
-                at: time(row, "at")?,
-                kind: row.get("kind")?,
-                sender_id: row.get("sender")?,
-                chat_id: row.get("chat")?,
-                verdict: row.get("verdict")?,
-                reason: row.get("reason")?,
-            })
-        })
+        all(self, sql, params![unanswered, limit], update)
+    }
+
+    fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error> {
+        first(self, "SELECT * FROM updates WHERE id = ?1", [id], update)
     }
 
     fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error> {

@@ -1,0 +1,61 @@
+//! Many schedules at once, and what a process takes meanwhile; for the tests and for the figures.
+
+use std::time::Duration;
+
+use ken_tests::System;
+use ken_types::ops::schedules::{Progress, PutSchedule, SchedulesPut, Settings};
+use ken_wire::Connection;
+
+/// Copies the schedule s0 under other names, straight into the store: over HTTP it would take a minute.
+pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
+    let state = system.call("store", "schedules.state", &["slug=s0"]);
+    let settings: Settings = serde_json::from_value(state["schedule"].clone()).unwrap();
+    let progress: Progress = serde_json::from_value(state["progress"].clone()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let time = Duration::from_secs(60);
+        let deadline = tokio::time::Instant::now() + time;
+        let store = Connection::open(&system.socket("store"), deadline).await.unwrap();
+        let store = std::sync::Arc::new(store);
+        let mut waiting = tokio::task::JoinSet::new();
+        for number in numbers {
+            let put = PutSchedule {
+                id: format!("01K2{number:022}"),
+                slug: format!("s{number}"),
+                owner: None,
+                settings: settings.clone(),
+                prompt: "p".to_owned(),
+                payload: None,
+                enabled: true,
+                progress,
+                expect: None,
+            };
+            if waiting.len() == 64 {
+                waiting.join_next().await.unwrap().unwrap();
+            }
+            let store = store.clone();
+            waiting.spawn(async move { store.call::<SchedulesPut>(&put, time).await.map(drop).unwrap() });
+        }
+        while let Some(done) = waiting.join_next().await {
+            done.unwrap();
+        }
+    });
+}
+
+/// Ticks of the processor that a process has used.
+pub(crate) fn ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap().split(' ');
+    let fields: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    fields[10] + fields[11]
+}
+
+/// Memory that a process shares with no other, and that is no copy of a file, in KiB.
+pub(crate) fn private_kib(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+}
