@@ -1,4 +1,4 @@
-//! A command that is a filter: what it does, and what it would do.
+//! A command as a filter: it runs a call, or previews what the call would do.
 
 use std::marker::PhantomData;
 
@@ -12,16 +12,16 @@ use crate::settings::Settings;
 
 /// One command; the type is its arguments.
 pub(crate) trait Operation: DeserializeOwned + Send + Sync {
-    /// As in `ken-coder edit`.
+    /// The command with its program, such as `ken-coder edit`.
     const NAME: &'static str;
-    /// The second word.
+    /// The word after `ken-coder`, such as `edit`.
     const COMMAND: &'static str;
     const ABOUT: &'static str;
     /// The fields, for `--help`.
     const FIELDS: &'static str;
     type Answer: Answer;
 
-    /// What it would do. Changes nothing.
+    /// Describes what the call would do, and changes nothing.
     fn preview(&self, settings: &Settings) -> Result<Preview, Error>;
 
     fn run(&self, settings: &Settings) -> Result<Self::Answer, Error>;

@@ -15,10 +15,10 @@ use crate::tree::{Links, Node, Tree, Version};
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
 /// The most files of one change, and of a patch or a list of edits.
 pub(crate) const MAX_FILES: usize = 2_000;
-/// Up to so many files each one is written to the disk before it gets its name.
+/// A change of at most this many files syncs each file before renaming it; a larger change syncs the file system once.
 const SYNCED_ALONE: usize = 16;
 
-/// What a file will be.
+/// The content and the permissions that a file gets.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) version: Version,
@@ -35,21 +35,21 @@ pub(crate) enum Content {
 /// One file of a change.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    /// `None`: there is nothing.
+    /// `None` if the file does not exist.
     pub(crate) before: Option<Version>,
-    /// `None`: it is removed.
+    /// `None` if the file is removed.
     pub(crate) after: Option<Target>,
 }
 
 /// By path.
 pub(crate) type Changes = BTreeMap<Place, Change>;
 
-/// Whether the disk is waited for.
+/// Whether a change waits until its data is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// What was before is on the disk when the change begins.
+    /// Waits until the old contents are on the disk before the change begins.
     Full,
-    /// For what can be had again: an undo only brings back what the journal holds already.
+    /// Does not wait, because the change can be repeated: an undo only restores what the journal already holds.
     Light,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The file as it will be. `None`: there will be none.
+    /// The file as it will be; `None` if it will not exist.
     pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())
     }
@@ -177,7 +177,7 @@ pub(crate) fn commit(
         })
         .collect();
     keep(tree, journal, &record.files, durability)?;
-    // The folders are in the record before they are made: those that were there are left out.
+    // The record lists the new folders before they are made, without those that exist already.
     let mut folders = Vec::new();
     for (place, change) in changes {
         if change.after.is_some() {
@@ -195,7 +195,7 @@ pub(crate) fn commit(
         Err(error) => {
             match roll_back(tree, journal, &record) {
                 true => journal.forget(&record),
-                // What could not be put back stays on record, so that `undo` can try again and say what stands in the way.
+                // A file that could not be restored stays on record, so that `undo` can try again and name the obstacle.
                 false => journal.end(&record)?,
             }
             Err(error)
@@ -203,7 +203,7 @@ pub(crate) fn commit(
     }
 }
 
-/// Keeps what is there before the change.
+/// Stores the contents that the change replaces.
 fn keep(tree: &Tree, journal: &Journal, files: &[Entry], durability: Durability) -> Result<(), Error> {
     let mut new = Vec::new();
     for entry in files {
@@ -292,7 +292,7 @@ fn staged(record: &Record, place: &Place) -> String {
     format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
 }
 
-/// Puts back what a change that was cut off has changed already. Gives back whether all of it was.
+/// Restores the files that an interrupted change has already changed. Returns whether all of them were restored.
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
     for entry in &record.files {

@@ -19,17 +19,17 @@ use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, recover};
 use crate::tree::{Links, Tree};
 
-/// Seconds, if the call does not say, and at most: ken-tools ends every call after 600.
+/// The default and the longest time of a command, in seconds. ken-tools ends every call after 600.
 const TIMEOUT: f64 = 120.0;
 const MAX_TIMEOUT: f64 = 590.0;
-/// Bytes of each output in the answer, if the call does not say, and at most.
+/// The default and the largest size of each output in the answer, in bytes.
 const OUTPUT_BYTES: usize = 24 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-/// Files that are listed in an answer.
+/// The most files that an answer lists.
 const LISTED: usize = 100;
-/// The largest program in the workspace that is looked at, in bytes.
+/// The largest program in the workspace whose content is checked, in bytes.
 const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
-/// Words of a command line, and their bytes.
+/// The most words of a command line, and the most bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
 
@@ -38,7 +38,7 @@ const WORD_BYTES: usize = 100_000;
 pub(crate) struct Run {
     #[serde(default)]
     argv: Vec<String>,
-    /// The text of a shell instead.
+    /// A command line for a shell, in place of `argv`.
     shell: Option<String>,
     #[serde(default)]
     cwd: Place,
@@ -47,11 +47,11 @@ pub(crate) struct Run {
     max_bytes: Option<usize>,
 }
 
-/// How a command went.
+/// The outcome of a command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ran {
-    /// For `ken undo` and `ken diff`.
+    /// The run that `ken undo` and `ken diff` take.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     command: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Ran {
     pub(crate) stdout_bytes: u64,
     stderr_bytes: u64,
     duration_ms: u64,
-    /// Files that it changed, the first of them.
+    /// The first of the files that it changed.
     changed: Vec<Place>,
     changed_count: usize,
     /// Files that it changed and that `ken undo` cannot put back.
@@ -178,7 +178,7 @@ fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
     Some(node.version.digest)
 }
 
-/// For people: on one line, and short.
+/// The command on one short line, for people.
 fn shown(argv: &[String]) -> String {
     const SHOWN: usize = 120;
     let words = argv.iter().map(
@@ -199,14 +199,14 @@ fn shown(argv: &[String]) -> String {
     }
 }
 
-/// What has to be known between the beginning of a command and its end. It holds the lock.
+/// The state between the start of a command and its end. It holds the lock of the journal.
 struct Open {
     journal: Journal,
     snapshot: Snapshot,
     record: Record,
 }
 
-/// Runs a command, with what it changes on record. One that can change nothing needs none.
+/// Runs a command and records what it changes. A command that can change nothing needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Ran, Error> {
     if job.write.is_empty() {
         within(settings, Access::Read, || {

@@ -11,17 +11,17 @@ use ken_types::Error;
 
 use crate::settings::Settings;
 
-/// As for ken-sandbox: an older kernel leaves signals and abstract sockets open.
+/// The Landlock version that is needed, as for ken-sandbox: older kernels do not restrict signals and abstract sockets.
 const REQUIRED: ABI = ABI::V6;
 
-/// What the work may do.
+/// The access that the work gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Runs `work` confined. Refused with the reason where the kernel cannot do that.
+/// Runs `work` confined. An error with the reason if the kernel cannot confine it.
 pub(crate) fn within<T: Send>(
     settings: &Settings,
     access: Access,

@@ -7,11 +7,11 @@ use similar::TextDiff;
 use crate::place::Place;
 use crate::tree::Node;
 
-/// The longest diff, in bytes; the rest is counted.
+/// The longest diff, in bytes; what exceeds it is counted only.
 pub(crate) const MAX_DIFF: usize = 128 * 1024;
-/// Files above this are only named.
+/// A larger file is named without its diff. In bytes.
 const MAX_FILE: usize = 2 * 1024 * 1024;
-/// How long the search for the smallest difference of one file may take; after that a larger one is shown.
+/// How long the search for the smallest diff of a file may take; after that, a larger diff is shown.
 const PATIENCE: Duration = Duration::from_millis(200);
 const CONTEXT: usize = 3;
 
@@ -31,7 +31,7 @@ impl Diff {
         }
     }
 
-    /// The text, with what was left out counted.
+    /// The text of the diff, and how much of it was left out.
     pub(crate) fn finish(mut self) -> String {
         if self.left_out > 0 {
             self.text.push_str(&format!(
@@ -78,7 +78,7 @@ fn mode(node: &Node) -> String {
     }
 }
 
-/// Nothing is an empty text.
+/// The content as text; a missing file is an empty text.
 fn shown(node: Option<&Node>) -> Option<&str> {
     let bytes = node.map_or(&[][..], |node| &node.bytes);
     if bytes.len() > MAX_FILE || bytes.contains(&0) {

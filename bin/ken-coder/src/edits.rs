@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::snapshot::recover;
 use crate::tree::Tree;
 
-/// What a change did.
+/// The outcome of a change.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     /// For `ken undo` and `ken diff`.
@@ -30,7 +30,7 @@ pub(crate) struct Changed {
 struct ChangedFile {
     path: Place,
     action: &'static str,
-    /// Of the file as it is now.
+    /// The digest of the file as it is now.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
@@ -104,7 +104,7 @@ trait Edits {
     }
 }
 
-/// Refuses a file that is not as the caller has read it.
+/// Refuses a file that has changed since the caller read it.
 fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> Result<(), Error> {
     let Some(expect) = expect else { return Ok(()) };
     let now = plan.original(place)?.map(|node| node.version.digest.clone());
@@ -130,7 +130,7 @@ fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
         .map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
 }
 
-/// Replaces a text that must be there once.
+/// Replaces a text that must occur exactly once.
 fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(), Error> {
     if old.is_empty() {
         return Err(

@@ -16,7 +16,7 @@ use crate::tree::{Links, Tree, in_words};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
-/// Bytes of text in an answer, if the call does not say, and at most.
+/// The default and the largest size of the text in an answer, in bytes.
 const TEXT_BYTES: usize = 24 * 1024;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
 const ENTRIES: usize = 500;
@@ -38,13 +38,13 @@ pub(crate) fn walk(settings: &Settings, folder: &Place, all: bool) -> WalkBuilde
     walk
 }
 
-/// The place of a path that a walk gave, if a call could name it.
+/// The place of a path from a walk, if a call can name that path.
 pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Place> {
     let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
     Place::parse(relative).ok()
 }
 
-/// Refuses a walk over something that is no folder, or is reached by a link.
+/// Refuses to walk over anything but a folder, and over a folder that is reached through a link.
 pub(crate) fn check_folder(tree: &Tree, folder: &Place) -> Result<(), Error> {
     tree.folder(folder).map(drop)
 }
@@ -54,7 +54,7 @@ pub(crate) fn check_folder(tree: &Tree, folder: &Place) -> Result<(), Error> {
 pub(crate) struct List {
     #[serde(default)]
     path: Place,
-    /// How many levels below it.
+    /// How many levels of folders below it are listed.
     depth: Option<usize>,
     max_entries: Option<usize>,
     #[serde(default)]
@@ -65,7 +65,7 @@ pub(crate) struct List {
 pub(crate) struct Listed {
     path: Place,
     entries: Vec<ListedEntry>,
-    /// Whether there are more.
+    /// Whether there are more entries than are listed.
     truncated: bool,
 }
 
@@ -144,13 +144,13 @@ pub(crate) struct Read {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WasRead {
     path: Place,
-    /// Of the whole file: what `expect` of a change wants.
+    /// The digest of the whole file, which `expect` of a change takes.
     digest: String,
     bytes: usize,
     lines: usize,
     first_line: usize,
     text: String,
-    /// Whether lines follow that are not in the text.
+    /// Whether the file goes on after the text.
     truncated: bool,
 }
 
@@ -191,7 +191,7 @@ impl Read {
         let (mut part, mut taken) = (String::new(), 0);
         for line in wanted {
             if part.len() + line.len() > most {
-                // Of a single long line at least its beginning.
+                // A single line that is too long is cut rather than left out.
                 if part.is_empty() {
                     let end = (0..=most)
                         .rev()

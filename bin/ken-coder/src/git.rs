@@ -1,7 +1,7 @@
 //! `ken-coder status`, `changes`, `log`, `commit` and `push`: git in the sandbox.
 //!
-//! What only looks can change nothing, whatever a repository's settings make git run. Hooks never run: they are programs
-//! that nobody has approved with the commit.
+//! A command that only reads cannot change anything, whatever a repository's settings make git run. Hooks never run: they are
+//! programs that nobody has approved with the commit.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::sandbox::{self, Job};
 use crate::settings::Settings;
 use crate::tree::Tree;
 
-/// What is shown of an output, in bytes.
+/// The largest part of an output that is shown, in bytes.
 const OUTPUT: usize = 24 * 1024;
-/// The same of the diff of a commit.
+/// The largest part of the diff of a commit that is shown, in bytes.
 const DIFF: usize = crate::diff::MAX_DIFF;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const COMMITS: usize = 20;
@@ -42,15 +42,15 @@ const OPTIONS: [(&str, &str); 7] = [
     ("gc.auto", "0"),
 ];
 
-/// A commit needs somebody; a repository that names nobody gets this.
+/// The author of a commit in a repository that names none.
 const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 
 const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
 const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
 const HISTORY: &str =
     "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
-/// The commit as it would be, made in the temporary directory: its tree says exactly what it holds. The copy of the index
-/// keeps its time, by which git knows the files that may have changed right after it was written.
+/// The commit as it would be, made in the temporary directory: its tree names exactly what it contains. The copy of the index
+/// keeps its time stamp, by which git recognises files that changed right after the index was written.
 const STAGE: &str = r#"set -e
 index=$(git rev-parse --path-format=absolute --git-path index)
 objects=$(git rev-parse --path-format=absolute --git-path objects)
@@ -85,7 +85,7 @@ GIT_ALLOW_PROTOCOL=file git push --no-verify "$1" "refs/heads/$branch" 2>&1"#;
 pub(crate) struct Printed {
     repo: Place,
     text: String,
-    /// All of it, in bytes.
+    /// The length of the whole output, in bytes.
     bytes: u64,
 }
 
@@ -134,7 +134,7 @@ impl Git<'_> {
             "GIT_CONFIG_NOSYSTEM=1".to_owned(),
             "GIT_TERMINAL_PROMPT=0".to_owned(),
             "GIT_OPTIONAL_LOCKS=0".to_owned(),
-            // A repository above the workspace is not the coding worker's.
+            // A repository above the workspace does not belong to the coding worker.
             format!("GIT_CEILING_DIRECTORIES={}", ceilings.join(":")),
             format!("GIT_CONFIG_COUNT={}", OPTIONS.len()),
             format!("KEN_NAME={}", AUTHOR.0),
@@ -147,7 +147,7 @@ impl Git<'_> {
         env
     }
 
-    /// What it prints, and how many bytes there were.
+    /// The output as far as it is shown, and the length of the whole output in bytes.
     fn read(&self) -> Result<(String, u64), Error> {
         let ended = sandbox::run(self.settings, &self.job()?)?;
         match ended.status {
@@ -175,7 +175,7 @@ fn check_name(at: &str, name: &str) -> Result<(), Error> {
 }
 
 fn paths(repo: &Place, paths: &[Place]) -> Vec<String> {
-    // Relative to the repository: a path that names it is as good.
+    // Paths are relative to the repository; a path from the workspace that names the repository is accepted too.
     let relative = |place: &Place| match place.as_str().strip_prefix(repo.as_str()) {
         Some(rest) if rest.starts_with('/') => format!(".{rest}"),
         _ => format!("./{}", place.as_str()),
@@ -504,7 +504,7 @@ impl Operation for Push {
     }
 }
 
-/// The sandbox has no network, so only a folder of the workspace can be a remote.
+/// The sandbox has no network, so a remote must be a folder of the workspace.
 fn check_remote(url: &str) -> Result<(), Error> {
     let path = url.strip_prefix("file://").unwrap_or(url);
     let is_path = path.starts_with('/') || path.starts_with('.');

@@ -1,10 +1,10 @@
-//! What changes replaced, so that it can be put back. It lies outside of the workspace, where no command can reach it:
+//! The journal: what each change replaced, so that it can be undone. It lies outside the workspace, where no command can reach it:
 //!
 //! - `objects/ab/abcd…`: contents, by digest;
-//! - `pending/CALL.json`: a change that has begun and whose end is not known;
-//! - `journal/RUN/CALL.json`: a change that has happened.
+//! - `pending/CALL.json`: a change that has begun, and may not have ended;
+//! - `journal/RUN/CALL.json`: a change that has ended.
 //!
-//! Contents and record are on the disk before the change begins. A record moves from `pending` when it has ended.
+//! The contents and the record are on the disk before the change begins. The record leaves `pending` when the change has ended.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -21,18 +21,18 @@ use serde::{Deserialize, Serialize};
 use crate::place::Place;
 use crate::tree::{Version, digest};
 
-/// How long a change waits for the one before it.
+/// How long a change waits for another one to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Journals of runs that were last changed before are removed.
+/// The age at which the journal of a run is removed, counted from its last change.
 pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// When all contents have more bytes, the oldest runs are removed.
+/// When all contents together are larger, in bytes, the oldest runs are removed.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
-/// How often a change looks whether something is to be removed.
+/// How often a change checks whether old runs have to be removed.
 const PRUNED_EVERY: Duration = Duration::from_secs(3600);
-/// Up to so many new contents each one is written to the disk by itself; more of them together.
+/// Up to this many new contents are synced one by one; more are synced together.
 const SYNCED_ALONE: usize = 16;
 
-/// A change: what files were and are.
+/// A change: each file before and after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) run: String,
@@ -50,10 +50,10 @@ pub(crate) struct Record {
     /// Folders that it made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) folders: Vec<Place>,
-    /// Of a command that has begun: the folders that it can change; then `files` is all that there was.
+    /// For a command that is running: the folders that it can change. `files` then lists everything in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scope: Vec<Place>,
-    /// Whether the end of it was not seen.
+    /// Whether the change was interrupted, so that its end was not recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
 }
@@ -61,16 +61,16 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) path: Place,
-    /// `None`: there was nothing.
+    /// `None` if the file did not exist.
     pub(crate) before: Option<Version>,
     pub(crate) after: Option<Version>,
 }
 
-/// The journal, and the sole right to change the workspace.
+/// The journal, and the lock that a change of the workspace needs.
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: PathBuf,
-    /// Absent for those who only read.
+    /// `None` for a caller that only reads.
     _lock: Option<OwnedFd>,
 }
 
@@ -126,7 +126,7 @@ impl Journal {
         self.object(digest).exists()
     }
 
-    /// Keeps a content. Gives back whether it is new.
+    /// Stores a content. Returns whether it is new.
     pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> Result<bool, Error> {
         let path = self.object(digest);
         if path.exists() {
@@ -138,7 +138,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// A content that was kept. It is checked: a disk can lie.
+    /// Reads a stored content and checks it against its digest.
     pub(crate) fn content(&self, wanted: &str) -> Result<Vec<u8>, Error> {
         let path = self.object(wanted);
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
@@ -151,7 +151,7 @@ impl Journal {
         }
     }
 
-    /// Brings contents that were kept to the disk.
+    /// Syncs stored contents to the disk.
     pub(crate) fn sync(&self, digests: &[String]) -> Result<(), Error> {
         if digests.len() > SYNCED_ALONE {
             let folder = File::open(&self.state).map_err(|error| failed(&self.state, error))?;
@@ -171,13 +171,13 @@ impl Journal {
         self.state.join("pending").join(format!("{}.json", record.call))
     }
 
-    /// Writes a record down before its change begins.
+    /// Writes the record of a change that is about to begin.
     pub(crate) fn begin(&self, record: &Record) -> Result<(), Error> {
         let path = self.pending(record);
         write(&path, &encoded(record), true)
     }
 
-    /// Files a record whose change has ended.
+    /// Moves the record of a change that has ended out of `pending`.
     pub(crate) fn end(&self, record: &Record) -> Result<(), Error> {
         let folder = self.state.join("journal").join(&record.run);
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
@@ -189,12 +189,12 @@ impl Journal {
         }
     }
 
-    /// Forgets a record whose change did not happen.
+    /// Removes the record of a change that did not happen.
     pub(crate) fn forget(&self, record: &Record) {
         let _ = fs::remove_file(self.pending(record));
     }
 
-    /// Records whose change was cut off. To be asked by the holder of the lock only: for others they are under way.
+    /// The records of interrupted changes. Only the holder of the lock may ask: without the lock, a change may still be running.
     pub(crate) fn interrupted(&self) -> Result<Vec<Record>, Error> {
         records(&self.state.join("pending"))
     }
@@ -204,7 +204,7 @@ impl Journal {
         records(&self.state.join("journal").join(run))
     }
 
-    /// The runs that there are, and when each was last changed; newest first.
+    /// All runs and the time of the last change of each, newest first.
     pub(crate) fn runs(&self) -> Result<Vec<(String, SystemTime)>, Error> {
         let folder = self.state.join("journal");
         let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -219,7 +219,7 @@ impl Journal {
         Ok(runs)
     }
 
-    /// Removes what is too old or too much, once in a while.
+    /// From time to time, removes runs that are too old and runs beyond the size limit.
     pub(crate) fn prune_sometimes(&self) {
         let mark = self.state.join("pruned");
         let age = fs::metadata(&mark)
@@ -227,14 +227,14 @@ impl Journal {
             .ok()
             .and_then(|at| at.elapsed().ok());
         if age.is_none_or(|age| age >= PRUNED_EVERY) {
-            // It fails when something else does, which the change itself reports.
+            // An error is ignored: the change itself reports the same cause.
             let _ = self.prune(KEPT, MAX_BYTES);
             let _ = fs::write(&mark, "");
         }
     }
 
-    /// Removes runs that are older than `kept`, then the oldest ones while all contents have more than `most` bytes. Gives
-    /// back how many runs and contents were removed.
+    /// Removes the runs that are older than `kept`, then the oldest ones while all contents together have more than `most`
+    /// bytes. Returns how many runs and contents were removed.
     pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
         let mut runs = self.runs()?;
         let (mut gone, mut objects) = (0, 0);
@@ -264,7 +264,7 @@ impl Journal {
         Ok(true)
     }
 
-    /// Removes contents that no record needs; gives back how many, and the bytes of the others.
+    /// Removes the contents that no record names. Returns how many, and the bytes of those that remain.
     fn sweep(&self, runs: &[(String, SystemTime)]) -> Result<(usize, u64), Error> {
         let mut needed = HashSet::new();
         let mut records = self.interrupted()?;
@@ -294,7 +294,7 @@ impl Journal {
         Ok((removed, bytes))
     }
 
-    /// Where a command's notes on the files of its last run are.
+    /// The file in which a command keeps the state of the files at its last run.
     pub(crate) fn notes(&self) -> PathBuf {
         self.state.join("seen.json")
     }
@@ -328,7 +328,7 @@ fn encoded(record: &Record) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// All of it or nothing, under a temporary name first.
+/// Writes a file atomically: under a temporary name, then renamed.
 fn write(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Error> {
     let temporary = path.with_extension("part");
     let folder = path.parent().unwrap_or(path);

@@ -4,9 +4,9 @@
 /// What a patch does to one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FilePatch {
-    /// `None`: the file is new.
+    /// `None` if the file is new.
     pub(crate) old: Option<String>,
-    /// `None`: the file is removed.
+    /// `None` if the file is removed.
     pub(crate) new: Option<String>,
     /// Permissions, where the patch names them.
     pub(crate) mode: Option<u32>,
@@ -21,9 +21,9 @@ struct Hunk {
     new: Vec<String>,
 }
 
-/// The files of a patch, or why it is none.
+/// The files of a patch; the error says why the text is not a patch.
 pub(crate) fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
-    // The line feed at the very end gets lost easily, and means nothing there.
+    // The line feed at the very end is often lost, and is not needed.
     let text = &format!("{}\n", text.strip_suffix('\n').unwrap_or(text));
     let mut parser = Parser {
         lines: text.split_inclusive('\n').collect(),
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
         line
     }
 
-    /// The next file. Lines before it are what programs write around diffs.
+    /// The next file. The lines before it, which programs write around diffs, are skipped.
     fn file(&mut self) -> Result<Option<FilePatch>, String> {
         let (mut old, mut new, mut mode) = (None, None, None);
         let (mut is_git, mut is_new, mut is_gone, mut is_complete) = (false, false, false, false);
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
             let over = || format!("line {number}: more lines than the head of the hunk says");
             let (mark, rest) = match line.chars().next() {
                 Some(mark @ (' ' | '-' | '+')) => (mark, line.get(1..).unwrap_or_default()),
-                // Editors and models strip the blank of an empty line of context.
+                // Editors and models strip the blank that stands for an empty line of context.
                 Some('\n' | '\r') => (' ', line),
                 Some('\\') => {
                     self.no_line_end(&mut hunk);
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `a/x b/x`. Names with blanks are only clear when both are the same.
+/// The names of `a/x b/x`. With blanks in them they can only be told apart when both are the same.
 fn git_names(names: &str) -> (Option<String>, Option<String>) {
     let half = names.len() / 2;
     match (names.get(..half), names.get(half + 1..)) {
@@ -195,7 +195,7 @@ fn git_names(names: &str) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Without the prefix of git and the time that `diff -u` appends; `None` for /dev/null.
+/// The name without git's prefix and the time that `diff -u` appends; `None` for /dev/null.
 fn name_of(name: &str, prefix: &str) -> Option<String> {
     let name = name.split('\t').next().unwrap_or_default().trim_end();
     let name = name.strip_prefix(prefix).unwrap_or(name);
@@ -246,7 +246,7 @@ impl Hunk {
     /// The index of the first line: where the patch says, else the only place that fits.
     fn find(&self, lines: &[&str], from: usize) -> Result<usize, &'static str> {
         if self.old.is_empty() {
-            // Only added lines: after the line that the head names.
+            // A hunk that only adds lines goes after the line that its header names.
             return match self.start >= from && self.start <= lines.len() {
                 true => Ok(self.start),
                 false => Err("the file has fewer lines"),

@@ -5,7 +5,7 @@ use std::fmt;
 use ken_types::Error;
 use serde::{Deserialize, Serialize};
 
-/// The longest path, in bytes. Longer ones exist, but nobody means them.
+/// The longest path, in bytes. The kernel allows longer ones, but a call has no use for them.
 const PATH_BYTES: usize = 1024;
 /// The longest name of a file (NAME_MAX of <limits.h>).
 const NAME_BYTES: usize = 255;
@@ -18,7 +18,7 @@ pub(crate) const FOLDERS: [&str; 2] = ["repos", "projects"];
 pub(crate) struct Place(String);
 
 impl Place {
-    /// What is wrong with a text that is no such path.
+    /// Parses a path; the error says what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Place, String> {
         let shown = || format!("{:?}", head(text));
         if text.len() > PATH_BYTES {
@@ -59,7 +59,7 @@ impl Place {
         &self.0
     }
 
-    /// For a system call, which knows no empty path.
+    /// The path for a system call, which does not accept an empty one.
     pub(crate) fn or_dot(&self) -> &str {
         if self.0.is_empty() { "." } else { &self.0 }
     }
@@ -97,7 +97,7 @@ impl Place {
         Some(Place(format!("{folder}/{}", names.next()?)))
     }
 
-    /// Refuses what no call may change: files beside repositories and projects, and git's own.
+    /// Refuses the paths that no call may change: files outside repositories and projects, and git's own files.
     pub(crate) fn check_changeable(&self) -> Result<(), Error> {
         let at = |message: String| Err(Error::forbidden(message).at("/path"));
         if self.project().is_none_or(|project| project == *self) {

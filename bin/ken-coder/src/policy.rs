@@ -1,4 +1,4 @@
-//! What needs approval, by the rules that the operator wrote into `[workspace]` of ken.toml. Nothing else frees anything.
+//! Which calls need approval, by the rules of the operator in `[workspace]` of ken.toml. Nothing else permits a call.
 
 use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
 
@@ -25,11 +25,11 @@ pub(crate) enum Approval {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandVerdict {
     pub(crate) verdict: Verdict,
-    /// Whether the kernel lets it change nothing.
+    /// Whether the kernel keeps it from changing anything.
     pub(crate) is_read_only: bool,
 }
 
-/// A change of these files: the strictest of their rules counts.
+/// Decides on a change of these files: the strictest of their rules counts.
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
     let strictest = places
         .map(|place| (policy_of(workspace, place), place))
@@ -42,7 +42,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
     }
 }
 
-/// A change of a folder by something whose files are not known before, such as git.
+/// Decides on a change of a folder when the files are not known beforehand, as with git.
 pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
     match denied_below(workspace, folder) {
         true => denied(folder),
@@ -50,7 +50,7 @@ pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Ver
     }
 }
 
-/// A command in a folder that it can change as far as `scope` goes.
+/// Decides on a command that can change the folders of `scope`.
 pub(crate) fn of_command(
     settings: &Settings,
     argv: &[String],
@@ -111,7 +111,7 @@ fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
     rule_of(workspace, place).map_or(WorkspacePolicy::Ask, |rule| rule.policy)
 }
 
-/// Whether a command that can change a folder could change something that is denied: the folder, or something below it.
+/// Whether a command that can change a folder could change a denied path: the folder itself, or a path below it.
 fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
     let below = workspace.rules.iter().any(|rule| {
         rule.policy == WorkspacePolicy::Deny && folder_of(rule).is_some_and(|denied| denied.is_in(folder))

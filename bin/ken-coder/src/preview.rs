@@ -1,4 +1,4 @@
-//! What a call would do, for those who approve it.
+//! The preview of a call, for whoever approves it.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub(crate) enum Risk {
     High,
 }
 
-/// In the form that ken-tools(5) wants of a preview.
+/// A preview in the form of ken-tools(5).
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Preview {
@@ -36,7 +36,7 @@ pub(crate) struct Preview {
     pub(crate) fingerprint: String,
 }
 
-/// What a fingerprint is made of, in this order.
+/// The parts of a fingerprint, in this order.
 #[derive(Serialize)]
 struct Exact<'a> {
     action_type: &'a str,
@@ -83,7 +83,7 @@ impl Preview {
         }
     }
 
-    /// Of a call that only reads.
+    /// The preview of a call that only reads.
     pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = Verdict {
             approval: Approval::None,
@@ -101,7 +101,7 @@ impl Preview {
         )
     }
 
-    /// Of a change of files.
+    /// The preview of a change of files.
     pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
         let mut diff = Diff::default();
         let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
@@ -120,7 +120,7 @@ impl Preview {
             _ => Risk::Medium,
         };
         let summary = summary(&places, removed, &target);
-        // The action shown is bounded; what the fingerprint covers is all of it.
+        // The action that is shown is bounded; the fingerprint covers the whole of it.
         const SHOWN: usize = 200;
         let all = Value::from(files);
         let shown: Vec<_> = all

@@ -18,10 +18,10 @@ use sha2::{Digest, Sha256};
 
 use crate::place::Place;
 
-/// How often a resolution is tried again that a rename elsewhere in the tree has disturbed (EAGAIN of openat2(2)).
+/// How often a path is resolved again after a rename elsewhere in the tree has interfered (EAGAIN of openat2(2)).
 const TRIES: usize = 16;
 
-/// What a file is, so that two can be told apart.
+/// The state of a file, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
     /// SHA-256 of the content, in hexadecimal; for a symbolic link that of its target.
@@ -58,7 +58,7 @@ pub(crate) struct Node {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whether a symbolic link below the root is followed. One that leads out never is.
+/// Whether symbolic links below the root are followed. A link that leads out of the root never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     Follow,
@@ -79,7 +79,7 @@ impl Tree {
             .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", root.display())))
     }
 
-    /// What is there; for [`Links::Refuse`] a link itself. `None`: nothing.
+    /// What a place holds; with [`Links::Refuse`] a link itself. `None` if there is nothing.
     pub(crate) fn stat(&self, place: &Place, links: Links) -> Result<Option<Stat>, Error> {
         let mut flags = OFlags::PATH;
         flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
@@ -161,7 +161,7 @@ impl Tree {
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
     }
 
-    /// Gives a staged file its name. One that should be new replaces nothing.
+    /// Renames a staged file to its final name. A file that should be new never replaces another.
     pub(crate) fn put(&self, place: &Place, staged: &str, is_new: bool) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
         let flags = if is_new {
@@ -194,7 +194,7 @@ impl Tree {
         }
     }
 
-    /// Makes the folders that are missing on the way to a file, and adds them to `made`.
+    /// Creates the missing parent folders of a file, and adds them to `made`.
     pub(crate) fn make_folders(&self, place: &Place, made: &mut Vec<Place>) -> Result<(), Error> {
         let mut folder = Place::default();
         let names: Vec<&str> = place.names().collect();
@@ -210,13 +210,13 @@ impl Tree {
         self.folder(&folder).map(drop)
     }
 
-    /// A folder, with no link on the way to it.
+    /// Opens a folder; no component of its path may be a link.
     pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
         self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse)
             .map_err(|errno| refused(place, errno))
     }
 
-    /// Writes everything to the disk.
+    /// Syncs the file system to the disk.
     pub(crate) fn sync(&self) {
         let _ = rustix::fs::syncfs(&self.root);
     }
@@ -264,7 +264,7 @@ fn forbidden(place: &Place, why: &str) -> Error {
     Error::forbidden(format!("{place} {why}")).at("/path")
 }
 
-/// Why the kernel did not resolve a path, or refused what was to be done there.
+/// The error for a path that the kernel did not resolve, or for an operation that it refused.
 fn refused(place: &Place, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),

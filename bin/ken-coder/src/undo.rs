@@ -1,4 +1,4 @@
-//! `ken-coder undo`, `diff`, `journal` and `prune`: what a run changed, for the person who looks at it.
+//! `ken-coder undo`, `diff`, `journal` and `prune`: commands for people, about what a run changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -58,7 +58,7 @@ impl Whole {
     }
 }
 
-/// The run that a word means: its id, or the beginning of only one. It must have worked in this workspace.
+/// The run that a word names, by its id or an unambiguous beginning of it. It must belong to this workspace.
 fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
@@ -105,7 +105,7 @@ pub(crate) struct Undo {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Undone {
     run: String,
-    /// The run that undoes this one's undoing; absent when nothing was put back.
+    /// The run that undoes this undo; absent when nothing was restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
     restored: Vec<Place>,
@@ -159,7 +159,7 @@ impl Undo {
             undo = Some(record.run.clone());
             commit(&tree, &journal, record, &changes, Durability::Light)?;
         }
-        // The deepest first; one that holds something else stays.
+        // The deepest folders first. A folder that holds anything else stays.
         let folders: BTreeSet<&Place> = whole.folders.iter().collect();
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
@@ -173,7 +173,7 @@ impl Undo {
     }
 }
 
-/// The change that puts a file back; `None` when it is as it was; or why it cannot be.
+/// The change that restores a file; `None` when it needs none. The error says why it cannot be restored.
 fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option<Change>, String> {
     let now = tree
         .read(path, Links::Refuse, MAX_FILE)
@@ -244,7 +244,7 @@ pub(crate) struct Differences {
 struct Difference {
     path: Place,
     action: &'static str,
-    /// Whether the file is as the run left it: only then can it be undone.
+    /// Whether the file is as the run left it; only then can it be restored.
     current: bool,
 }
 
@@ -266,7 +266,7 @@ impl Diff {
         let (run, records) = find(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
         for (path, span) in Whole::of(records).files {
-            // What the run wrote is on record by its digest only: what is there now is shown, marked when it is something else.
+            // The record holds only the digest of what the run wrote, so the present content is shown, marked if it differs.
             let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
             let before = span.before.as_ref().and_then(|version| {
                 Some(Node {

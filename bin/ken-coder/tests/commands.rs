@@ -360,7 +360,7 @@ fn without_the_kernels_help_nothing_is_done() {
         ] {
             let mut command = home.command(&words);
             let filter = hiding(call);
-            // SAFETY: between fork and exec it makes system calls only.
+            // SAFETY: between fork and exec, the closure only makes system calls.
             #[allow(unsafe_code)]
             unsafe {
                 std::os::unix::process::CommandExt::pre_exec(&mut command, move || {

@@ -385,7 +385,7 @@ fn several_edits_are_one_change() {
             & 0o777,
         0o755
     );
-    // A file where a folder is needed, found only when the change is under way: all is as it was.
+    // A file stands where the change needs a folder. This is noticed only during the change, which then restores everything.
     let before = home.files();
     let error = home.refused(
         "apply",
