@@ -51,7 +51,8 @@ test: toolchain
 	$(CARGO) test --workspace --locked
 
 # The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store; clients,
-# cron expressions and a messaging platform that others have written. node and npm are needed; the suites come from the npm registry.
+# cron expressions, a messaging platform and model servers that others have written. node, npm and Python are needed; they come from
+# the npm registry and PyPI.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %)
@@ -60,6 +61,7 @@ torture: toolchain
 	node tests/conformance/torture.js target/release
 	tests/conformance/cron.sh target/release/ken-scheduler
 	node tests/conformance/messenger.js target/release
+	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --tests --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls
 

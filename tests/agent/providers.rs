@@ -126,6 +126,22 @@ fn an_answer_that_is_no_stream() {
     let headers = vec![("content-type", "application/json".to_owned())];
     let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
     assert_eq!(answer(&provider, "openai/m", "Hello")["text"], "Whole.");
+    let body = json!({"type": "message", "role": "assistant", "stop_reason": "tool_use",
+        "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Whole."},
+            {"type": "tool_use", "id": "c1", "name": "now", "input": {"zone": "UTC"}}],
+        "usage": {"input_tokens": 3, "output_tokens": 1}});
+    let headers = vec![("content-type", "application/json".to_owned())];
+    let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
+    let got = answer(&provider, "anthropic/m", "Hello");
+    assert_eq!(
+        (&got["text"], &got["stopReason"]),
+        (&json!("Whole."), &json!("toolUse"))
+    );
+    assert_eq!(got["toolCalls"][0]["arguments"], json!({"zone": "UTC"}));
+    assert_eq!(
+        (&got["usage"]["input"], &got["usage"]["output"]),
+        (&json!(3), &json!(1))
+    );
 }
 
 #[test]

@@ -22,6 +22,19 @@ impl Samples {
         self.0.get(index).or(self.0.last()).copied().unwrap_or_default()
     }
 
+    /// Median and the longest of all.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub(crate) fn with_worst(&self) -> String {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let worst = self.0.last().copied().unwrap_or_default();
+        format!(
+            "median {:.1} ms, worst {:.1} ms of {}",
+            ms(self.median()),
+            ms(worst),
+            self.0.len()
+        )
+    }
+
     /// Median and 99th percentile.
     pub(crate) fn text(&self) -> String {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;

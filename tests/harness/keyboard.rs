@@ -20,6 +20,8 @@ const SCROLLBACK: usize = 5_000;
 struct Shown {
     screen: vt100::Parser,
     bytes: Vec<u8>,
+    /// When the bytes before each of these places had been read.
+    times: Vec<(usize, Instant)>,
 }
 
 /// The terminal. A program that still runs ends with it.
@@ -75,16 +77,20 @@ impl Terminal {
         let shown = Arc::new(Mutex::new(Shown {
             screen: vt100::Parser::new(rows, columns, SCROLLBACK),
             bytes: Vec::new(),
+            times: Vec::new(),
         }));
         let written = Arc::clone(&shown);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 16 * 1024];
             // When the last writer has gone, Linux answers EIO (pty(7)).
             while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                let now = Instant::now();
                 let mut shown = written.lock().expect("the screen");
                 let bytes = buffer.get(..count).unwrap_or_default();
                 shown.screen.process(bytes);
                 shown.bytes.extend(bytes);
+                let end = shown.bytes.len();
+                shown.times.push((end, now));
             }
         });
         Terminal {
@@ -104,6 +110,36 @@ impl Terminal {
     /// Everything that was written to it so far.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("the screen").bytes).into_owned()
+    }
+
+    /// How many bytes were written to it so far.
+    pub fn length(&self) -> usize {
+        self.shown.lock().expect("the screen").bytes.len()
+    }
+
+    /// Waits until a text was written behind a place; when it was there. `None` when it does not come within the limit.
+    pub fn written_at(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            let shown = self.shown.lock().expect("the screen");
+            let bytes = shown.bytes.get(from..).unwrap_or_default();
+            let found = bytes
+                .windows(text.len())
+                .position(|window| window == text.as_bytes());
+            if let Some(at) = found {
+                let whole = from + at + text.len();
+                let time = shown
+                    .times
+                    .iter()
+                    .rev()
+                    .take_while(|(end, _)| *end >= whole)
+                    .last();
+                return time.map(|(_, time)| *time);
+            }
+            drop(shown);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        None
     }
 
     /// What was written after the second screen was left: the terminal's own screen, without styles.

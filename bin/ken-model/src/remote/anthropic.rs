@@ -128,6 +128,13 @@ enum Line {
         usage: Tokens,
     },
     MessageStop,
+    /// The whole answer, of a server that does not stream it.
+    Message {
+        content: Vec<Block>,
+        stop_reason: Option<String>,
+        #[serde(default)]
+        usage: Tokens,
+    },
     Error {
         error: Value,
     },
@@ -157,6 +164,8 @@ enum Block {
     Thinking {
         #[serde(default)]
         thinking: String,
+        #[serde(default)]
+        signature: String,
     },
     RedactedThinking {
         data: String,
@@ -214,6 +223,21 @@ impl Events {
                 }
             }
             Line::MessageStop => self.done = true,
+            Line::Message {
+                content,
+                stop_reason,
+                usage,
+            } => {
+                self.usage.update(usage);
+                self.stop = stop_reason.as_deref().map(stop).transpose()?;
+                self.done = true;
+                let mut deltas = Vec::new();
+                for (index, block) in (0..).zip(content) {
+                    deltas.extend(self.start(index, block));
+                    deltas.extend(self.stop_block(index));
+                }
+                return Ok(deltas);
+            }
             Line::Error { error } => return Err(Broken::Said(error)),
             Line::Other => {}
         }
@@ -229,8 +253,7 @@ impl Events {
                 let input = if whole { input.to_string() } else { String::new() };
                 self.open.insert(index, Open::Tool { id, name, input });
             }
-            Block::Thinking { thinking } => {
-                let signature = String::new();
+            Block::Thinking { thinking, signature } => {
                 self.open.insert(index, Open::Thought { signature });
                 if !thinking.is_empty() {
                     return vec![think(thinking, None)];

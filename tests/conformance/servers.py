@@ -1,0 +1,198 @@
+"""servers.py PROGRAMS SERVER...: see servers.sh. Ends with 0 if everything holds."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+KEY = "sk-of-the-proxy"
+TEXT = "Grüße from a proxy 🦀, in a sentence that is cut anywhere."
+programs, servers = Path(sys.argv[1]), sys.argv[2:]
+checks = 0
+
+
+def holds(what, condition, shown=""):
+    global checks
+    checks += 1
+    if not condition:
+        sys.exit(f"servers.py: does not hold: {what}: {shown}")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Server:
+    """A server of a group of its own, which ends with it."""
+
+    def __init__(self, command, url, log, **env):
+        self.log = open(log, "wb")
+        self.process = subprocess.Popen(
+            command, stdout=self.log, stderr=self.log, env=os.environ | env, start_new_session=True
+        )
+        end = time.monotonic() + 300
+        while True:
+            try:
+                urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": f"Bearer {KEY}"}), timeout=5)
+                return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                if self.process.poll() is not None or time.monotonic() > end:
+                    sys.exit(f"servers.py: {command[0]} does not start: {Path(log).read_text()[-2000:]}")
+                time.sleep(0.5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait()
+
+
+def env_of(base, key=KEY):
+    return {
+        "PATH": os.environ["PATH"],
+        "OPENAI_BASE_URL": f"{base}/v1",
+        "ANTHROPIC_BASE_URL": base,
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_API_KEY": key,
+    }
+
+
+def ask(base, model, text="Hello", key=KEY):
+    """ken-model as a filter: its answer, or its error."""
+    env = env_of(base, key) | {"KEN_MODEL": model}
+    done = subprocess.run([programs / "ken-model"], input=text, text=True, env=env, capture_output=True, timeout=300)
+    holds(f"{model}: no key is shown", key not in done.stdout + done.stderr, done.stderr)
+    return json.loads(done.stdout) if done.returncode == 0 else json.loads(done.stderr)["error"]
+
+
+def turn(base, model, home):
+    """A turn of a whole system."""
+    env = env_of(base) | {"KEN_MODEL": model}
+    ken = [programs / "ken", "--home", home]
+    system = subprocess.Popen([*ken, "up", "--port", "0", "--cognitive-port", "0"], stdout=subprocess.PIPE, env=env, text=True)
+    try:
+        for line in system.stdout:
+            if line.startswith("ready "):
+                break
+        done = subprocess.run([*ken, "chat", "Hello"], env=env, capture_output=True, text=True, timeout=300)
+        holds(f"a turn over {model}", done.returncode == 0, done.stderr)
+        return done.stdout
+    finally:
+        system.send_signal(signal.SIGINT)
+        system.wait()
+
+
+def litellm(folder):
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    mock = {"mock": TEXT, "limited": "litellm.RateLimitError", "broken": "litellm.InternalServerError",
+            "long": "litellm.ContextWindowExceededError"}
+    models = [{"model_name": name, "litellm_params": {"model": f"openai/{name}", "api_key": "none", "mock_response": says}}
+              for name, says in mock.items()]
+    # The canned answers come whole in the format of messages; translated from the other format they come as a stream.
+    models.append({"model_name": "streamed", "litellm_params": {
+        "model": "hosted_vllm/mock", "api_base": f"{base}/v1", "api_key": KEY}})
+    config = {"model_list": models, "general_settings": {"master_key": KEY}, "litellm_settings": {"num_retries": 0},
+              "router_settings": {"num_retries": 0}}
+    (folder / "litellm.yaml").write_text(json.dumps(config, ensure_ascii=False))  # JSON is YAML
+    command = [Path(sys.executable).parent / "litellm", "--config", folder / "litellm.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    with Server(command, f"{base}/v1/models", folder / "litellm.log", LITELLM_LOCAL_MODEL_COST_MAP="True"):
+        for model in ["openai/mock", "openai/streamed", "anthropic/mock", "anthropic/streamed"]:
+            got = ask(base, model)
+            holds(f"{model}: the text, whole", got.get("text") == TEXT, got)
+            holds(f"{model}: how it ended", got["stopReason"] == "stop", got)
+            holds(f"{model}: tokens are counted", got["usage"]["input"] > 0 and got["usage"]["output"] > 0, got)
+        for name, code, status in [("limited", "busy", 429), ("broken", "unavailable", 500), ("long", "too_large", 400)]:
+            for provider in ["openai", "anthropic"]:
+                got = ask(base, f"{provider}/{name}")
+                holds(f"{provider}/{name}", got.get("code") == code and f"answered {status}" in got["message"], got)
+        holds("a wrong key", "answered 4" in ask(base, "openai/mock", key="sk-wrong").get("message", ""))
+        # What fails falls over to the next of the list, across the formats.
+        holds("fail-over", ask(base, "openai/limited,anthropic/broken,openai/streamed").get("text") == TEXT)
+        listed = subprocess.run([programs / "ken-model", "list"], env=env_of(base) | {"KEN_MODEL": "openai/mock"},
+                                capture_output=True, text=True, timeout=60).stdout
+        holds("models are listed", "mock" in listed and "streamed" in listed, listed)
+        for model in ["openai/mock", "anthropic/streamed"]:
+            holds(f"a turn over {model}", turn(base, model, folder / model.replace("/", "-")).strip() == TEXT)
+
+
+def tiny_model(path):
+    """A llama of one layer with random weights, and a vocabulary of bytes."""
+    import gguf
+    import numpy as np
+
+    width, heads, inner, context = 64, 4, 128, 2048
+    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL] + [gguf.TokenType.BYTE] * 256
+    # Printable pieces, so that what it says is text.
+    for piece in ["▁"] + [chr(code) for code in range(33, 127)]:
+        tokens.append(piece)
+        kinds.append(gguf.TokenType.NORMAL)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(context)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_rope_dimension_count(width // heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_chat_template("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:")
+    random = np.random.default_rng(7)
+    shapes = {"token_embd": (len(tokens), width), "output": (len(tokens), width), "blk.0.attn_q": (width, width),
+              "blk.0.attn_k": (width, width), "blk.0.attn_v": (width, width), "blk.0.attn_output": (width, width),
+              "blk.0.ffn_gate": (inner, width), "blk.0.ffn_up": (inner, width), "blk.0.ffn_down": (width, inner)}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", random.standard_normal(shape, dtype=np.float32) * 0.1)
+    for name in ["output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"]:
+        writer.add_tensor(f"{name}.weight", np.ones(width, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def llama(folder):
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    tiny_model(folder / "tiny.gguf")
+    command = [sys.executable, "-m", "llama_cpp.server", "--model", folder / "tiny.gguf", "--model_alias", "tiny", "--n_ctx", "2048",
+               "--host", "127.0.0.1", "--port", str(port), "--api_key", KEY]
+    with Server(command, f"{base}/v1/models", folder / "llama.log"):
+        got = ask(base, "openai/tiny")
+        holds("random weights say something", len(got.get("text", "")) > 0, got)
+        holds("how it ended", got["stopReason"] in ("stop", "length"), got)
+        got = ask(base, "openai/tiny", text="word " * 4000)
+        holds("a context that is too long", got.get("code") == "too_large", got)
+        got = ask(base, "openai/tiny", key="sk-wrong")
+        holds("a wrong key", got.get("code") == "unauthenticated", got)
+        listed = subprocess.run([programs / "ken-model", "list"], env=env_of(base) | {"KEN_MODEL": "openai/tiny"},
+                                capture_output=True, text=True, timeout=60).stdout
+        holds("models are listed", re.search(r"\btiny\b", listed), listed)
+
+
+with tempfile.TemporaryDirectory(prefix="ken-servers-") as folder:
+    for server in servers:
+        before = checks
+        {"litellm": litellm, "llama": llama}[server](Path(folder))
+        print(f"{server}: {checks - before} checks hold", flush=True)
+for name in {"litellm", "llama"} - set(servers):
+    print(f"{name}: left out")
