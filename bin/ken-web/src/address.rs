@@ -1,5 +1,5 @@
 //! Which addresses may be reached: public ones, and what `KEN_WEB_ALLOW` names. The check stands between the resolver and
-//! the connection, so the address that was checked is the one that is connected to, at every look-up and every redirect.
+//! the connection, so the address that was checked is the one that is used, at every look-up and every redirect.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// What may be reached although it is not public.
+/// Addresses that may be reached although they are not public.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Allowed {
     hosts: Vec<(String, u16)>,
@@ -45,7 +45,7 @@ impl Allowed {
         Ok(allowed)
     }
 
-    /// The same, with a host of its own.
+    /// The same, with one more host allowed.
     pub(crate) fn with_host(mut self, host: &str, port: u16) -> Allowed {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         self.hosts.push((host, port));
@@ -108,7 +108,7 @@ fn joined(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))
 }
 
-/// A name whose addresses may not be reached.
+/// The error for a name whose addresses may not be reached.
 #[derive(Debug)]
 pub(crate) struct Refused {
     host: String,

@@ -1,5 +1,5 @@
-//! What was fetched lately, as files: at most 64 MiB, the oldest leave first. A cache that cannot be read or written is no
-//! error, it only costs the time to fetch again.
+//! Recently fetched pages, as files: at most 64 MiB, of which the oldest are removed first. A cache that cannot be read or
+//! written is no error; the page is then fetched again.
 
 use std::fs;
 use std::io::Write;
@@ -13,16 +13,16 @@ use sha2::{Digest, Sha256};
 
 /// How long an entry is used.
 const FRESH: Duration = Duration::from_secs(3_600);
-/// All entries together.
+/// The most bytes of all entries together.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// One entry.
+/// The most bytes of one entry.
 const ENTRY_BYTES: u64 = 2 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// None: nothing is kept.
+    /// `None` if nothing is cached.
     folder: Option<PathBuf>,
-    /// What may be reached is a part of every key: a page that was allowed once is not answered when it no longer is.
+    /// The addresses that may be reached, as part of every key: a page that is no longer allowed is not answered from the cache.
     salt: String,
 }
 
@@ -62,7 +62,7 @@ impl Cache {
         if bytes.len() as u64 > ENTRY_BYTES {
             return;
         }
-        // Written beside it and renamed, so that a reader never sees half of it; two writers write the same.
+        // Written under another name and renamed, so that a reader never sees half of it. Two writers write the same bytes.
         let beside = path.with_extension(std::process::id().to_string());
         let written = fs::File::create(&beside).and_then(|mut file| file.write_all(&bytes));
         if written.and_then(|()| fs::rename(&beside, &path)).is_err() {
@@ -70,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// Deletes what is too much, and what a writer that was killed has left.
+    /// Deletes entries beyond the limit, and the files that a killed writer has left.
     pub(crate) fn prune(&self) {
         let Some(folder) = &self.folder else { return };
         let files = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -2,10 +2,10 @@
 
 use encoding_rs::{Encoding, UTF_8};
 
-/// How far a `meta` element is looked for (HTML, "prescan a byte stream").
+/// How many bytes are searched for a `meta` element (HTML, "prescan a byte stream").
 const PRESCAN: usize = 1024;
 
-/// Bytes that are not of the encoding become U+FFFD.
+/// Decodes a body. Bytes that are invalid in the encoding become U+FFFD.
 pub(crate) fn decode(body: &[u8], content_type: Option<&str>) -> String {
     let named = content_type.and_then(charset_of).or_else(|| meta(body));
     let encoding = named.unwrap_or(UTF_8);
@@ -26,7 +26,7 @@ fn meta(body: &[u8]) -> Option<&'static Encoding> {
     let head = body.get(..body.len().min(PRESCAN))?;
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let encoding = head.split("<meta").skip(1).find_map(charset_of)?;
-    // What could be read as ASCII so far is not UTF-16, whatever it says.
+    // A body whose beginning could be read as ASCII is not UTF-16, whatever it declares.
     Some(if encoding.is_ascii_compatible() {
         encoding
     } else {

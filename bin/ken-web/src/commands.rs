@@ -21,7 +21,7 @@ use crate::web::Web;
 const TIME: Duration = Duration::from_secs(30);
 const MAX_RESULTS: usize = 20;
 
-/// Opened for the first input and kept for the next.
+/// Opened for the first input and kept for the others.
 #[derive(Default)]
 struct Opened(OnceCell<Web>);
 
@@ -63,7 +63,7 @@ fn ten() -> usize {
 #[derive(Serialize)]
 struct Results {
     query: String,
-    /// Who answered; null when nobody did.
+    /// The provider that answered; null when none did.
     provider: Option<&'static str>,
     results: Vec<Hit>,
     failures: Vec<Failed>,
@@ -148,7 +148,7 @@ struct Address {
     url: String,
 }
 
-/// A page, and the same between marks for a model.
+/// A page, and its text between marks for a model.
 #[derive(Serialize)]
 struct Fetched {
     #[serde(flatten)]
@@ -156,7 +156,7 @@ struct Fetched {
     context: String,
 }
 
-/// What of a page a model is shown, in bytes.
+/// The part of a page that a model is shown, in bytes.
 const SHOWN: usize = 28 * 1024;
 
 impl Filter for Fetch {

@@ -1,4 +1,4 @@
-//! One page: robots.txt, redirects, size and type are checked, and its text is taken out.
+//! Fetches one page: checks robots.txt, redirects, size and type, and extracts the text.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use crate::http::{Http, Received};
 use crate::page_text;
 use crate::robots::Robots;
 
-/// The bytes of a page that are read.
+/// The most bytes of a page that are read.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// The bytes of a robots.txt that are read (RFC 9309, 2.5).
+/// The most bytes of a robots.txt that are read (RFC 9309, 2.5).
 const ROBOTS_BYTES: usize = 500 * 1024;
 const REDIRECTS: usize = 5;
 const URL_BYTES: usize = 2_048;
@@ -26,7 +26,7 @@ const URL_BYTES: usize = 2_048;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Page {
-    /// Where it was found, after redirects.
+    /// Its address after all redirects.
     pub(crate) url: String,
     /// Empty when it has none.
     pub(crate) title: String,
@@ -44,7 +44,7 @@ pub(crate) struct Fetcher {
     robots: Mutex<HashMap<String, bool>>,
 }
 
-/// A URL that may be asked for: http or https, with a host, without a user.
+/// Checks a URL: http or https, with a host, without a user.
 pub(crate) fn web_url(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| Error::invalid("/url", why.to_owned());
     if text.len() > URL_BYTES {
@@ -121,7 +121,7 @@ impl Fetcher {
         Ok(allowed)
     }
 
-    /// A robots.txt that is not there allows everything, one that cannot be had forbids everything (RFC 9309, 2.3.1).
+    /// A missing robots.txt allows everything; one that cannot be fetched forbids everything (RFC 9309, 2.3.1).
     fn robots(&self, url: &Url, until: Instant) -> Result<Robots, Error> {
         let mut at = url.clone();
         at.set_path("/robots.txt");
@@ -233,7 +233,7 @@ mod tests {
             web_url("HTTP://A.test/x#part").unwrap().as_str(),
             "http://a.test/x"
         );
-        // Every way to write 127.0.0.1 is that address before it is looked up.
+        // Every way to write 127.0.0.1 becomes that address before it is checked.
         for same in [
             "http://2130706433/",
             "http://0x7f.1/",

@@ -1,5 +1,5 @@
-//! One request, bounded in size and time. Redirects are not followed here, and no compression is asked for, so what comes
-//! over the line is what is read.
+//! One request, bounded in size and time. It follows no redirects and asks for no compression, so the limit counts the bytes
+//! that the server sends.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use ureq::unversioned::transport::DefaultConnector;
 
 use crate::address::{Allowed, Guard, Refused};
 
-/// How ken names itself to servers; robots.txt knows it as `ken`.
+/// The User-Agent of ken; robots.txt names it as `ken`.
 const USER_AGENT: &str = concat!("ken/", env!("CARGO_PKG_VERSION"));
 const CONNECT: Duration = Duration::from_secs(5);
-/// One request, whatever the time that is left.
+/// The longest time of one request, even if the caller has more left.
 const REQUEST: Duration = Duration::from_secs(8);
 const HEADER_BYTES: usize = 32 * 1024;
 
@@ -51,7 +51,7 @@ impl Http {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy would look the name up by itself, behind the check.
+            // A proxy would look the name up itself and bypass the check.
             .proxy(None)
             .user_agent(USER_AGENT)
             .max_response_header_size(HEADER_BYTES)
@@ -125,7 +125,7 @@ fn read(
     }
     let mut bytes = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    // `with_config` lifts the library's own limit, which would be an error and not a cut.
+    // `with_config` lifts the library's own limit, which would be an error; here the body is cut.
     let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit);
     reader
         .read_to_end(&mut bytes)
@@ -140,7 +140,7 @@ fn read(
     })
 }
 
-/// The host of a URL, without what may be private in it.
+/// The host of a URL, without the parts that may be private.
 fn host(url: &str) -> &str {
     let host = url.split('/').nth(2).unwrap_or(url);
     host.rsplit('@').next().unwrap_or(host)

@@ -1,4 +1,4 @@
-//! The text of a page: what a reader of it would see, as paragraphs, without what no reader sees.
+//! The text of a page: the paragraphs that a reader would see, without hidden text.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use html2text::config;
 use ken_types::Error;
 
-/// Columns that text is laid out in before its lines are joined again.
+/// The width, in columns, in which text is laid out before its lines are joined again.
 const WIDTH: usize = 120;
-/// The text that is kept of a page, in bytes.
+/// The longest text of a page, in bytes.
 const MAX_TEXT: usize = 1024 * 1024;
-/// A page may nest elements deeply, and rendering follows them.
+/// The stack of the rendering thread, in bytes: rendering recurses into nested elements.
 const STACK: usize = 256 * 1024 * 1024;
 /// Elements nested deeper are not looked at.
 const MAX_DEPTH: usize = 2_000;
-/// One page, whatever the time that is left.
+/// The longest time to render one page, even if the caller has more left.
 const RENDER: Duration = Duration::from_secs(5);
 const TITLE_CHARACTERS: usize = 300;
-/// What belongs to the site and not to the page, and what is not shown.
+/// Elements that belong to the site rather than to the page, or that are not shown.
 const LEFT_OUT: &str =
     "nav, footer, aside, form, noscript, template, svg, [hidden], [aria-hidden=true] { display: none; }";
 
@@ -27,7 +27,7 @@ pub(crate) struct PageText {
     pub(crate) text: String,
 }
 
-/// Renders HTML. It runs in a thread of its own, which is left behind if it takes too long: this program is about to end.
+/// Renders HTML in a thread of its own. A thread that takes too long is abandoned, since the program is about to end.
 pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
     let title = title(&html);
     if depth(&html) > MAX_DEPTH {

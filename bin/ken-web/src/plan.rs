@@ -1,4 +1,4 @@
-//! What to search for: the question itself, and other words for it when there is budget for more than one query.
+//! The queries of a search: the question itself, and other wordings when the budget allows more than one query.
 
 use ken_text::{is_filler, words};
 
@@ -44,7 +44,7 @@ fn names(question: &str) -> String {
     found.join(" ")
 }
 
-/// Its sentences, when there are several.
+/// The sentences of the question, when there are several.
 fn parts(question: &str) -> Vec<String> {
     let sentences: Vec<_> = ken_text::sentences(question)
         .map(|sentence| sentence.text.to_owned())

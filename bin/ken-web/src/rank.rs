@@ -1,20 +1,20 @@
-//! Which passages of the pages answer the question, and which of them fit: passages are scored by BM25 over the words of the
-//! question, and the best ones are taken until the budget is used up.
+//! Selects the passages that answer the question: passages are scored by BM25 over the words of the question, and the best
+//! ones are taken until the budget is used up.
 
 use std::collections::HashMap;
 
 use ken_text::{is_filler, push_stem, sentences, words};
 use ken_types::event::estimated_tokens;
 
-/// Characters that a passage has at least, where its page has them, and at most.
+/// The fewest characters of a passage, if its page has as many, and the most.
 const MIN_CHARACTERS: usize = 300;
 const MAX_CHARACTERS: usize = 1_200;
 /// The usual parameters of BM25 (Robertson and Zaragoza, 2009).
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
-/// What one source may have of the budget while others want some.
+/// The share of the budget that one source may take while other sources need some.
 const SHARE: f64 = 0.5;
-/// What stands between two passages of a page.
+/// The separator between two passages of a page.
 const GAP: &str = "\n\n[…]\n\n";
 
 /// The stems of the telling words of a text.
@@ -30,13 +30,13 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What was taken of one page.
+/// The passages that were taken from one page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Packed {
-    /// The place of the page in what was given.
+    /// The index of the page in the input.
     pub(crate) page: usize,
     pub(crate) text: String,
-    /// Of its best passage, from 0; above 0 only if it holds a word of the question.
+    /// The score of its best passage; above 0 only if the passage contains a word of the question.
     pub(crate) score: f64,
 }
 

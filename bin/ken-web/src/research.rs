@@ -18,11 +18,11 @@ use crate::web::Web;
 
 /// Pages that are fetched at a time.
 const AT_ONCE: usize = 4;
-/// A provider that sends so much of a page has sent the page.
+/// A search result whose text is at least this long counts as the page itself.
 const WHOLE_SNIPPET: usize = 1_500;
-/// What the address and title of a source and the marks around all take.
+/// The tokens that the address and title of a source and the marks take.
 const FRAME_TOKENS: u64 = 60;
-/// Failures that are told.
+/// The most failures that are reported.
 const MAX_FAILURES: usize = 20;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -60,7 +60,7 @@ pub(crate) enum WebFetch {
     Never,
 }
 
-/// What a depth may cost.
+/// The budget of a depth.
 struct Budget {
     searches: usize,
     /// Results of each search.
@@ -139,7 +139,7 @@ pub(crate) struct Confidence {
     pub(crate) level: &'static str,
 }
 
-/// What was used of the budget.
+/// The part of the budget that was used.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Used {
@@ -211,7 +211,7 @@ fn named(question: &str) -> Vec<Hit> {
         .collect()
 }
 
-/// The passages that fit with what stands around them.
+/// The passages that fit the budget together with the marks around them.
 fn packed(question: &str, texts: &[&str], tokens: u64) -> Vec<Packed> {
     let mut room = tokens.saturating_sub(2 * FRAME_TOKENS);
     loop {
@@ -257,7 +257,7 @@ fn search(
     Ok(fused.into_iter().map(|(_, hit)| hit).collect())
 }
 
-/// A URL without what does not name the page.
+/// A URL without the parts that do not identify the page.
 fn same_page(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else {
         return url.to_owned();

@@ -1,10 +1,10 @@
 //! robots.txt, as RFC 9309 has it: the rules for an agent, of which the longest that matches a path decides.
 
-/// What `ken` is called in robots.txt.
+/// The product token of ken in robots.txt.
 const AGENT: &str = "ken";
-/// Rules that are kept; a file has 500 KiB at most before they are read.
+/// The most rules that are kept. At most 500 KiB of a file are read.
 const MAX_RULES: usize = 2_000;
-/// `*` in one pattern; each costs another pass over the path.
+/// The most `*` in one pattern, since each costs another pass over the path.
 const MAX_STARS: usize = 16;
 
 /// The rules for ken.

@@ -12,11 +12,11 @@ use crate::fetch::web_url;
 use crate::http::{Http, Received};
 use crate::page_text::{line, snippet};
 
-/// The bytes of an answer that are read.
+/// The most bytes of an answer that are read.
 const ANSWER_BYTES: usize = 2 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 const TITLE_CHARACTERS: usize = 300;
-/// Some providers send a page's content, most a line of it.
+/// The longest text of a result, in characters: some providers send the content of the page, most send one line.
 const SNIPPET_CHARACTERS: usize = 4_000;
 const QUERY_CHARACTERS: usize = 400;
 
@@ -28,7 +28,7 @@ pub(crate) struct Hit {
     pub(crate) snippet: String,
 }
 
-/// A search provider or a page that did not give what was asked.
+/// The failure of a search provider or of a page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Failed {
     /// The name of a provider, or a URL.
@@ -54,7 +54,7 @@ pub(crate) enum Provider {
 }
 
 impl Provider {
-    /// Those that are configured, first choice first.
+    /// The providers that are configured, first choice first.
     pub(crate) fn configured(
         variable: impl Fn(&str) -> Option<String>,
         secret: impl Fn(&str) -> Option<String>,
@@ -152,7 +152,7 @@ impl Provider {
             }
         };
         let answer = self.answer(received)?;
-        // No results at all are told by an empty list, or by none.
+        // A provider reports no results by an empty list or by leaving the list out.
         let results = answer.pointer(place).and_then(Value::as_array);
         let hits = results
             .into_iter()
@@ -216,8 +216,7 @@ impl Searcher {
         Searcher { http, providers }
     }
 
-    /// `unavailable` when there is no provider. One that fails is named, and the next is asked; so it is when one finds
-    /// nothing.
+    /// `unavailable` when no provider is configured. When one fails or finds nothing, the next is asked; a failed one is named.
     pub(crate) fn search(
         &self,
         cache: &Cache,

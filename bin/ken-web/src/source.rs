@@ -1,12 +1,12 @@
-//! What an answer may rest on, and the same as one text for a model: between marks that nobody who wrote a page could know,
-//! and called what it is.
+//! The sources of an answer, and their text for a model: between marks that no author of a page can know, and labelled as
+//! data.
 
 use ken_types::Error;
 use ken_types::fence::fence;
 
 use serde::Serialize;
 
-/// A page, or what the search says of it, with what of it bears on the question.
+/// A page or a search result, with the passages that bear on the question.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Source {
     pub(crate) id: String,
