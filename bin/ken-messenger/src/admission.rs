@@ -19,7 +19,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// As the counters name it.
+    /// The name that the counters use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::DmPolicyDisabled => "dm_policy_disabled",
@@ -34,7 +34,7 @@ impl Reason {
     }
 }
 
-/// Whether the sender may write here. The stored policy is the authority; users of the settings are added to it.
+/// Whether the sender may write here. The stored policy decides; the users of the settings are admitted as well.
 pub(crate) fn admit(message: &Message, standing: &Standing, settings: &Settings) -> Result<(), Reason> {
     let is_allowed = standing.is_allowed || settings.users.contains(&message.sender_id);
     match (standing.dm_policy, message.chat.kind) {
@@ -68,7 +68,7 @@ fn admit_to_group(
     }
 }
 
-/// By an entity, by a reply to the bot, or by a pattern.
+/// Whether the message addresses the bot: by an entity, by a reply to it, or by a pattern.
 fn is_mentioned(message: &Message, settings: &Settings) -> bool {
     let bot = settings.bot_username.as_str();
     let is_bot = |name: &str| (!bot.is_empty() && name == bot) || settings.bot_id() == Some(name);
@@ -246,7 +246,7 @@ mod tests {
             &|message| message.replies_to = Some(("18".into(), "other".into()))
         ));
         assert!(is(&|message| message.text = "So, HEY KEN, what now?".into()));
-        // Without a name of its own no bot is mentioned by an empty one.
+        // A bot whose name is not known is not mentioned by an empty name.
         let nameless = Settings::default();
         assert!(!is_mentioned(
             &Message {

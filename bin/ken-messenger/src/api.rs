@@ -15,12 +15,12 @@ use crate::settings::Settings;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the platform may take to answer.
 pub(crate) const CALL: Duration = Duration::from_secs(60);
-/// A connection that was idle for longer is not used again: the platform may have closed it just then, and a message
-/// written into it would be one whose fate nobody knows.
+/// A connection that was idle for longer is not used again: the platform may be closing it, and then nobody knows whether a
+/// message that was written into it arrived.
 const IDLE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
     /// `ok:true`, with the result.
@@ -42,7 +42,7 @@ pub(crate) struct Refusal {
 }
 
 impl Answer {
-    /// What went wrong, if something did.
+    /// The error, if there was one.
     pub(crate) fn error(&self) -> Option<String> {
         match self {
             Answer::Done(_) => None,
@@ -146,7 +146,7 @@ impl Api {
         }
     }
 
-    /// The address holds the token, which never leaves in an error.
+    /// An error without the address, because the address contains the token.
     fn said(&self, error: &ureq::Error) -> String {
         format!("the platform cannot be reached: {error}").replace(&*self.token, "***")
     }

@@ -15,19 +15,19 @@ use tokio::sync::Notify;
 use crate::api::Api;
 use crate::settings::Settings;
 
-/// The connector, as the scopes of sessions name it.
+/// The name of the connector in the scopes of sessions.
 pub(crate) const NAME: &str = "messenger";
-/// How long one try of a change may wait in the store's queue, and how long its outcome is asked for.
+/// How long one attempt of a change may wait in the store's queue, and how long its outcome is awaited.
 pub(crate) const TRY: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE: Duration = Duration::from_secs(20);
 pub(crate) const READ: Duration = Duration::from_secs(5);
 
 pub(crate) struct App {
     pub(crate) settings: Settings,
-    /// None while the connector is off.
+    /// `None` while the connector is off.
     pub(crate) api: Option<Api>,
     pub(crate) store: Pool,
-    /// A turn was begun.
+    /// Notified when a turn begins.
     pub(crate) typing: Notify,
     pub(crate) polling: AtomicBool,
 }
@@ -52,7 +52,7 @@ impl App {
                 Error::unavailable("the messenger is off: MESSENGER_BOT_TOKEN is not set").hint(hint),
             );
         };
-        // Digests have one length, so that comparing them tells nothing about the secret's.
+        // Digests have one length, so comparing them does not reveal the length of the secret.
         let digest = |text: &str| Sha256::digest(text.as_bytes());
         let given = digest(secret.unwrap_or_default());
         match given.ct_eq(&digest(&keys.secret)).into() {

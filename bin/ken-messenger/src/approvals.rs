@@ -1,8 +1,8 @@
-//! Requests for approvals of turns that came in here: shown in their chat with two buttons, decided by whoever may, and
-//! edited to what became of them, wherever they were decided.
+//! Approval requests of turns that came in here. Each is shown in its chat with two buttons, decided by whoever may decide,
+//! and edited to show the decision, wherever it was made.
 //!
 //! A button carries the request's id, the decision, and a tag that only the holder of the webhook secret can make, so
-//! nothing has to be kept to know a forged one.
+//! a forged button is recognised without stored state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const TAG_BYTES: usize = 12;
 /// The longest action that is shown, in characters.
 const ACTION_CHARACTERS: usize = 2_000;
-/// The newest messages that are looked through for requests of an earlier life.
+/// How many of the newest messages are searched for requests that an earlier process has shown.
 const LOOKED_AT: u32 = 100;
 
 /// Follows the pending requests until it is told to stop.
@@ -49,7 +49,7 @@ async fn follow(app: &App) {
     loop {
         let args = ListApprovals {
             connector: Some(NAME.to_owned()),
-            // The first list is taken as it is: what was shown before may be over.
+            // With the first list, requests that an earlier process has shown may be decided already.
             wait_ms: unless.as_ref().map_or(0, |_: &String| WAIT.as_millis() as u64),
             unless: unless.clone(),
             ..ListApprovals::default()
@@ -69,7 +69,7 @@ async fn follow(app: &App) {
     }
 }
 
-/// Shows what is new, and edits what is over.
+/// Shows new requests, and edits those that are decided or expired.
 async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> Result<(), Error> {
     for approval in pending {
         app.put(&request(app, approval)).await?;
@@ -87,7 +87,7 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
     Ok(())
 }
 
-/// Requests that were shown by an earlier life and not edited since.
+/// Requests that an earlier process has shown and that were not edited since.
 async fn shown_before(app: &App) -> BTreeSet<String> {
     let args = ListMessages {
         connector: NAME.to_owned(),
@@ -158,7 +158,7 @@ fn outcome(approval: &Approval) -> PutMessage {
     }
 }
 
-/// The exact action. Everything in it may come from a model, so nothing of it is markup.
+/// The exact action. A model may have written any part of it, so none of it is treated as markup.
 fn described(approval: &Approval) -> String {
     let request = &approval.request;
     let action = request
@@ -213,7 +213,7 @@ fn read(app: &App, data: &str) -> Option<(String, bool)> {
     (is_own && parts.next().is_none()).then(|| (id.to_owned(), approved))
 }
 
-/// Takes a pressed button; false when it is none of ken's. Whoever pressed it is told what came of it.
+/// Handles a pressed button; false when the button is not ken's. Tells the user who pressed it the outcome.
 pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, Error> {
     let Some((id, approved)) = read(app, &press.data) else {
         tell(api, press, "This button is not valid.").await;
@@ -257,6 +257,6 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
 async fn tell(api: &Api, press: &Press, text: &str) {
     let text: String = text.chars().take(200).collect();
     let fields = json!({"callback_query_id": press.id, "text": text});
-    // It is a courtesy: the message itself is edited in any case.
+    // An error is ignored, since the message itself is edited in any case.
     api.call("answerCallbackQuery", fields, CALL).await;
 }

@@ -5,7 +5,7 @@ use pulldown_cmark::{CodeBlockKind, CowStr, Event, Options, Parser, Tag, TagEnd}
 
 /// Links that are shown as links. Others are shown as text with their address behind it.
 const SCHEMES: [&str; 4] = ["http://", "https://", "tg://", "mailto:"];
-/// Deeper lists are not indented any further.
+/// The deepest level of lists that is indented.
 const DEPTH: usize = 8;
 
 /// The HTML of a piece of Markdown.
@@ -13,7 +13,7 @@ pub(crate) fn html(markdown: &str) -> String {
     let options = Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES;
     let mut page = Page::default();
     for (event, range) in Parser::new_ext(markdown, options).into_offset_iter() {
-        // A table is shown as it was written, in letters of one width.
+        // A table is shown as it was written, in a fixed-width font.
         match &event {
             Event::Start(Tag::Table(_)) => {
                 page.block();
@@ -39,9 +39,9 @@ struct Page {
     lists: Vec<Option<u64>>,
     /// Open quotes: only the outermost one has a tag.
     quotes: usize,
-    /// What ends each open link.
+    /// The text that closes each open link.
     links: Vec<String>,
-    /// An item has begun, and its text stands on the same line.
+    /// Whether an item has just begun, so that its text goes on the same line.
     at_item: bool,
     table: bool,
 }

@@ -83,7 +83,7 @@ fn table() -> Table<App> {
         })
 }
 
-/// Tells the platform where to post updates and with which secret; an empty address ends that.
+/// Registers the webhook: the address that the platform posts updates to, and its secret. An empty address removes it.
 async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
     let (Some(api), Some(keys)) = (&app.api, &app.settings.keys) else {
         return app.admit(None);

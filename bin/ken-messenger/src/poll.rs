@@ -1,4 +1,4 @@
-//! Asks the platform for updates, for machines that it cannot reach.
+//! Polls the platform for updates, for machines that the platform cannot reach.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,14 +15,14 @@ use crate::receive::take;
 
 /// Kinds of updates that are asked for.
 pub(crate) const KINDS: [&str; 4] = ["message", "channel_post", "business_message", "callback_query"];
-/// How long the platform waits for an update, in seconds, and how long its answer is waited for.
+/// How long the platform waits for an update, in seconds, and how long to wait for its answer.
 const WAIT_S: u64 = 50;
 const ANSWER: Duration = Duration::from_secs(WAIT_S + 15);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after an answer without an update that came at once: not every server waits for one.
 const EMPTY_PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait before an update is taken again that the store could not keep.
+/// How long to wait before retrying an update that the store could not keep.
 const STORE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Polls until it is told to stop.
@@ -35,10 +35,10 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
 }
 
 async fn poll(app: &App, api: &Api) {
-    // The platform refuses to be asked while it has an address to post to.
+    // The platform refuses polling while a webhook is registered.
     api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL)
         .await;
-    // Without an offset it begins with the first update that was not confirmed; those that are stored already are known.
+    // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
     let mut offset = None;
     let mut pause = FIRST_PAUSE;
     loop {
@@ -84,7 +84,7 @@ fn without_null(mut fields: Value) -> Value {
     fields
 }
 
-/// Takes an update, however long the store is away: asking for the next ones confirms it.
+/// Takes an update, and retries for as long as the store is away, because asking for the next updates confirms this one.
 async fn keep(app: &App, update: &Value) {
     while let Err(error) = take(app, update.clone()).await {
         if !may_pass(&error) {

@@ -1,6 +1,6 @@
-//! Takes an update: normalises it, decides whether its sender may write here, has the store accept it, and puts what is to
-//! be said at once into the outbox. Only then is the update acknowledged, and everything has a key or an id of its own: a
-//! repeat after a crash completes what is missing and doubles nothing.
+//! Handles an update: normalises it, decides whether its sender may write here, has the store accept it, and puts immediate
+//! replies into the outbox. The update is acknowledged only then. Each step has its own key or id, so a repeat after a crash
+//! completes what is missing and does nothing twice.
 
 use ken_chat::{Connector, Done, Inbound, Prepared, Received};
 use ken_types::id::{EventId, Mint, random};
@@ -18,11 +18,11 @@ use crate::app::{App, CHANGE, NAME, READ, TRY};
 use crate::approvals;
 use crate::update::{Content, Message, Update, without_bot};
 
-/// What codes are made of: nothing that looks like something else.
+/// The letters of codes, without those that look alike.
 const CODE_LETTERS: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
 const CODE_LENGTH: usize = 8;
 
-/// Takes an update as it came in.
+/// Handles an update as it came in.
 pub(crate) async fn receive(app: &App, update: &str) -> Result<(), Error> {
     take(app, json::parse(update.as_bytes(), json::MAX_DEPTH)?).await
 }
@@ -132,7 +132,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
     }
 }
 
-/// Says what is known at once. The answer of a turn, or the end of a compaction, is put by the store when it settles.
+/// Sends the immediate reply, if there is one. The store adds the answer of a turn or of a compaction when it settles.
 async fn answer(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
     let text = match received.done {
         Done::Prompted { .. } => {
@@ -146,7 +146,7 @@ async fn answer(app: &App, message: &Message, update: u64, received: Received) -
     app.put(&reply(message, update, text)).await
 }
 
-/// The answer to a message, under the key that answers of its turn have.
+/// The answer to a message, under the key of its turn's answers.
 fn reply(message: &Message, update: u64, text: String) -> PutMessage {
     PutMessage {
         connector: NAME.to_owned(),
@@ -160,7 +160,7 @@ fn reply(message: &Message, update: u64, text: String) -> PutMessage {
     }
 }
 
-/// Tells a code to its sender, and the administrators, once, that somebody waits.
+/// Sends a code to its user, and tells the administrators once that somebody is waiting.
 async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<(), Error> {
     let code = &pairing.code;
     let text = format!(
@@ -191,13 +191,13 @@ async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<()
     Ok(())
 }
 
-/// A name as plain words: whoever chose it must not write markup into a message of ken.
+/// A name as plain words, so that whoever chose it cannot put markup into a message of ken.
 fn plain(name: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || " .'-".contains(*letter);
     name.chars().filter(kept).take(64).collect()
 }
 
-/// A fresh code. Bytes that would favour some letters are passed over.
+/// A fresh code. Bytes that would make some letters more likely are skipped.
 fn code() -> Result<String, Error> {
     let count = u8::try_from(CODE_LETTERS.len()).unwrap_or(u8::MAX);
     let even = u8::MAX - u8::MAX % count;

@@ -23,19 +23,19 @@ use crate::app::{App, CHANGE, NAME, TRY};
 use crate::html::html;
 use crate::split::{PIECE_UNITS, split, units};
 
-/// Chats that are written to at a time.
+/// How many chats are written to at the same time.
 const CHATS: usize = 8;
 /// How long one call waits for something to send.
 const WAIT: Duration = Duration::from_secs(60);
 /// How long to wait after a failed call of the store.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Waits between tries when the platform is down: the first, and the longest.
+/// The first and the longest wait between attempts while the platform is down.
 const FIRST_PAUSE_MS: u64 = 1_000;
 const LONGEST_PAUSE_MS: u64 = 60_000;
-/// The wait after a refusal for the rate that names none.
+/// The wait after a rate limit that names no time.
 const RATE_PAUSE_S: u64 = 5;
 
-/// Sends until it is told to stop, then finishes what it has in hand.
+/// Sends until it is told to stop, then finishes the messages under way.
 pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
     let mut tasks: JoinSet<i64> = JoinSet::new();
     let mut held = BTreeSet::new();
@@ -44,7 +44,7 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
         let due = tokio::select! {
             () = stop.stopped() => break,
             Some(done) = tasks.join_next() => {
-                // A task that was lost keeps its message out of the way until the next start.
+                // After a panic of a task, its message stays aside until the next start.
                 if let Ok(id) = done {
                     held.remove(&id);
                 }
@@ -82,7 +82,7 @@ async fn due(app: &App, held: &BTreeSet<i64>, free: usize) -> Due {
     }
 }
 
-/// Sends the pieces of a message that are left, until one of them is not taken.
+/// Sends the remaining pieces of a message, and stops at the first that is not accepted.
 async fn deliver(app: &App, api: &Api, due: DueMessage, stop: Stop) {
     let pieces = split(&due.message.text, PIECE_UNITS);
     let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
@@ -118,7 +118,7 @@ async fn settle(app: &App, due: &DueMessage, piece: u32, count: u32, end: PieceE
     }
 }
 
-/// Makes a change, however long the store is away: what is known about a message must not become unknown.
+/// Makes a change, and retries for as long as the store is away, so that the known outcome of a message is not lost.
 async fn surely<O: Op>(app: &App, args: &O::Args, stop: &Stop) -> Result<O::Reply, Error> {
     loop {
         match app.store.change::<O>(args, TRY, CHANGE).await {
@@ -158,7 +158,7 @@ async fn send(api: &Api, due: &DueMessage, text: &str, place: (bool, bool), mark
             fields.insert(name.to_owned(), value);
         }
     };
-    // Tags do not count, what they enclose does.
+    // The limit counts the text without its tags.
     if !formatted.is_empty() && visible(&formatted) <= PIECE_UNITS {
         let mut fields = fields.clone();
         with(&mut fields, "text", formatted.into());
@@ -172,7 +172,7 @@ async fn send(api: &Api, due: &DueMessage, text: &str, place: (bool, bool), mark
     end(api.call_after(method, fields, CALL, mark.set()).await, due.tries)
 }
 
-/// The method and its fields but the text. None when there is nothing to edit.
+/// The method and its fields other than the text; `None` when there is nothing to edit.
 fn request(due: &DueMessage, (is_first, is_last): (bool, bool)) -> Option<(&'static str, Value)> {
     let PutMessage {
         chat_id,
@@ -217,7 +217,7 @@ fn keyboard(rows: &Value) -> Vec<Vec<Value>> {
     rows.as_array().into_iter().flatten().map(row).collect()
 }
 
-/// An id is a number to the platform, a channel's name a text.
+/// The chat as the platform takes it: an id as a number, the name of a channel as a string.
 fn id(text: &str) -> Value {
     text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
 }
@@ -244,7 +244,7 @@ fn visible(html: &str) -> usize {
     units(&html.chars().filter(shown).collect::<String>())
 }
 
-/// An edit that changes nothing is refused, and done.
+/// Whether the platform refused an edit because it changes nothing; then it counts as done.
 fn is_unchanged(description: &str) -> bool {
     description.contains("message is not modified")
 }

@@ -17,15 +17,15 @@ pub(crate) enum Mode {
     Poll,
 }
 
-/// What the environment says.
+/// The settings from the environment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
-    /// Absent: the connector is off.
+    /// `None` turns the connector off.
     pub(crate) keys: Option<Keys>,
     pub(crate) mode: Mode,
     /// Without a trailing slash.
     pub(crate) api_url: String,
-    /// Users that are admitted besides the stored ones, administrators among them.
+    /// Users who are admitted in addition to the stored ones, including administrators.
     pub(crate) users: Vec<String>,
     pub(crate) admins: Vec<String>,
     /// Without `@`, in lower case; empty when it is not known.

@@ -142,12 +142,12 @@ fn cut(text: &str, limit: usize) -> Cut {
         .unwrap_or_else(|| cut_in_line(text, limit))
 }
 
-/// Whether there is more than the line that opens the fence: otherwise a cut there would change nothing.
+/// Whether more precedes the cut than the line that opens the fence; otherwise the cut would make no progress.
 fn has_content(head: &str, fence: &Fence) -> bool {
     head.trim() != fence.line
 }
 
-/// The units that closing a fence takes.
+/// How many UTF-16 units it takes to close a fence.
 fn closing(fence: Option<&Fence>) -> usize {
     fence.map_or(0, |fence| units(&fence.marker) + 1)
 }

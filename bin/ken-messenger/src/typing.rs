@@ -1,4 +1,4 @@
-//! Shows that ken is typing, in each chat in which a turn runs.
+//! Shows "typing" in each chat that has a running turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio::time::sleep;
 use crate::api::{Api, CALL};
 use crate::app::{App, READ};
 
-/// A turn that takes less is not shown.
+/// A shorter turn is not shown.
 const FIRST: Duration = Duration::from_millis(300);
-/// The platform shows it for five seconds.
+/// How often the indicator is renewed: the platform shows it for five seconds.
 const AGAIN: Duration = Duration::from_secs(4);
 /// Chats that are told at a time.
 const CHATS: usize = 20;
 
-/// Looks for turns whenever one begins, and as long as there are some.
+/// Checks for running turns when one begins, and for as long as there are any.
 pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
-    // Turns of an earlier life.
+    // Turns that began before this process did.
     app.typing.notify_one();
     loop {
         tokio::select! {
@@ -56,7 +56,7 @@ async fn show(api: &Api, chats: &[BusyChat]) {
         let (api, fields) = (api.clone(), action(chat));
         calls.spawn(async move { api.call("sendChatAction", fields, CALL).await });
     }
-    // Whether it was shown matters to nobody.
+    // An error is ignored: the indicator is only a courtesy.
     while calls.join_next().await.is_some() {}
 }
 

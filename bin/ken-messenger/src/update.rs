@@ -1,5 +1,5 @@
-//! What an update of the platform says, in ken's words. A field of a wrong type counts as absent: an update that the
-//! platform would repeat for ever helps nobody.
+//! Normalises an update of the platform. A field of the wrong type counts as absent, because the platform would repeat a
+//! refused update for ever.
 
 use ken_types::Error;
 use serde_json::Value;
@@ -14,7 +14,7 @@ const NAME_CHARACTERS: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) id: u64,
-    /// The platform's word for it.
+    /// The name that the platform has for its kind.
     pub(crate) kind: String,
     pub(crate) content: Content,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Update {
 pub(crate) enum Content {
     Message(Message),
     Press(Press),
-    /// Nothing that ken handles, for this reason.
+    /// An update that ken does not handle, and why.
     Other(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Press {
 }
 
 impl Update {
-    /// Reads an update. Only one that is no object with an `update_id` is refused.
+    /// Reads an update. The only error is an input that is not an object with an `update_id`.
     pub(crate) fn read(update: &Value) -> Result<Update, Error> {
         let Some(fields) = update.as_object() else {
             return Err(Error::invalid("", "an update is an object"));
