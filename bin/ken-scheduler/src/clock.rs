@@ -1,4 +1,4 @@
-//! The wall clock: what it shows, and sleeping until it shows something, without polling.
+//! The wall clock: reads the time, and sleeps until a given time without polling.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Shifts the clock of a scheduler by so many milliseconds, which may be negative. For tests.
+/// Shifts the clock of a scheduler by a number of milliseconds, which may be negative. For tests.
 const SHIFT: &str = "KEN_SCHEDULER_CLOCK_SHIFT_MS";
 
-/// A clock and a timer of the kernel that follows it, also when it is set and over a suspend.
+/// A clock, and a timer of the kernel that follows it, even when the clock is set or the machine is suspended.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     shift: i64,
@@ -49,7 +49,7 @@ impl WallClock {
         Timestamp::now().millis() + self.shift
     }
 
-    /// Resolves when the clock shows this time, or when it has been set. Without a time only the latter.
+    /// Resolves when the clock reaches this time or is set. Without a time, it resolves only when the clock is set.
     pub(crate) async fn reach(&self, at: Option<i64>) -> io::Result<()> {
         const FAR: i64 = 253_402_300_799_000; // the year 9999
         let at = at.map_or(FAR, |at| at - self.shift).clamp(1, FAR);

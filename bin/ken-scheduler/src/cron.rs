@@ -1,5 +1,5 @@
 //! Cron expressions: five fields, or six with seconds first; lists, ranges, steps, names and `@daily`. The parser and the
-//! search over the calendar are croner's; what croner allows beside that is refused, and errors name a column.
+//! calendar search are croner's. Any other syntax that croner accepts is refused, and errors name a column.
 
 use croner::Cron as Pattern;
 use croner::parser::{CronParser, Year};
@@ -163,7 +163,7 @@ fn check(column: usize, field: &str, kind: &Field, fields: usize) -> Result<(), 
     Ok(())
 }
 
-/// Whether an item has only what the contract names: croner would take a weekday for a month, and has letters of its own.
+/// Whether an item has only the syntax of the contract: croner also takes weekday names for months, and has extra letters.
 fn is_allowed(item: &str, kind: &Field) -> bool {
     let is_word = |word: &str| {
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What a caller says of a schedule, checked: the rules of the HTTP contract. Errors name the field.
+//! Checks the definition of a schedule against the rules of the HTTP contract. Errors name the field.
 
 use ken_types::Error;
 use ken_types::ops::schedules::{
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 
-/// A schedule apart from when it fires next.
+/// A schedule without the time at which it fires next.
 #[derive(Debug, Clone)]
 pub(crate) struct Definition {
     pub(crate) settings: Settings,
@@ -19,7 +19,7 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// A new one, with the defaults of what is not said.
+    /// A new schedule, with defaults for the fields that are missing.
     pub(crate) fn new(fields: Fields) -> Result<Definition, Error> {
         let kind = required("kind", fields.kind)?;
         let base = Definition {
@@ -45,7 +45,7 @@ impl Definition {
         base.with(Fields { kind: None, ..fields })
     }
 
-    /// One of which only the slots matter.
+    /// A schedule for a preview, where only its slots matter.
     pub(crate) fn preview(kind: ScheduleKind, schedule: &str, tz: &str) -> Result<Definition, Error> {
         Definition::new(Fields {
             kind: Some(kind),
@@ -65,7 +65,7 @@ impl Definition {
         }
     }
 
-    /// The same with what is said changed.
+    /// The schedule with the given fields changed.
     pub(crate) fn with(self, fields: Fields) -> Result<Definition, Error> {
         if fields.kind.is_some() {
             let error = Error::invalid("/kind", "kind: it cannot be changed");

@@ -1,4 +1,4 @@
-//! Firing: sleeps until the next slot, records what became of it, and watches over the runs that go on.
+//! Firing: sleeps until the next slot, records its outcome, and ends runs that exceed their time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const FOLLOW_MS: u64 = 60_000;
 const SYSTEM: &str = "system";
 
-/// How long before a slot its schedule is asked for, and what is to be recorded of it is worked out: at its instant only the
-/// record is left to be written.
+/// How long before a slot its schedule is fetched and the record prepared, so that at the instant itself only the write
+/// remains.
 const AHEAD_MS: i64 = 1_000;
-/// So close to a slot nothing else is begun.
+/// How close to a slot no other work is started.
 const QUIET_MS: i64 = 50;
 
 /// Fires until it is told to stop.
@@ -68,7 +68,7 @@ async fn fire(scheduler: &Scheduler) {
                 .map(|due| Soon::new(due, clock))
                 .collect();
         }
-        // The store knows best what fires next: schedules are made and changed meanwhile, also by other schedulers.
+        // The store is asked each time: schedules are created and changed meanwhile, also through other schedulers.
         let first = soon.front().map(|soon: &Soon| soon.at);
         let look_at = advanced.next_fire.map(|next| next - AHEAD_MS);
         if first != advanced.next_fire && look_at.is_some_and(|at| at <= clock.now) {
@@ -93,7 +93,7 @@ async fn fire(scheduler: &Scheduler) {
     }
 }
 
-/// A schedule that fires soon, and what is recorded of it if that happens in time.
+/// A schedule that fires soon, and the record for it if it fires in time.
 struct Soon {
     due: Due,
     /// When it fires.
@@ -122,7 +122,7 @@ impl Soon {
         }
     }
 
-    /// What is to be recorded now: what was planned, unless it has become late since, or the next slot has come too.
+    /// The record to write now: the prepared one, unless it is late by now or the next slot has come as well.
     fn fire(self, clock: Clock) -> Fire {
         let is_in_time = clock.now - self.planned_for <= self.due.settings.grace_ms;
         let is_alone = self.fire.progress.next.is_none_or(|next| next.fire > clock.now);
@@ -133,7 +133,7 @@ impl Soon {
     }
 }
 
-/// What is to be recorded of a schedule. One whose timing cannot be read any more fires no more.
+/// The record to write for a schedule. A schedule whose timing can no longer be read stops firing.
 fn fire_at(due: &Due, clock: Clock) -> Fire {
     fire_of(due, clock).unwrap_or_else(|error| {
         tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
@@ -148,12 +148,12 @@ fn fire_at(due: &Due, clock: Clock) -> Fire {
     })
 }
 
-/// When the time of each run is over. It is measured here and not by the clock, which may be set.
+/// The deadline of each run, on the monotonic clock, because the wall clock may be set.
 #[derive(Debug, Default)]
 struct Times(HashMap<(String, u32), Instant>);
 
 impl Times {
-    /// The attempts that go on now: a new one has the time that it has left, a known one keeps its end.
+    /// Takes the attempts that are running: a new one gets the time that it has left, a known one keeps its deadline.
     fn note(&mut self, running: &[Running]) {
         let known = std::mem::take(&mut self.0);
         self.0 = running
@@ -191,11 +191,11 @@ async fn passed(until: Option<Instant>) {
     }
 }
 
-/// Reads the system's stream and counts what concerns schedules, whoever did it: another scheduler, the agent, the store.
+/// Reads the system's stream and counts the changes of schedules, no matter which part made them.
 pub(crate) async fn follow(scheduler: Arc<Scheduler>, mut stop: Stop) {
     let mut offset = Offset::Now;
     loop {
-        // Without a position nothing is waited for: what has happened until it is known counts as a change.
+        // Until a position is known, everything that has happened counts as a change.
         let wait_ms = if offset == Offset::Now { 0 } else { FOLLOW_MS };
         let read = ReadStream {
             stream: SYSTEM.to_owned(),

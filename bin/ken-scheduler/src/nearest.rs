@@ -1,6 +1,6 @@
 //! Did you mean?
 
-/// The name that was probably meant: the closest one in any case, if it is close.
+/// The name that was probably meant: the most similar one, ignoring case, if it is similar enough.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let distances = names

@@ -1,15 +1,16 @@
-//! What becomes of the slots that have passed: a pure function of the schedule, how far it has come, and the time.
+//! Decides the outcome of the slots that have passed: a pure function of the schedule, the last slot that was recorded, and
+//! the time.
 
 use ken_types::ops::schedules::{CAUGHT_UP, Fate, KEPT_RUNS, Missed, NextSlot, Reason, Settings};
 
 use crate::timing::Timing;
 
-/// What is to be recorded of a schedule.
+/// The record to write for a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Slots in order. Of more than [`KEPT_RUNS`] the newest, as older records would be dropped at once.
+    /// Slots in order; only the newest [`KEPT_RUNS`], since older records would be dropped at once.
     pub(crate) slots: Vec<(i64, Fate)>,
-    /// Every slot until here has been looked at.
+    /// All slots up to this time have been considered.
     pub(crate) mark: i64,
     pub(crate) next: Option<NextSlot>,
 }
@@ -22,7 +23,7 @@ pub(crate) struct Clock {
     pub(crate) started: i64,
 }
 
-/// Plans the slots after `mark`. With a clock that went back there are none until it has reached the mark again.
+/// Plans the slots after `mark`. After the clock was set back, there are none until it reaches the mark again.
 pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock) -> Plan {
     let now = clock.now;
     let mut passed: Vec<(i64, i64)> = timing
@@ -38,7 +39,7 @@ pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock
     let late = passed.iter().filter(|(_, fire)| is_late(*fire)).count();
     let caught_up = match settings.missed {
         Missed::Skip => 0,
-        // A slot that is in time makes up for the ones before it.
+        // A slot that fires in time also makes up for the missed slots before it.
         Missed::Last => usize::from(late == passed.len()),
         Missed::All => CAUGHT_UP,
     };

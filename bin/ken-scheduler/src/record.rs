@@ -1,4 +1,4 @@
-//! What is recorded of a schedule that is due.
+//! The record of a schedule that is due.
 
 use ken_types::ops::schedules::{Due, Fire, Progress, Slot};
 use ken_types::{Error, id};
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::plan::{Clock, plan};
 use crate::timing::Timing;
 
-/// A record of nothing.
+/// An empty record.
 pub(crate) fn nothing(due: &Due) -> Fire {
     Fire {
         id: due.id.clone(),
@@ -18,7 +18,7 @@ pub(crate) fn nothing(due: &Due) -> Fire {
     }
 }
 
-/// What is to be recorded of a schedule that is due.
+/// The record to write for a schedule that is due.
 pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
     let (timing, _) = Timing::parse(&due.id, &due.settings, due.progress.anchor)?;
     let planned = plan(&timing, &due.settings, due.progress.mark, clock);
@@ -38,7 +38,7 @@ pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
     })
 }
 
-/// The id of a slot's run follows from the slot: whoever records it, it is the same.
+/// The id of a slot's run is derived from the slot, so every scheduler records the same id.
 fn run_id(due: &Due, slot: i64) -> String {
     let mut hash = Sha256::new();
     hash.update(due.id.as_bytes());

@@ -1,5 +1,4 @@
-//! The operations on schedules: what the caller says is checked and its next slot is found here, and all that lasts is in the
-//! store.
+//! The operations on schedules: input is checked and the next slot computed here, and the store keeps all state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,21 +19,21 @@ use crate::plan::Clock;
 use crate::record::fire_of;
 use crate::timing::Timing;
 
-/// One try of a call to the store, and all tries of a change.
+/// The time of one attempt of a store call, and of all attempts of a change.
 const CALL: Duration = Duration::from_secs(10);
 const CHANGE: Duration = Duration::from_secs(30);
-/// How often an update is tried while others change the same schedule.
+/// How often an update is retried while other callers change the same schedule.
 const TRIES: u32 = 20;
 /// The longest wait for a run.
 const WAIT_MS: u64 = 600_000;
-/// A mark that is further ahead of the clock than this was set by a clock that was wrong.
+/// A mark further ahead of the clock than this must come from a wrong clock.
 const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
 
 /// A running scheduler.
 pub(crate) struct Scheduler {
     pub(crate) store: Pool,
     pub(crate) clock: WallClock,
-    /// When it started, by its clock.
+    /// The time at which it started, by its own clock.
     pub(crate) started: i64,
     /// Counts changes of schedules and runs, also those that others make.
     pub(crate) changes: watch::Sender<u64>,
@@ -76,7 +75,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Schedule
     forward::<SchedulesRunGet>(table)
 }
 
-/// An operation that the store does as it is.
+/// An operation that is passed to the store unchanged.
 fn forward<O: Op>(table: Table<Scheduler>) -> Table<Scheduler>
 where
     O::Args: Sync,
@@ -201,7 +200,7 @@ impl Scheduler {
         if is_retimed {
             timing.check(now)?;
         }
-        // Slots of a paused schedule pass, and those of another timing are not those of this one.
+        // Slots pass while a schedule is paused, and a new timing has other slots.
         let passes = is_retimed || !old.schedule.enabled;
         let mark = if passes {
             mark(old.progress.mark, now)
@@ -270,7 +269,7 @@ impl Scheduler {
     }
 }
 
-/// Where a schedule goes on from when it is changed: never before what is recorded, unless a wrong clock recorded it.
+/// The time from which a changed schedule continues: never before its last record, unless a wrong clock made that record.
 fn mark(mark: i64, now: i64) -> i64 {
     if mark > now + WRONG_CLOCK_MS {
         now

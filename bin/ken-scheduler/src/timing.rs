@@ -11,7 +11,7 @@ use crate::cron::Cron;
 use crate::zone::{first_instant, zone};
 
 const AT: &str = "/schedule";
-/// An expression without a date in this time is refused: eight years have every leap day that comes soon.
+/// An expression with no date within this time is refused. Eight years always include a leap day.
 const HORIZON_MS: i64 = 8 * 366 * DAY_MS;
 const DAY_MS: i64 = 86_400_000;
 const LONGEST_MS: i64 = 366 * DAY_MS;
@@ -20,7 +20,7 @@ const LONGEST_MS: i64 = 366 * DAY_MS;
 #[derive(Debug, Clone)]
 pub(crate) struct Timing {
     slots: Slots,
-    /// Part of what the jitter of a slot is drawn from.
+    /// A seed for the jitter of the slots.
     id: String,
     jitter: i64,
 }
@@ -53,7 +53,7 @@ impl Timing {
         Ok((timing, name))
     }
 
-    /// Refuses what never fires after `now`.
+    /// Refuses a timing that never fires after `now`.
     pub(crate) fn check(&self, now: i64) -> Result<(), Error> {
         let next = self.slot_after(now);
         match &self.slots {
@@ -97,7 +97,7 @@ impl Timing {
         })
     }
 
-    /// When a slot fires: at its instant, or by its jitter later, but always before the next slot.
+    /// When a slot fires: at its instant plus its jitter, but always before the next slot.
     pub(crate) fn fire(&self, slot: i64) -> i64 {
         if self.jitter == 0 {
             return slot;
@@ -141,8 +141,8 @@ fn on_the_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timest
     }
 }
 
-/// The next slot when the hour is `*` or `*/n`: what the clock shows is compared as time goes on, through gaps and twice
-/// through repeated hours.
+/// The next slot when the hour is `*` or `*/n`: the local time is compared as real time passes, so a gap is skipped and a
+/// repeated hour counts twice.
 fn in_real_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     let mut from = after.checked_add(SECOND).ok()?;
     loop {
@@ -158,7 +158,7 @@ fn in_real_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timest
 
 const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
-/// What the clock shows, in whole seconds.
+/// The local time in whole seconds.
 fn local(zone: &TimeZone, at: Timestamp) -> DateTime {
     whole(zone.to_datetime(at))
 }

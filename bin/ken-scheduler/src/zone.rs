@@ -15,7 +15,7 @@ pub(crate) fn zone(name: &str) -> Result<(TimeZone, String), Error> {
     }
     let error = Error::invalid("/tz", format!("tz: there is no time zone {name:?}"));
     let names: Vec<String> = tz::db().available().map(|known| known.to_string()).collect();
-    // The city alone, as people tend to write it, is as good as the whole name.
+    // People often write the city alone, so it is accepted for the whole name.
     let city = |known: &&String| {
         known
             .rsplit('/')
@@ -31,7 +31,7 @@ pub(crate) fn zone(name: &str) -> Result<(TimeZone, String), Error> {
     )
 }
 
-/// The instant of a local time: the first of two, and the first valid one after a gap.
+/// The instant of a local time: the first of two in a repeated hour, or the first valid one after a gap.
 pub(crate) fn first_instant(zone: &TimeZone, local: DateTime) -> Option<Timestamp> {
     let ambiguous = zone.to_ambiguous_timestamp(local);
     match ambiguous.offset() {
