@@ -23,7 +23,7 @@ pub(crate) struct Approver {
     pub(crate) store: Pool,
     tools: Pool,
     config: Approvals,
-    /// A request was stored, which may be the first to expire.
+    /// Notified when a request is stored, because it may be the first to expire.
     pub(crate) stored: Notify,
 }
 
@@ -49,7 +49,7 @@ impl Approver {
         })
     }
 
-    /// What the call would do comes from ken-tools alone, so that nobody is asked about anything else.
+    /// Only ken-tools says what the call would do, so the question that a person answers is always about the actual call.
     pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<Asked, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
@@ -69,7 +69,7 @@ impl Approver {
         Ok(Asked::Request(Box::new(stored)))
     }
 
-    /// The request whose grant the call has taken already. Then the call was cut, and what it would do now says nothing.
+    /// The request whose grant the call has already used. The call was then interrupted, so a new preview of it would be misleading.
     async fn used(
         &self,
         args: &RequestApproval,
@@ -114,7 +114,7 @@ impl Approver {
         })
     }
 
-    /// Whoever did not hear the answer asks again under the same key, so every decision has one.
+    /// A caller that missed the answer asks again with the same key, so every decision has a key.
     pub(crate) async fn decide(&self, mut args: DecideApproval, time: Duration) -> Result<Decision, Error> {
         if args.key.is_none() {
             args.key = Some(Mint::fresh()?.ulid());
@@ -123,7 +123,7 @@ impl Approver {
     }
 }
 
-/// Who calls, and in which turn.
+/// The caller and its turn.
 fn origin(args: &RequestApproval) -> Result<(String, SubmissionId), Error> {
     let missing = |name: &str| Error::invalid(format!("/call/{name}"), format!("{name} is missing"));
     let agent = args.call.agent.clone().ok_or_else(|| missing("agent"))?;

@@ -1,5 +1,5 @@
-//! The timer that ends requests which nobody has decided. A decision that comes too late is refused by the store in any
-//! case; this records the end, and wakes who waits.
+//! The timer that ends undecided requests. The store refuses a late decision in any case; the timer records the end and wakes
+//! those who wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ken_types::ops::approvals::{ApprovalsExpire, Expired};
 use crate::approver::Approver;
 
 const CALL: Duration = Duration::from_secs(10);
-/// The pause after a failure, and the shortest one before the next look.
+/// The pause after a failure, and the shortest pause between two checks.
 const RETRY: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     }
 }
 
-/// How long until then.
+/// The time left until then.
 fn until(then: Timestamp) -> Duration {
     let left = then.millis() - Timestamp::now().millis();
     Duration::from_millis(u64::try_from(left).unwrap_or_default())

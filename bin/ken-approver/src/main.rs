@@ -1,5 +1,5 @@
-//! ken-approver: what an agent may do only after a person has said yes. It asks ken-tools what a call would do, keeps the
-//! request in the store, and takes decisions; it holds nothing itself. See ken-approver(8), ken-approvals(7).
+//! ken-approver: approvals for calls that need the consent of a person. It asks ken-tools what a call would do, stores the
+//! request, and takes decisions; it holds no state itself. See ken-approver(8), ken-approvals(7).
 
 mod approver;
 mod expiry;
