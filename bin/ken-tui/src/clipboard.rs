@@ -3,10 +3,10 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Terminals take about so much; more would be cut, or be taken for text.
+/// The largest text, in bytes, that terminals accept; a longer one would be cut or shown as text.
 pub(crate) const LARGEST: usize = 74_994;
 
-/// The sequence that offers a text. No terminal says whether it took it.
+/// The sequence that copies a text. Terminals do not report whether they accepted it.
 pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
     let encoded = STANDARD.encode(text);
     if encoded.len() > LARGEST.div_ceil(3) * 4 {

@@ -1,4 +1,4 @@
-//! What is kept between two launches: the history of prompts, and a log for diagnosis. Both are best effort.
+//! Files that last from one launch to the next: the history of prompts, and a log for diagnosis. Both are best effort.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use ken_types::Error;
 use crate::message::{Attachment, Content};
 
 const HISTORY: usize = 1_000;
-/// A history file of more lines is written anew.
+/// A history file with more lines is rewritten without the oldest ones.
 const HISTORY_LINES: usize = 4 * HISTORY;
 const LOG_BYTES: u64 = 1024 * 1024;
 const TEXT_BYTES: usize = 128 * 1024;
@@ -86,7 +86,7 @@ impl Files {
         }
     }
 
-    /// A line of the log: a category, never a text.
+    /// Writes a line of the log: a category, never a text of the conversation.
     pub(crate) fn log(&self, category: &'static str) {
         let Ok(mut file) = self.open("log.jsonl") else {
             return;
@@ -104,7 +104,7 @@ impl Files {
         }
     }
 
-    /// A private file for the editor.
+    /// A private temporary file for the editor.
     pub(crate) fn draft(&self, text: &str) -> io::Result<PathBuf> {
         fs::DirBuilder::new()
             .recursive(true)

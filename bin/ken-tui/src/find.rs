@@ -1,4 +1,4 @@
-//! Where the gateway is, and starting the system when nothing runs.
+//! Finds the gateway, and starts the system when it is not running.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -15,10 +15,10 @@ use ken_wire::blocking::Client;
 
 use crate::cli::Cli;
 
-/// How long kend may take to say where the gateway is.
+/// How long kend may take to report the address of the gateway.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// What the command line and the environment say about the gateway.
+/// The settings of the command line and the environment about the gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Finder {
     base: Option<String>,
@@ -66,7 +66,7 @@ impl Finder {
         self.places.as_ref().map(|places| places.state.as_path())
     }
 
-    /// A connection to the gateway; `say` is told when the system has to be started.
+    /// Connects to the gateway; calls `say` when the system has to be started first.
     pub(crate) fn gateway(&self, say: impl Fn(&str)) -> Result<Gateway, Error> {
         if let Some(base) = &self.base {
             return Gateway::at(Endpoint::new(base).with_secret(self.secret.clone()));
@@ -170,7 +170,7 @@ fn checked(url: &str) -> Result<String, Error> {
     }
 }
 
-/// The secret never stands on the command line.
+/// The secret is never read from the command line.
 fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     let Some(file) = file else {
         return match std::env::var("KEN_API_SECRET") {

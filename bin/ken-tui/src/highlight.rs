@@ -1,4 +1,4 @@
-//! Code in colours of the terminal's own palette. Nothing is loaded before the first piece of code.
+//! Highlights code in the colours of the terminal's palette. The grammars are loaded with the first piece of code.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +12,7 @@ use syntect::highlighting::{FontStyle, Theme};
 use syntect::parsing::SyntaxSet;
 use two_face::theme::{EmbeddedThemeName, extra};
 
-/// Longer pieces of code stay without colours: a parser of lines takes its time.
+/// The longest code that is highlighted, since the parser is slow.
 const LARGEST: usize = 64 * 1024;
 
 struct Loaded {
@@ -31,19 +31,19 @@ fn loaded() -> &'static Loaded {
 /// The lines of a piece of code, in spans.
 pub(crate) type Lines = Vec<Vec<Span<'static>>>;
 
-/// What is known of the colours of a piece of code.
+/// The state of the colours of a piece of code.
 pub(crate) enum Colours {
     Known(Lines),
-    /// Nothing is known of the language.
+    /// The language is unknown.
     Unknown,
-    /// They are being made; see [`in_background`].
+    /// They are being computed; see [`in_background`].
     Later,
 }
 
-/// Pieces of code that wait for their colours, and those that are kept with them.
+/// How many pieces of code may wait for their colours, and how many are cached with them.
 const PIECES: usize = 64;
 
-/// The thread that makes colours.
+/// The thread that computes colours.
 struct Background {
     wanted: SyncSender<(u64, String, Vec<String>)>,
     made: Mutex<HashMap<u64, Option<Lines>>>,
@@ -51,8 +51,8 @@ struct Background {
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// From now on colours are made on a thread of their own, because the first piece of a language takes longer than a frame;
-/// `tell` hears when some are made. Without it they are made at once.
+/// From now on, colours are computed on a thread of their own, because the first piece of a language takes longer than a
+/// frame; `tell` is called when some are ready. Without this call they are computed at once.
 pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> std::io::Result<()> {
     let (wanted, pieces) = sync_channel::<(u64, String, Vec<String>)>(PIECES);
     let background = BACKGROUND.get_or_init(|| Background {
@@ -90,7 +90,7 @@ pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
         Some(Some(lines)) => Colours::Known(lines.clone()),
         Some(None) => Colours::Unknown,
         None => {
-            // When too many wait, it is asked for again with the next that are made.
+            // When the queue is full, this piece is requested again once other colours are ready.
             _ = background
                 .wanted
                 .try_send((key, language.to_owned(), lines.to_vec()));

@@ -1,16 +1,16 @@
-//! What a terminal sends, as keys and pasted text: ECMA-48 and xterm's control sequences, and the first level of the kitty keyboard
-//! protocol.
+//! Decodes the input of a terminal into keys and pasted text: control sequences of ECMA-48 and xterm, and the first level of
+//! the kitty keyboard protocol.
 
 use ratatui_textarea::{Input, Key};
 
-/// Ends a pasted text.
+/// The sequence that ends a pasted text.
 const PASTE_END: &[u8] = b"\x1b[201~";
-/// Bytes of a pasted text that are kept; the gateway takes no prompt of this size.
+/// The most bytes of a pasted text that are kept; the gateway refuses prompts of this size.
 const LARGEST_PASTE: usize = 2 * 1024 * 1024;
-/// A longer sequence is none.
+/// The longest control sequence, in bytes.
 const LONGEST_SEQUENCE: usize = 64;
 
-/// Something that a terminal told.
+/// An event from the terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Key(Input),
@@ -19,25 +19,25 @@ pub(crate) enum Event {
     Focus(bool),
 }
 
-/// Makes events of bytes that come in pieces.
+/// Decodes events from bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// What came and is no whole event yet.
+    /// Bytes that do not make a whole event yet.
     bytes: Vec<u8>,
     is_pasting: bool,
 }
 
-/// What stands at the beginning of some bytes.
+/// The event at the beginning of some bytes.
 enum Found {
-    /// So many bytes are an event, or nothing that is known.
+    /// This many bytes are an event, or an unknown sequence.
     Event(usize, Option<Event>),
     PasteBegin(usize),
-    /// More has to come.
+    /// The event is not complete yet.
     Part,
 }
 
 impl Decoder {
-    /// The events that are whole with these bytes.
+    /// The events that these bytes complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
         self.bytes.extend_from_slice(bytes);
         let mut events = Vec::new();
@@ -62,12 +62,12 @@ impl Decoder {
         events
     }
 
-    /// Whether a moment without more would make what came a key.
+    /// Whether the bytes so far are a key if no more arrive soon.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.is_pasting && !self.bytes.is_empty()
     }
 
-    /// Nothing more came: the beginning of a sequence was the escape key, or another one with Alt.
+    /// No more bytes arrived: what looked like a sequence was the escape key, or a key with Alt.
     pub(crate) fn flush(&mut self) -> Option<Event> {
         let bytes = std::mem::take(&mut self.bytes);
         match bytes.as_slice() {
@@ -80,7 +80,7 @@ impl Decoder {
         }
     }
 
-    /// The text that is being pasted, when its end is there, and the bytes that it took.
+    /// The pasted text once its end has arrived, and how many bytes it took.
     fn pasted(&mut self) -> Option<(usize, String)> {
         match memchr::memmem::find(&self.bytes, PASTE_END) {
             Some(end) => {
@@ -89,7 +89,7 @@ impl Decoder {
                 Some((end + PASTE_END.len(), String::from_utf8_lossy(text).into_owned()))
             }
             None => {
-                // The end of the end may still come.
+                // The rest of the end sequence may still arrive.
                 let kept = self.bytes.len().saturating_sub(PASTE_END.len());
                 if kept > LARGEST_PASTE {
                     self.bytes.drain(LARGEST_PASTE..kept);
@@ -193,7 +193,7 @@ fn sequence(bytes: &[u8]) -> Found {
         Some(b'O') => Found::Event(taken, Some(Event::Focus(false))),
         Some(b'~') if parameters == b"200" => Found::PasteBegin(taken),
         Some(last @ 0x40..=0x7e) => Found::Event(taken, key(parameters, last).map(Event::Key)),
-        // It was broken off; what broke it off is looked at by itself.
+        // The sequence was interrupted; the byte that interrupted it is decoded by itself.
         _ => Found::Event(taken - 1, None),
     }
 }
@@ -201,7 +201,7 @@ fn sequence(bytes: &[u8]) -> Found {
 /// The key of a sequence: `parameters` are numbers with `;` between them, of which the second tells the modifiers.
 fn key(parameters: &[u8], last: u8) -> Option<Input> {
     let text = std::str::from_utf8(parameters).ok()?;
-    // What follows a colon are other forms of the key, which nobody asked for.
+    // Other forms of the key follow a colon; they were not requested and are ignored.
     let mut numbers = text
         .split(';')
         .map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
@@ -330,7 +330,7 @@ mod tests {
                 "\x1b[13;2u\x1b[27u\x1b[97;5u\x1b[27;2;13~",
                 "Shift+Enter Esc Ctrl+a Shift+Enter",
             ),
-            // A release, a modifier alone, an answer to a question, a mouse: no keys of ours.
+            // Releases, modifiers alone, replies to queries and the mouse are no keys.
             ("\x1b[57441;2u\x1b[?1;2c\x1b[<0;1;1Mx", "x"),
             ("\x1b", "Esc"),
             ("\x1b\x1b", "Esc Esc"),

@@ -1,4 +1,4 @@
-//! An answer's Markdown as lines of a width.
+//! Renders the Markdown of an answer as lines of a given width.
 
 use pulldown_cmark::{Event, Options as Extensions, Parser, Tag, TagEnd};
 use ratatui::style::{Color, Modifier, Style};
@@ -8,11 +8,11 @@ use tui_markdown::{Options, StyleSheet, from_str_with_options};
 use crate::highlight::{Colours, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
-/// Stands where a piece of code begins and ends; a private character, which no text that is shown holds.
+/// Marks the beginning and the end of a piece of code: a private character, which no text on the screen contains.
 const FENCE: &str = "\u{f8ff}";
 /// Begins a line that continues an item of a list. It is white space, so that emphasis may begin behind it.
 const CONTINUED: char = '\u{2001}';
-/// Longer texts are shown as they are.
+/// Longer texts are shown without rendering.
 const LARGEST: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
@@ -23,7 +23,7 @@ pub(crate) struct Rendered {
     pub(crate) lines: Vec<Line<'static>>,
     /// The pieces of code, as they are written.
     pub(crate) code: Vec<String>,
-    /// Whether code in it gets its colours later.
+    /// Whether some of its code is still waiting for its colours.
     pub(crate) lacks_colours: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
     }
 }
 
-/// Markdown joins the lines of a paragraph; in a conversation a line that ends is meant to end.
+/// Keeps line breaks: Markdown joins the lines of a paragraph, but in a conversation a line break is meant.
 fn keep_line_ends(source: &str) -> String {
     let extensions = Extensions::ENABLE_TABLES
         | Extensions::ENABLE_STRIKETHROUGH

@@ -1,4 +1,4 @@
-//! What comes in from outside, and what is to be done outside.
+//! Messages from outside the state, and actions to carry out there.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) enum Message {
     /// A row of the start-up report.
     Preflight(String),
     Opened(Result<Session, Error>),
-    /// What comes on a session's stream. Those of a session that was left have an older epoch.
+    /// Events of a session's stream. Those of a session that was left have an older epoch.
     Stream {
         epoch: u64,
         events: Vec<Value>,
@@ -33,7 +33,7 @@ pub(crate) enum Message {
         older: bool,
         page: Result<Value, Error>,
     },
-    /// A prompt or a command was taken, or never will be.
+    /// A prompt or a command was accepted, or has failed for good.
     Sent {
         id: u64,
         answer: Result<Value, Error>,
@@ -127,7 +127,7 @@ pub(crate) enum Effect {
     Parts,
     /// Puts a text on the clipboard of the terminal.
     Copy(String),
-    /// Tells a person who looks elsewhere.
+    /// Notifies a person whose attention is elsewhere.
     Notify(&'static str),
     /// Opens the editor of the environment on a text.
     Edit(String),
@@ -142,5 +142,5 @@ pub(crate) enum Effect {
     Quit(u8),
 }
 
-/// How long a turn may be silent before it is asked which part is missing.
+/// How long a turn may be silent before the client asks which part is missing.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What is done outside the state: requests on threads of their own, each answered by a message.
+//! Actions outside the state: requests on threads of their own, each answered with a message.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::find::Finder;
 use crate::message::{Message, Outgoing, Selector};
 
-/// Exchanges of a page: enough for a screen or two.
+/// How many exchanges a page has: enough for a screen or two.
 pub(crate) const PAGE: u32 = 50;
 const SESSIONS: u32 = 100;
 /// A prompt that was written is sent, however long the gateway is away.
@@ -32,10 +32,10 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Whether anybody still listens.
+    /// Whether the receiver still exists.
     pub(crate) fn send(&self, message: Message) -> bool {
         let is_heard = self.messages.send(message).is_ok();
-        // A full pipe wakes as well.
+        // A full pipe wakes the reader as well.
         _ = (&*self.wake).write(&[1]);
         is_heard
     }
@@ -187,7 +187,7 @@ impl Net {
 
     pub(crate) fn approvals(&self) {
         self.spawn(move |net, gateway| {
-            // A gateway without approvals has none.
+            // A gateway without the approvals route has no approvals.
             if let Ok(records) = gateway.patience(PAUSE).pending_approvals(&Identity::local()) {
                 net.port.send(Message::Approvals(records));
             }
@@ -222,7 +222,7 @@ impl Net {
     }
 }
 
-/// Opens the session that is meant.
+/// Opens the requested session.
 pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session, Error> {
     let identity = Identity::local();
     match selector {
@@ -283,7 +283,7 @@ fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
         .collect())
 }
 
-/// Whether the gateway may answer otherwise later.
+/// Whether a later attempt may succeed.
 pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline)
 }

@@ -1,4 +1,5 @@
-//! The client in lines: nothing is drawn over and no cursor is moved, for screen readers, logs and simple terminals.
+//! The client in plain lines, without moving the cursor or drawing over anything: for screen readers, logs and simple
+//! terminals.
 
 use std::io::{self, BufRead};
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use crate::model::sentence;
 use crate::net::{PAGE, open, preflight};
 use crate::print::{outcome, put, remark, shown};
 
-/// How often a turn is asked whether it is to be cancelled.
+/// How often a running turn checks whether it has to be cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
@@ -112,7 +113,7 @@ impl Plain {
         Ok(())
     }
 
-    /// The newest page of a session that goes on, and what its running turn still says.
+    /// Prints the newest page of a continued session, and the rest of its running turn.
     fn show_page(&mut self) -> Result<(), Error> {
         let page = self
             .gateway
@@ -147,7 +148,7 @@ impl Plain {
         self.follow(&turn)
     }
 
-    /// Sends a line, and prints what comes of it.
+    /// Sends a line, and prints the outcome.
     fn say(&mut self, prompt: &Prompt) -> Result<(), Error> {
         let accepted = self.gateway.chat(prompt)?;
         if let Some(turn) = accepted.turn() {

@@ -121,7 +121,7 @@ pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
     }
 }
 
-/// A text as it is for a program, and without what a terminal acts on for a person.
+/// A text, unchanged for a program, and without control characters for a terminal.
 pub(crate) fn shown(text: &str) -> String {
     match io::stdout().is_terminal() {
         true => for_terminal(text).into_owned(),
@@ -134,7 +134,7 @@ pub(crate) fn put(text: &str) -> Result<(), Error> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| match error.kind() {
-            // A reader that has seen enough is no error.
+            // A reader that closes the pipe early is no error.
             io::ErrorKind::BrokenPipe => Error::cancelled(""),
             _ => Error::internal(format!("cannot write: {error}")),
         })

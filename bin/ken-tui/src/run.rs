@@ -1,4 +1,4 @@
-//! The client on a screen: waits for keys, answers and signals, lets the state change, and paints.
+//! The client on a screen: waits for keys, messages and signals, updates the state, and paints.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -26,13 +26,13 @@ use crate::screen::{Screen, printed, put};
 use crate::view::view;
 use crate::{clipboard, highlight};
 
-/// Messages that wait for the loop; whoever sends more waits.
+/// How many messages may wait for the loop; a sender of more has to wait.
 const MESSAGES: usize = 256;
-/// At most so many frames a second while text comes in.
+/// The most frames a second while text streams in.
 const FRAME: Duration = Duration::from_millis(16);
-/// The beginning of a key's sequence after which nothing comes for so long was a key by itself: the escape key.
+/// How long to wait for the rest of a sequence before its first byte counts as the escape key.
 const SEQUENCE: Duration = Duration::from_millis(25);
-/// Bytes of the terminal that are read at once.
+/// The most bytes that are read from the terminal at once.
 const INPUT: usize = 4096;
 
 pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error> {
@@ -86,7 +86,7 @@ struct Sources {
     woken: UnixStream,
     /// The size of the terminal changed, or the program goes on after a stop.
     resized: UnixStream,
-    /// It is to end.
+    /// The program has to end.
     ended: UnixStream,
 }
 
@@ -108,7 +108,7 @@ impl Sources {
     }
 }
 
-/// Empties a pipe; whether there was something in it.
+/// Empties a pipe. Returns whether it held anything.
 fn drain(mut pipe: &UnixStream) -> bool {
     let mut bytes = [0; 256];
     let mut any = false;
@@ -317,7 +317,7 @@ impl App {
     }
 }
 
-/// Waits until something is there to do; whether it is a key.
+/// Waits until there is something to do. Returns whether it is a key.
 fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = [
@@ -358,7 +358,7 @@ fn read_terminal() -> io::Result<Vec<u8>> {
     }
 }
 
-/// The wheel comes as arrow keys, several at once, which no finger does.
+/// Recognises the wheel: it sends several arrow keys at once, which a person cannot do.
 fn messages_of(events: Vec<Event>) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = events.into_iter().peekable();

@@ -1,4 +1,4 @@
-//! The terminal: entering and leaving its second screen, and painting what differs.
+//! The terminal: enters and leaves its alternate screen, and paints the cells that changed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -19,14 +19,14 @@ const LEAVE: &str = "\x1b[<1u\x1b[?1004l\x1b[?2004l\x1b[?1007l\x1b[0m\x1b[?25h\x
 /// A frame is shown at once by terminals that know synchronized output; others ignore it.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
-/// No cell of a frame holds it.
+/// A symbol that no cell of a frame contains.
 const UNKNOWN: &str = "\u{f8fe}";
 
 pub(crate) struct Screen {
     painter: Painter,
 }
 
-/// What the terminal shows, and what brings it to something else.
+/// The terminal, with the cells that it shows now.
 struct Painter {
     front: Buffer,
     cursor: Option<Position>,
@@ -69,7 +69,7 @@ impl Screen {
     /// The area of the terminal now.
     pub(crate) fn area() -> Rect {
         match tcgetwinsize(io::stdout()) {
-            // A terminal that knows no size has none.
+            // A terminal that does not report its size counts as empty.
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Rect::new(0, 0, size.ws_col, size.ws_row),
             _ => Rect::new(0, 0, 80, 24),
         }
@@ -81,7 +81,7 @@ impl Screen {
         self.painter.cursor = None;
     }
 
-    /// Brings the terminal to a frame. What did not change is not written; for nothing, nothing.
+    /// Shows a frame. Only cells that changed are written; an unchanged frame writes nothing.
     pub(crate) fn paint(&mut self, frame: &Buffer, cursor: Option<Position>) -> io::Result<()> {
         let bytes = self.painter.difference(frame, cursor);
         match bytes.is_empty() {
@@ -153,7 +153,7 @@ impl Drop for Screen {
 /// them.
 static MODES: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Once: leaving the second screen again would put the cursor where it was before.
+/// Whether the alternate screen was left: leaving it a second time would move the cursor back.
 fn leave() {
     let modes = MODES.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(modes) = modes {
@@ -169,7 +169,7 @@ pub(crate) fn put(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Whether every terminal takes one cell for it.
+/// Whether every terminal draws the character in one cell.
 fn is_one_cell(symbol: &str) -> bool {
     symbol.len() == 1 || (symbol.chars().count() == 1 && width(symbol) == 1 && !symbol.starts_with(is_emoji))
 }

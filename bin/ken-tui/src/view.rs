@@ -1,4 +1,4 @@
-//! The screen of a state: cells, and where the cursor is.
+//! Draws the state: the cells of the screen and the position of the cursor.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -15,7 +15,7 @@ use crate::wrap::{Cut, width, wrap};
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const PANE: u16 = 34;
-/// Narrower screens show the pane in place of the conversation.
+/// On a narrower screen the pane replaces the conversation.
 const WIDE: u16 = 90;
 const EDITOR_ROWS: u16 = 10;
 const QUEUE_ROWS: usize = 3;
@@ -41,7 +41,7 @@ Ctrl+Z            suspend
 /sessions  /session  /help  /exit       done here
 /new  /resume  /rename  /compact  …     done by the gateway";
 
-/// Draws the state; the place of the cursor.
+/// Draws the state. Returns the position of the cursor.
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let pane = model.pane && area.width >= WIDE;
     let (main, side) = match pane {
@@ -84,7 +84,7 @@ pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option
     overlay(model, area, buffer).unwrap_or(cursor)
 }
 
-/// The conversation with all that is below it; the cursor of the editor.
+/// Draws the conversation and everything below it. Returns the position of the editor's cursor.
 fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let mut below: Vec<Line<'static>> = Vec::new();
     let tiny = area.height < 8;
@@ -240,7 +240,7 @@ fn clip(line: &str, columns: u16) -> String {
     format!("{}…", clipped.swap_remove(0))
 }
 
-/// One row: what matters most stands left and is cut last.
+/// Draws one row. The most important part is on the left, and is cut last.
 fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
     if !buffer.area.contains(Position::new(area.x, area.y)) {
         return;
@@ -384,7 +384,7 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Draws what lies over the conversation; where its cursor is, if it has the keys.
+/// Draws the overlay. Returns the position of its cursor, if it has the keyboard.
 #[allow(
     clippy::option_option,
     reason = "no overlay, an overlay without a cursor, one with a cursor"
@@ -450,7 +450,7 @@ fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buff
     Some(Position::new(x.min(area.right().saturating_sub(1)), y))
 }
 
-/// A framed window in the middle; the area inside.
+/// Draws a framed window in the middle. Returns the area inside it.
 fn window(title: &str, area: Rect, columns: u16, rows: u16, buffer: &mut Buffer) -> Rect {
     let columns = (columns + 4).min(area.width);
     let rows = (rows + 2).min(area.height);
@@ -597,7 +597,7 @@ fn text(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Reverses what is searched where it stands on one row.
+/// Reverses the colours of the matches of a search on one row.
 fn mark(wanted: &str, area: Rect, buffer: &mut Buffer) {
     let wanted: Vec<String> = wanted.to_lowercase().chars().map(String::from).collect();
     if wanted.is_empty() {

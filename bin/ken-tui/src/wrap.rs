@@ -1,4 +1,4 @@
-//! Styled lines cut to a width: at blanks where there are any, never inside a character that a person sees as one.
+//! Wraps styled lines to a width: at blanks if there are any, and never inside a grapheme.
 
 use ratatui::buffer::CellWidth;
 use ratatui::style::Style;
@@ -66,7 +66,7 @@ pub(crate) fn wrap(line: &Line<'_>, columns: usize, hang: usize, cut: Cut) -> Ve
     }
 }
 
-/// Tabs as blanks: a terminal would move its cursor instead of drawing something.
+/// Replaces tabs by blanks, because a terminal would move its cursor without drawing.
 fn expand(text: &str) -> String {
     text.replace('\t', &" ".repeat(TAB))
 }
@@ -112,7 +112,7 @@ fn join(glyphs: &[Glyph<'_>], indent: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The width of what a line of a list or a quotation begins with, below which its further lines stand.
+/// The width of the marker of a list item or a quotation, by which its continuation lines are indented.
 pub(crate) fn hang(line: &Line<'_>) -> usize {
     let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
     let trimmed = text.trim_start_matches([' ', '>', '│']);
