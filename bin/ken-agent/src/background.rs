@@ -25,7 +25,7 @@ use crate::turn_state::{Planned, TurnState};
 const COMPACTED: u32 = 1_000;
 /// Entries and past exchanges that a turn starts from, of each kind.
 const SOURCES: u32 = 10;
-/// A long prompt is searched for by its beginning.
+/// How much of a long prompt is used as the query.
 const QUERY_BYTES: usize = 2_048;
 /// The internal prompt of a fresh terminal session.
 const PREFLIGHT: &str = "tui.startup-preflight";
@@ -37,7 +37,7 @@ pub(crate) struct Background {
     system: String,
     /// The rules that the turn is held to.
     pub(crate) rules: Arc<Governance>,
-    /// What is asked, where the stream does not tell it.
+    /// The prompt, if the stream does not contain it.
     asked: Option<Message>,
 }
 
@@ -86,7 +86,7 @@ impl Background {
         })
     }
 
-    /// Of a worker: nothing but its instructions, the rules of the project that it works on, and its task.
+    /// The background of a worker: only its instructions, the rules of the project that it works on, and its task.
     pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Result<Background, Error> {
         Ok(Background {
             history: History::default(),
@@ -132,7 +132,7 @@ impl Background {
         sources.map(|source| (source.id.clone(), format!("{}. {}", source.title, source.text)))
     }
 
-    /// Tokens of what stands in every request of this submission.
+    /// The tokens of the part that every request of this submission repeats.
     pub(crate) fn fixed_tokens(&self) -> u64 {
         let sources = self
             .sources

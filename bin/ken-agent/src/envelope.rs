@@ -19,7 +19,7 @@ pub(crate) struct Envelope {
     dispatch_id: Option<SubmissionId>,
     /// The session of the agent whose events these are.
     session: SessionName,
-    /// Of a worker: the session of the agent that gave it its task, and the task.
+    /// For a worker: the session of the agent that gave it its task, and the id of that task.
     parent: Option<(SessionName, String)>,
     mint: Mint,
 }
@@ -39,7 +39,7 @@ impl Envelope {
         }
     }
 
-    /// For the worker that has a task of the parent.
+    /// The envelope of a worker with a task of the parent.
     pub(crate) fn of_worker(worker: &Caller, parent: &Caller, task: &str, mint: Mint) -> Envelope {
         Envelope {
             session: worker.session.clone(),
@@ -148,7 +148,7 @@ fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     })
 }
 
-/// More than the fields of a place take, with the longest instance id escaped.
+/// An upper bound for the fields of a place, with the longest instance id escaped.
 const ENVELOPE_BYTES: usize = 16 * 1024;
 
 #[derive(serde::Serialize)]

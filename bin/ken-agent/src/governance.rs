@@ -9,10 +9,10 @@ use ken_types::ops::store::Claim;
 use ken_types::rule::{Directive, Facts, Law, Patterns, Rule};
 use serde_json::Value;
 
-/// None by default.
+/// The rules in force; empty by default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Governance {
-    /// Of a higher priority first.
+    /// By priority, the highest first.
     rules: Vec<Rule>,
 }
 
@@ -89,7 +89,7 @@ impl Governance {
             })
     }
 
-    /// Tools that have to do their work before the answer counts.
+    /// The tools that must succeed before the answer counts.
     pub(crate) fn required(&self) -> Vec<Demand<Patterns>> {
         let demands = self.directives().filter_map(|(rule, directive)| match directive {
             Directive::RequireTool(tools) => Some(tools.0.iter().map(|tool| Demand {
@@ -131,7 +131,7 @@ impl Governance {
         costs.min_by(|one, other| one.wanted.total_cmp(&other.wanted))
     }
 
-    /// What an agent is told.
+    /// The text of the rules that an agent is given.
     pub(crate) fn text(&self, agent: &str) -> String {
         let texts = self
             .for_agent(agent)
@@ -153,7 +153,7 @@ pub(crate) struct Agent<'a> {
     pub(crate) delegates_by: &'a str,
 }
 
-/// What the stored event says. Nothing here comes from a model.
+/// The facts of the stored event that select rules. None of them comes from a model.
 fn facts(claim: &Claim) -> Facts<'_> {
     let scope = claim.scope.as_ref();
     let context = |name: &str| claim.context.as_ref()?.get(name).and_then(Value::as_str);

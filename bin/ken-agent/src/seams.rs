@@ -23,7 +23,7 @@ use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 /// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// All of them.
+/// Everything that an agent needs from other parts.
 #[derive(Clone)]
 pub(crate) struct Seams {
     pub(crate) share: Arc<Share>,
@@ -35,7 +35,7 @@ pub(crate) struct Seams {
 
 /// The tools that a model may call.
 pub(crate) trait Tools: Send + Sync {
-    /// Learns which tools there are, before a submission begins or goes on.
+    /// Loads the list of tools before a submission begins or resumes.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -57,26 +57,26 @@ pub(crate) trait Tools: Send + Sync {
     }
 
     /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
-    /// The grant is what the policy gave to it.
+    /// `grant` is the permission from the policy.
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
-/// Who calls a tool, and for which submission.
+/// The caller of a tool, and its submission.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) claim: Arc<Claim>,
     /// The orchestrator or a worker, by name.
     pub(crate) agent: String,
     pub(crate) session: SessionName,
-    /// Of a worker: its task.
+    /// The task of a worker; `None` for the orchestrator.
     pub(crate) task: Option<String>,
     /// 0 for the agent of the submission, 1 for its workers.
     pub(crate) depth: u32,
-    /// What it is held to.
+    /// The governing rules that it is held to.
     pub(crate) rules: Arc<Governance>,
 }
 
-/// Workers below workers, at most.
+/// The deepest level of workers below workers.
 const MOST_DEPTH: u32 = 4;
 
 impl Caller {
@@ -136,13 +136,13 @@ pub(crate) type Grant = String;
 
 /// Decides whether a call may run.
 pub(crate) trait Policy: Send + Sync {
-    /// The calls of a submission that were ever asked about. Such a call may be made again after a crash, because its grant
-    /// can be used only once.
+    /// The calls of a submission for which an approval was requested. Such a call may be repeated after a crash, because its
+    /// grant can be used only once.
     fn asked_calls(&self, _claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
         Box::pin(std::future::ready(Ok(AskedCalls::new())))
     }
 
-    /// Resolves when this agent stops: a turn that waits for an approval is then left to the next one.
+    /// Resolves when this agent stops. A turn that waits for an approval is then left to the next agent.
     fn stopping(&self) -> Pending<'static, ()> {
         Box::pin(std::future::pending())
     }
@@ -165,7 +165,7 @@ pub(crate) struct Asked {
 pub(crate) trait Workers: Send + Sync {
     fn names(&self) -> Vec<String>;
 
-    /// Does a task to its end, or goes on with one that a crash has cut; dropping the future ends it. What the worker does
+    /// Does a task to its end, or resumes one that a crash interrupted; dropping the future ends it. What the worker does
     /// is recorded through `events` as it happens, in the order of ken-stream(5), and appears on the stream of the agent
     /// that gave the task.
     fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>>;
@@ -180,7 +180,7 @@ pub(crate) struct Task {
     pub(crate) prompt: String,
     /// The agent that gave it.
     pub(crate) parent: Caller,
-    /// How far an earlier holder of the submission has brought it.
+    /// The progress that an earlier holder of the submission has made.
     pub(crate) recorded: Option<TurnState>,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct Events {
 pub(crate) enum Told {
     /// An event of a running call, or of its task or worker.
     Event(Box<Body>, Option<TaskRef>),
-    /// All that was told before is to be on disk when this is answered.
+    /// Answered once everything sent before it is on disk.
     Flush(oneshot::Sender<()>),
 }
 
@@ -213,8 +213,8 @@ impl Events {
         }
     }
 
-    /// An event of the call itself, or of its task. It waits while the submission has no room for it; nobody hears it when
-    /// the submission has ended meanwhile.
+    /// Sends an event of the call itself, or of its task. It waits while the queue of the submission is full. The event is
+    /// dropped if the submission has ended meanwhile.
     pub(crate) async fn send(&self, body: Body) {
         _ = self
             .sender
@@ -227,8 +227,8 @@ impl Events {
         _ = self.sender.send(Told::Event(Box::new(body), Some(of))).await;
     }
 
-    /// Waits until all events so far are on disk. When nobody hears it any more it waits for ever: what asked for it is
-    /// being dropped.
+    /// Waits until all events so far are on disk. After the submission has ended it waits for ever, because its caller is being
+    /// dropped.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         _ = self.sender.send(Told::Flush(done)).await;

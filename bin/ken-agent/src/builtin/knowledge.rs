@@ -1,4 +1,4 @@
-//! Knowledge: what the scope of the trusted event may find, and what the agent adds by itself.
+//! Knowledge tools: search within the scope of the trusted event, and entries that the agent adds.
 
 use ken_claims::patiently;
 use ken_types::event::ToolResult;
@@ -10,7 +10,7 @@ use super::{Builtin, EVERYONE, Parts, arguments, refused, result, spec};
 use crate::passage::passage;
 use crate::seams::Caller;
 
-/// Entries that a search shows at most.
+/// The most entries that a search returns.
 const SHOWN: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
@@ -53,7 +53,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                 }),
             ),
             agents: EVERYONE,
-            // The id of an entry comes from what it says.
+            // The id of an entry is derived from its content.
             idempotent: true,
             run: |parts, caller, given| Box::pin(add(parts, caller, given)),
         },
@@ -69,7 +69,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The search on behalf of the caller's scope.
+    /// Searches within the caller's scope.
     pub(super) fn search(&self, caller: &Caller) -> Search {
         Search {
             query: self.query.clone(),
@@ -115,7 +115,7 @@ enum Scope {
     Conversation,
 }
 
-/// What everybody finds is added by people alone: a text that a model has read must not reach every other conversation.
+/// Only people add entries that everybody finds, because a text that a model has read must not reach other conversations.
 async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let entry: Entry = arguments(given)?;
     let Some(scope) = caller.claim.scope.clone() else {

@@ -1,4 +1,4 @@
-//! Memory: past turns of the same actor.
+//! Memory tool: past turns of the same actor.
 
 use ken_claims::patiently;
 use ken_types::event::ToolResult;

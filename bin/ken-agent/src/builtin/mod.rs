@@ -1,5 +1,5 @@
-//! The tools that the agent has itself: no process is started, an operation of another part is called on behalf of the
-//! claim's scope. One file a noun; a tool is its description and an async function.
+//! The built-in tools of the agent: instead of starting a process, each calls operations of other parts within the scope of the
+//! claim. Each file holds the tools of one noun; a tool is a description and an async function.
 
 mod knowledge;
 mod memory;
@@ -28,13 +28,13 @@ pub(crate) struct Parts {
     pub(crate) skills: Arc<Skills>,
 }
 
-/// Runs a tool for a caller with these arguments. An error is for the model.
+/// Runs a tool for a caller with these arguments. The model sees the error.
 type Run = fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>>;
 
 /// One tool.
 pub(crate) struct Builtin {
     pub(crate) spec: ToolSpec,
-    /// Agents that may call it.
+    /// The agents that may call it.
     agents: &'static [&'static str],
     /// Whether a call whose outcome is unknown may be made again.
     pub(crate) idempotent: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Builtin {
 
 const EVERYONE: &[&str] = &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER];
 
-/// All of them.
+/// All built-in tools.
 pub(crate) struct Builtins {
     parts: Parts,
     tools: Vec<Builtin>,
@@ -105,7 +105,7 @@ fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
     serde_json::from_value(arguments).map_err(|error| format!("The arguments are not as described: {error}."))
 }
 
-/// A result that programs can read, and the model as text.
+/// A result as JSON, which the model gets as text.
 fn result(value: Value) -> ToolResult {
     ToolResult {
         content: vec![Block::text(value.to_string())],
@@ -113,7 +113,7 @@ fn result(value: Value) -> ToolResult {
     }
 }
 
-/// A refusal of another part, in words for the model.
+/// An error of another part, worded for the model.
 fn refused(error: &Error) -> String {
     match &error.at {
         Some(at) => format!("The call was refused: {at}: {}", error.message),

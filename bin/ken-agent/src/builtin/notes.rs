@@ -1,5 +1,5 @@
-//! What an agent writes down while it works: checklists, and notes. They belong to the conversation, outlive a compaction
-//! of its history, and are found by every agent that works for it.
+//! Checklists and notes that an agent writes while it works. They belong to the conversation, outlive a compaction of its
+//! history, and are available to every agent that works for it.
 
 use ken_claims::patiently;
 use ken_types::event::ToolResult;
@@ -12,7 +12,7 @@ use crate::seams::Caller;
 
 /// The checklist of a call that names none.
 const LIST: &str = "todo";
-/// Items of a checklist.
+/// The most items of a checklist.
 const ITEMS: usize = 200;
 
 pub(super) fn tools() -> Vec<Builtin> {
@@ -23,7 +23,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false}),
         ),
         agents: EVERYONE,
-        // Each writes a whole note in place of the old one.
+        // Each call replaces a note as a whole.
         idempotent: true,
         run,
     };

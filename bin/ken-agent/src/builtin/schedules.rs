@@ -1,5 +1,5 @@
-//! Schedules of the conversation: what the agent is asked to do later, or again and again. They belong to the scope of the
-//! turn that makes them, and no other turn sees them.
+//! Schedules of the conversation: tasks that the agent does later or repeatedly. They belong to the scope of the turn that
+//! makes them, and turns of other scopes do not see them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Builtin, Parts, Run, arguments, refused, result, spec};
 use crate::names::ORCHESTRATOR;
 use crate::seams::Caller;
 
-/// The scheduler may be switched off: it is not waited for.
+/// How long a call waits for the scheduler, which may be switched off.
 const CALL: Duration = Duration::from_secs(10);
 /// The connector of scheduled turns.
 const SCHEDULED: &str = "schedule";
@@ -96,7 +96,7 @@ pub(super) fn tools() -> Vec<Builtin> {
     ]
 }
 
-/// On whose behalf. Schedules of nobody are the operator's, and not the agent's to see.
+/// The scope that a call acts for. Schedules without a scope belong to the operator; the agent does not see them.
 fn owner(caller: &Caller) -> Result<Scope, String> {
     let owner = caller.claim.scope.clone();
     owner.ok_or_else(|| "This conversation belongs to no person, and can have no schedules.".to_owned())
@@ -188,7 +188,7 @@ struct Named {
     slug: String,
 }
 
-/// An operation on one schedule whose reply matters to nobody.
+/// An operation on one schedule whose reply is not used.
 async fn one<O: Op<Args = OfSchedule>>(
     parts: Parts,
     caller: Caller,

@@ -1,4 +1,4 @@
-//! Reading a skill, when it is used and not before.
+//! The tool that reads a skill, so that its text is loaded only when it is used.
 
 use ken_types::event::{Block, ToolResult};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What a holder has to do with a submission, and the steps it takes.
+//! The work that a submission still needs, and the steps that do it.
 
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{SubmissionKind, Verdict};
@@ -8,11 +8,11 @@ use super::session::SessionName;
 use super::turn::Call;
 use crate::governance::Demand;
 
-/// What this holder has to do. It does not change while the submission is held, except for `ending`.
+/// The plan of a submission. It does not change while the submission is held, except for `ending`.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) kind: SubmissionKind,
-    /// What the operation is shown as.
+    /// The kind under which the operation is shown.
     pub(crate) operation: OperationKind,
     /// 1 for the first claim.
     pub(crate) attempt: u32,
@@ -22,18 +22,18 @@ pub(crate) struct Plan {
     pub(crate) compaction: Option<Planned>,
     /// The compaction that is made when a model refuses the context as too long; none when there is no history.
     pub(crate) on_overflow: Option<Planned>,
-    /// What a worker is asked. It appears on the stream, because no event of the store holds it.
+    /// The prompt of a worker. It appears on the stream, because no stored event contains it.
     pub(crate) prompt: Option<String>,
-    /// What governing rules ask of the answer.
+    /// The requirements of governing rules on the answer.
     pub(crate) duties: Duties,
     /// Set when the submission has to be closed instead of continued.
     pub(crate) ending: Option<Ending>,
 }
 
-/// What an answer needs before it counts.
+/// The requirements that an answer must meet before it counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Duties {
-    /// Tools that have to do their work first.
+    /// The tools that must succeed first.
     pub(crate) required: Vec<Demand<Patterns>>,
     /// A rule wants it judged.
     pub(crate) is_judged: bool,
@@ -56,7 +56,7 @@ pub(crate) enum Ending {
     Aborted,
     Timeout,
     RetryExhausted,
-    /// Of a worker only: its task was cut by a crash.
+    /// Only for a worker: a crash interrupted its task.
     Interrupted,
     /// A governing rule ends it, in words.
     Rule(String),
@@ -72,7 +72,7 @@ pub(super) const RULE: &str = "rule";
 pub(crate) enum Step {
     /// Record this event, of a task if one is named.
     Record(Box<Body>, Option<TaskRef>),
-    /// Wait about so long before the next try.
+    /// Wait for about this long before the next attempt.
     Backoff {
         base_ms: u64,
         /// What the provider asked for.
@@ -147,7 +147,7 @@ impl Plan {
         self.compaction.or(self.on_overflow)
     }
 
-    /// What closes the open events of a worker whose task nobody can finish.
+    /// The plan that closes the open events of a worker whose task cannot be finished.
     pub(super) fn closing_worker(&self) -> Plan {
         Plan {
             prompt: None,
