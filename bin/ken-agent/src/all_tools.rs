@@ -2,7 +2,7 @@
 
 use ken_types::event::ToolResult;
 use ken_types::ops::model::ToolSpec;
-use ken_types::ops::tools::Approval;
+use ken_types::ops::tools::{Approval, CallTool};
 
 use crate::builtin::Builtins;
 use crate::seams::{Asked, Grant, Pending, Tools};
@@ -17,6 +17,10 @@ pub(crate) struct AllTools {
 impl Tools for AllTools {
     fn refresh(&self) -> Pending<'_, ()> {
         self.wire.refresh()
+    }
+
+    fn asks(&self, call: CallTool) -> Pending<'static, bool> {
+        self.wire.asks(call)
     }
 
     fn list(&self, agent: &str) -> Vec<ToolSpec> {

@@ -113,7 +113,9 @@ fn request(asked: Asked) -> RequestApproval {
 
 /// The request once it is decided. What is told twice, by this holder and by one before it, is recorded once.
 async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
-    if approval.status == Status::Pending {
+    // Also when it was decided before a holder that was killed could tell of it; not when it was decided as it was made.
+    let has_waited = approval.status == Status::Pending || approval.updated_at > approval.request.created_at;
+    if has_waited {
         let request = &approval.request;
         events
             .send(Body::ApprovalRequested {

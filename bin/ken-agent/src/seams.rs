@@ -9,7 +9,7 @@ use ken_types::Error;
 use ken_types::event::{Body, ToolResult};
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::store::Claim;
-use ken_types::ops::tools::Approval;
+use ken_types::ops::tools::{Approval, CallTool};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -54,6 +54,11 @@ pub(crate) trait Tools: Send + Sync {
     /// Whether a person has to approve its calls, as far as that is known.
     fn approval(&self, _name: &str) -> Option<Approval> {
         None
+    }
+
+    /// Whether the tool says of this call that a person has to approve it; `false` also when it cannot be asked.
+    fn asks(&self, _call: CallTool) -> Pending<'static, bool> {
+        Box::pin(std::future::ready(false))
     }
 
     /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.

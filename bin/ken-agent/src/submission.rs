@@ -11,7 +11,7 @@ use ken_types::event::{Event, ModelName, OperationKind, Outcome};
 use ken_types::id::Mint;
 use ken_types::ops::documents::Used;
 use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
-use ken_types::ops::tools::Approval;
+use ken_types::ops::tools::{Approval, CallTool};
 use ken_types::{Error, Offset};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use crate::background::Background;
 use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
+use crate::names::ORCHESTRATOR;
 use crate::recorder::Recorder;
 use crate::retry::failure;
 use crate::seams::{AskedCalls, Caller, Seams, TASK};
@@ -94,10 +95,11 @@ impl<S: Store, M: Model> Agent<S, M> {
         }
         state.next_index = state.next_index.max(claim.next_event_index);
         state.last_timestamp = state.last_timestamp.max(claim.last_timestamp.unwrap_or_default());
-        let asked = match claim.attempt > 1 {
+        let mut asked = match claim.attempt > 1 {
             true => self.seams.policy.asked_calls(claim).await?,
             false => AskedCalls::new(),
         };
+        asked.extend(self.unasked(claim, &state, &asked).await);
         // A task goes on where its worker stood, and a call that was asked about where its request stands. One that never
         // runs without being asked about was not begun yet.
         let tools = &self.seams.tools;
@@ -108,6 +110,31 @@ impl<S: Store, M: Model> Agent<S, M> {
                 || tools.approval(&call.name) == Some(Approval::Ask)
         });
         Ok(state)
+    }
+
+    /// Calls that were cut before anybody could be asked about them: their tool says now that a person has to be, so they were
+    /// not begun without one.
+    async fn unasked(&self, claim: &Claim, state: &TurnState, asked: &AskedCalls) -> AskedCalls {
+        let tools = &self.seams.tools;
+        let mut unasked = AskedCalls::new();
+        for (agent, call) in state.running(ORCHESTRATOR) {
+            if asked.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
+                continue;
+            }
+            let preview = CallTool {
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+                agent: Some(agent.to_owned()),
+                ask: false,
+                submission: Some(claim.lease.submission_id.to_string()),
+                session: Some(claim.instance.clone()),
+                grant: None,
+            };
+            if tools.asks(preview).await {
+                unasked.insert(call.key());
+            }
+        }
+        unasked
     }
 
     /// Loads what the turns start from. None of it is needed to close a submission.

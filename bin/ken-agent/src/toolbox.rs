@@ -6,7 +6,7 @@ use std::time::Duration;
 use ken_types::event::{Block, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
-use ken_types::ops::tools::{Approval, CallTool, ListTools, Tool, ToolsCall, ToolsList};
+use ken_types::ops::tools::{Approval, CallTool, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::Instant;
@@ -15,6 +15,8 @@ use crate::seams::{Asked, Grant, Pending, Tools};
 
 /// How old the list may be: a new file in `tools.d` is seen by the turn after that.
 const FRESH: Duration = Duration::from_millis(500);
+/// How long a preview may take, of a call that a crash has cut.
+const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
 /// A tool has a timeout of its own, and it is shorter.
 const CALL: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
@@ -91,6 +93,14 @@ impl Tools for WireTools {
 
     fn approval(&self, name: &str) -> Option<Approval> {
         self.find(name).map(|tool| tool.approval)
+    }
+
+    fn asks(&self, call: CallTool) -> Pending<'static, bool> {
+        let pool = self.pool.clone();
+        Box::pin(async move {
+            let preview = pool.call::<ToolsPreview>(&call, PREVIEW).await;
+            preview.is_ok_and(|preview| preview.approval == Need::Ask)
+        })
     }
 
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

@@ -18,6 +18,7 @@ use ken_types::rule::Patterns;
 pub(crate) use events::{Settlement, Stop, since};
 pub(crate) use plan::{Duties, Ending, Plan, Planned, Step, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
+use turn::Stage;
 pub(crate) use turn::{Call, Draft, MessageState, Turn};
 
 use serde_json::Value;
@@ -182,6 +183,19 @@ impl TurnState {
         if let Some(turn) = &mut self.turn {
             turn.resume(may_run_again);
         }
+    }
+
+    /// The calls that have begun and not ended, each with its agent; `agent` is this one.
+    pub(crate) fn running<'a>(&'a self, agent: &'a str) -> Vec<(&'a str, &'a Call)> {
+        let calls = self.turn.iter().flat_map(|turn| &turn.calls);
+        let mut running = Vec::new();
+        for call in calls.filter(|call| matches!(call.stage, Stage::Running { .. })) {
+            match &call.task {
+                Some(task) => running.extend(task.worker.running(&task.agent)),
+                None => running.push((agent, call)),
+            }
+        }
+        running
     }
 
     /// Applies one more event, of this agent or of one below it. Transitions that do not fit are ignored, as readers

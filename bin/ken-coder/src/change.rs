@@ -44,15 +44,6 @@ pub(crate) struct Change {
 /// By path.
 pub(crate) type Changes = BTreeMap<Place, Change>;
 
-/// Whether a change waits until its data is on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// Waits until the old contents are on the disk before the change begins.
-    Full,
-    /// Does not wait, because the change can be repeated: an undo only restores what the journal already holds.
-    Light,
-}
-
 /// Files as they will be after the edits so far.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
@@ -124,6 +115,17 @@ impl<'a> Plan<'a> {
             .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
     }
 
+    /// The same, without the contents.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let versions = |node: Option<&Node>| node.map(|node| node.version.clone());
+        let entry = |(path, before, after): (&Place, _, _)| Entry {
+            path: path.clone(),
+            before: versions(before),
+            after: versions(after),
+        };
+        self.pairs().map(entry).collect()
+    }
+
     pub(crate) fn changes(self) -> Changes {
         let changed = |(before, after): &(Option<Node>, Option<Node>)| version(before) != version(after);
         let files = self.files.into_iter().filter(|(_, pair)| changed(pair));
@@ -166,7 +168,6 @@ pub(crate) fn commit(
     journal: &Journal,
     mut record: Record,
     changes: &Changes,
-    durability: Durability,
 ) -> Result<Record, Error> {
     record.files = changes
         .iter()
@@ -176,7 +177,7 @@ pub(crate) fn commit(
             after: change.after.as_ref().map(|target| target.version.clone()),
         })
         .collect();
-    keep(tree, journal, &record.files, durability)?;
+    let kept = keep(tree, journal, &record.files)?;
     // The record lists the new folders before they are made, without those that exist already.
     let mut folders = Vec::new();
     for (place, change) in changes {
@@ -186,7 +187,7 @@ pub(crate) fn commit(
     }
     record.folders = folders;
     journal.begin(&record)?;
-    match apply(tree, journal, &record, changes, durability) {
+    match apply(tree, journal, &record, changes, &kept) {
         Ok(()) => {
             journal.end(&record)?;
             journal.prune_sometimes();
@@ -203,8 +204,8 @@ pub(crate) fn commit(
     }
 }
 
-/// Stores the contents that the change replaces.
-fn keep(tree: &Tree, journal: &Journal, files: &[Entry], durability: Durability) -> Result<(), Error> {
+/// Stores the contents that the change replaces; returns those that are new in the journal.
+fn keep(tree: &Tree, journal: &Journal, files: &[Entry]) -> Result<Vec<String>, Error> {
     let mut new = Vec::new();
     for entry in files {
         let Some(before) = entry
@@ -220,10 +221,7 @@ fn keep(tree: &Tree, journal: &Journal, files: &[Entry], durability: Durability)
         journal.keep(&before.digest, &node.bytes)?;
         new.push(before.digest.clone());
     }
-    match durability {
-        Durability::Full => journal.sync(&new),
-        Durability::Light => Ok(()),
-    }
+    Ok(new)
 }
 
 fn missing_folders(tree: &Tree, place: &Place, folders: &mut Vec<Place>) -> Result<(), Error> {
@@ -245,9 +243,9 @@ fn apply(
     journal: &Journal,
     record: &Record,
     changes: &Changes,
-    durability: Durability,
+    kept: &[String],
 ) -> Result<(), Error> {
-    let alone = durability == Durability::Full && changes.len() <= SYNCED_ALONE;
+    let alone = changes.len() <= SYNCED_ALONE;
     for (place, change) in changes {
         let Some(target) = &change.after else { continue };
         tree.make_folders(place, &mut Vec::new())?;
@@ -260,8 +258,13 @@ fn apply(
             }
         }
     }
-    if durability == Durability::Full && !alone {
+    // Old and new contents are on the disk before the first file gets its new one. Files that are written one by one as they
+    // are renamed (auto_da_alloc of ext4(5)) take many times as long as all of them together.
+    if !alone {
         tree.sync();
+    }
+    if alone || !journal.is_beside(tree) {
+        journal.sync(kept)?;
     }
     for (place, change) in changes {
         check(tree, place, change)?;

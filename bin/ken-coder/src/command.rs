@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use ken_tool::{Answer, Error, Verdict as Ending};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::call::Operation;
 use crate::change::record;
 use crate::confine::{Access, within};
 use crate::journal::{Journal, Record};
+use crate::network::{Network, git_variables};
 use crate::place::Place;
 use crate::policy::{self, Approval, CommandVerdict};
 use crate::preview::{Preview, Risk};
@@ -43,6 +44,9 @@ pub(crate) struct Run {
     #[serde(default)]
     cwd: Place,
     stdin: Option<String>,
+    /// Whether it may reach what the rule of its folder names.
+    #[serde(default)]
+    network: bool,
     timeout_seconds: Option<f64>,
     max_bytes: Option<usize>,
 }
@@ -77,8 +81,9 @@ pub(crate) struct Ran {
 impl Operation for Run {
     const NAME: &'static str = "ken-coder run";
     const COMMAND: &'static str = "run";
-    const ABOUT: &'static str = "Run a command in a folder of the workspace, in a sandbox without network";
-    const FIELDS: &'static str = "Fields: argv (the program and its arguments) or shell (a text for sh -c), cwd, stdin, \
+    const ABOUT: &'static str = "Run a command in a folder of the workspace, in a sandbox";
+    const FIELDS: &'static str = "Fields: argv (the program and its arguments) or shell (a text for sh -c), cwd, stdin, network (true: it \
+        may reach the hosts that the rule of its folder names, through a proxy), \
         timeoutSeconds (default 120), maxBytes (of each output; default 24576: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
     type Answer = Ran;
@@ -94,15 +99,16 @@ impl Operation for Run {
         let CommandVerdict {
             verdict,
             is_read_only,
-        } = policy::of_command(settings, &argv, &self.cwd, &scope);
+        } = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
+        let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
-            "stdin": self.stdin, "canChange": write, "network": false});
+            "stdin": self.stdin, "canChange": write, "network": network.as_ref().map_or(Value::Bool(false), Network::shown)});
         let summary = format!("Run {} in {}", shown(&argv), self.cwd);
-        let risk = match (is_read_only, &self.shell) {
-            (true, _) => Risk::Low,
-            (false, None) => Risk::Medium,
-            (false, Some(_)) => Risk::High,
+        let risk = match (is_read_only, &self.shell, &network) {
+            (true, ..) => Risk::Low,
+            (false, None, None) => Risk::Medium,
+            _ => Risk::High,
         };
         let target = self.cwd.project().unwrap_or_default();
         let state = json!({"program": program});
@@ -113,24 +119,29 @@ impl Operation for Run {
             (summary, &target, risk),
             action,
             None,
-            (&sandbox::profile(settings, write), &state),
+            (&sandbox::profile(settings, write, network.as_ref()), &state),
         ))
     }
 
     fn run(&self, settings: &Settings) -> Result<Ran, Error> {
         let argv = self.argv()?;
         let scope = sandbox::scope(&self.cwd);
-        let allowed = policy::of_command(settings, &argv, &self.cwd, &scope);
+        let allowed = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
         if allowed.verdict.approval == Approval::Deny {
             return Err(Error::forbidden(allowed.verdict.reason));
         }
         let write = if allowed.is_read_only { &[][..] } else { &scope };
+        let network = self.network(settings)?;
         let job = Job {
             argv,
             cwd: &self.cwd,
             write,
-            env: Vec::new(),
+            env: network
+                .as_ref()
+                .map(|network| git_variables(&network.git_options()))
+                .unwrap_or_default(),
             stdin: self.stdin.as_deref(),
+            network,
             timeout: self.timeout()?,
             keep: self.max_bytes.unwrap_or(OUTPUT_BYTES).min(MAX_OUTPUT_BYTES),
         };
@@ -156,6 +167,10 @@ impl Run {
                 .hint("give long texts on stdin or in a file"));
         }
         Ok(argv)
+    }
+
+    fn network<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
+        self.network.then(|| Network::of(settings, &self.cwd)).transpose()
     }
 
     fn timeout(&self) -> Result<Duration, Error> {
@@ -305,6 +320,8 @@ impl Answer for Ran {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Test {
     cwd: Place,
+    #[serde(default)]
+    network: bool,
     timeout_seconds: Option<f64>,
     max_bytes: Option<usize>,
 }
@@ -340,6 +357,7 @@ impl Test {
             shell: None,
             cwd: self.cwd.clone(),
             stdin: None,
+            network: self.network,
             timeout_seconds: Some(self.timeout_seconds.unwrap_or(MAX_TIMEOUT)),
             max_bytes: self.max_bytes,
         })
@@ -350,7 +368,7 @@ impl Operation for Test {
     const NAME: &'static str = "ken-coder test";
     const COMMAND: &'static str = "test";
     const ABOUT: &'static str = "Run the tests of a project, by the files that it has";
-    const FIELDS: &'static str = "Fields: cwd (the project), timeoutSeconds (default 590), maxBytes.\n\n\
+    const FIELDS: &'static str = "Fields: cwd (the project), network (true: as for `run`), timeoutSeconds (default 590), maxBytes.\n\n\
         Exit status: 0 the tests passed, 1 they did not, 2 they were not run.";
     type Answer = Ran;
 

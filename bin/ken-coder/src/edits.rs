@@ -6,8 +6,9 @@ use std::fmt;
 use ken_tool::{Answer, Error};
 use serde::{Deserialize, Serialize};
 
+use crate::approved;
 use crate::call::Operation;
-use crate::change::{Durability, MAX_FILES, Plan, commit, record};
+use crate::change::{MAX_FILES, Plan, commit, record};
 use crate::confine::{Access, within};
 use crate::journal::{Journal, Record};
 use crate::patch;
@@ -99,7 +100,9 @@ trait Edits {
             if changes.is_empty() {
                 return Ok(record.into());
             }
-            commit(&tree, &journal, record, &changes, Durability::Full).map(Changed::from)
+            let record = commit(&tree, &journal, record, &changes)?;
+            approved::strike(settings, &journal, &record.files)?;
+            Ok(record.into())
         })
     }
 }
@@ -313,7 +316,7 @@ pub(crate) struct Apply {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct OneEdit {
+pub(crate) struct OneEdit {
     path: Place,
     expect: Option<String>,
     old: Option<String>,
@@ -337,18 +340,29 @@ impl Edits for Apply {
     const COMMAND: &'static str = "apply";
 
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
-        if self.edits.is_empty() || self.edits.len() > MAX_FILES {
-            return Err(Error::invalid("/edits", format!("1 to {MAX_FILES} edits")));
-        }
-        for (number, edit) in self.edits.iter().enumerate() {
-            edit.plan(plan).map_err(|error| {
-                let at = format!("/edits/{number}{}", error.at.as_deref().unwrap_or_default());
-                let message = format!("edit {}: {}", number + 1, error.message);
-                Error { message, ..error }.at(at)
-            })?;
-        }
-        Ok(())
+        plan_all(&self.edits, plan)
     }
+}
+
+/// The files as they are after all edits.
+pub(crate) fn plan_of<'a>(tree: &'a Tree, edits: &[OneEdit]) -> Result<Plan<'a>, Error> {
+    let mut plan = Plan::new(tree);
+    plan_all(edits, &mut plan)?;
+    Ok(plan)
+}
+
+fn plan_all(edits: &[OneEdit], plan: &mut Plan<'_>) -> Result<(), Error> {
+    if edits.is_empty() || edits.len() > MAX_FILES {
+        return Err(Error::invalid("/edits", format!("1 to {MAX_FILES} edits")));
+    }
+    for (number, edit) in edits.iter().enumerate() {
+        edit.plan(plan).map_err(|error| {
+            let at = format!("/edits/{number}{}", error.at.as_deref().unwrap_or_default());
+            let message = format!("edit {}: {}", number + 1, error.message);
+            Error { message, ..error }.at(at)
+        })?;
+    }
+    Ok(())
 }
 
 impl OneEdit {

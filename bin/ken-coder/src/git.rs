@@ -1,4 +1,4 @@
-//! `ken-coder status`, `changes`, `log`, `commit` and `push`: git in the sandbox.
+//! `ken-coder status`, `changes`, `log`, `commit`, `push` and `clone`: git in the sandbox.
 //!
 //! A command that only reads cannot change anything, whatever a repository's settings make git run. Hooks never run: they are
 //! programs that nobody has approved with the commit.
@@ -13,12 +13,13 @@ use serde_json::json;
 use crate::call::Operation;
 use crate::command::journaled;
 use crate::confine::{Access, within};
+use crate::network::{Network, git_variables, host_of};
 use crate::place::Place;
 use crate::policy::{self, Approval};
 use crate::preview::{Preview, Risk};
 use crate::sandbox::{self, Job};
 use crate::settings::Settings;
-use crate::tree::Tree;
+use crate::tree::{Links, Tree};
 
 /// The largest part of an output that is shown, in bytes.
 const OUTPUT: usize = 24 * 1024;
@@ -77,7 +78,9 @@ git rev-parse "refs/heads/$branch"
 git log --no-color --no-show-signature --format='%h %s' -n 50 "refs/heads/$branch" --not --remotes="$1""#;
 const PUSH: &str = r#"set -e
 branch=${2:-$(git symbolic-ref --short HEAD)}
-GIT_ALLOW_PROTOCOL=file git push --no-verify "$1" "refs/heads/$branch" 2>&1"#;
+GIT_ALLOW_PROTOCOL=file:http:https git push --no-verify "$1" "refs/heads/$branch" 2>&1"#;
+const CLONE: &str =
+    r#"GIT_ALLOW_PROTOCOL=file:http:https git clone --no-hardlinks --no-recurse-submodules -- "$1" . 2>&1"#;
 
 /// What git printed.
 #[derive(Debug, Serialize)]
@@ -102,6 +105,7 @@ struct Git<'a> {
     words: Vec<String>,
     stdin: Option<&'a str>,
     write: &'a [Place],
+    network: Option<Network<'a>>,
     keep: usize,
 }
 
@@ -122,6 +126,7 @@ impl Git<'_> {
             write: self.write,
             env: self.environment(),
             stdin: self.stdin,
+            network: self.network.clone(),
             timeout: TIMEOUT,
             keep: self.keep,
         })
@@ -136,14 +141,13 @@ impl Git<'_> {
             "GIT_OPTIONAL_LOCKS=0".to_owned(),
             // A repository above the workspace does not belong to the coding worker.
             format!("GIT_CEILING_DIRECTORIES={}", ceilings.join(":")),
-            format!("GIT_CONFIG_COUNT={}", OPTIONS.len()),
             format!("KEN_NAME={}", AUTHOR.0),
             format!("KEN_MAIL={}", AUTHOR.1),
         ];
-        for (number, (name, value)) in OPTIONS.iter().enumerate() {
-            env.push(format!("GIT_CONFIG_KEY_{number}={name}"));
-            env.push(format!("GIT_CONFIG_VALUE_{number}={value}"));
-        }
+        let mut options: Vec<(String, String)> =
+            OPTIONS.map(|(name, value)| (name.into(), value.into())).to_vec();
+        options.extend(self.network.iter().flat_map(Network::git_options));
+        env.extend(git_variables(&options));
         env
     }
 
@@ -153,6 +157,27 @@ impl Git<'_> {
         match ended.status {
             0 => Ok((ended.stdout.text(), ended.stdout.bytes)),
             status => Err(failed(self.repo, status, &ended.stderr.text())),
+        }
+    }
+
+    /// Runs something that changes the repository, with what it changes on record.
+    fn change(&self, command: &str) -> Result<Printed, Error> {
+        let verdict = policy::of_folder(&self.settings.workspace, self.repo, "");
+        if verdict.approval == Approval::Deny {
+            return Err(Error::forbidden(verdict.reason));
+        }
+        let ran = journaled(self.settings, command, &self.job()?)?;
+        match ran.status {
+            0 => Ok(Printed {
+                repo: self.repo.clone(),
+                text: ran.stdout,
+                bytes: ran.stdout_bytes,
+            }),
+            status => Err(failed(
+                self.repo,
+                status,
+                &format!("{}{}", ran.stderr, ran.stdout),
+            )),
         }
     }
 }
@@ -206,6 +231,7 @@ macro_rules! looking {
                     words,
                     stdin: None,
                     write: &[],
+                    network: None,
                     keep: OUTPUT,
                 };
                 let (text, bytes) = git.read()?;
@@ -348,6 +374,7 @@ impl Operation for Commit {
             words: self.check()?,
             stdin: None,
             write: &[],
+            network: None,
             keep: DIFF,
         };
         let (text, bytes) = git.read()?;
@@ -368,7 +395,7 @@ impl Operation for Commit {
             &self.repo,
             Risk::Low,
         );
-        let profile = sandbox::profile(settings, &project);
+        let profile = sandbox::profile(settings, &project, None);
         Ok(Preview::new(
             settings,
             verdict,
@@ -382,48 +409,17 @@ impl Operation for Commit {
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let project = sandbox::scope(&self.repo);
-        changing(
+        let git = Git {
             settings,
-            &self.repo,
-            COMMIT,
-            self.check()?,
-            Some(&self.message),
-            &project,
-            Self::COMMAND,
-        )
-    }
-}
-
-fn changing(
-    settings: &Settings,
-    repo: &Place,
-    script: &'static str,
-    words: Vec<String>,
-    stdin: Option<&str>,
-    write: &[Place],
-    command: &str,
-) -> Result<Printed, Error> {
-    let verdict = policy::of_folder(&settings.workspace, repo, "");
-    if verdict.approval == Approval::Deny {
-        return Err(Error::forbidden(verdict.reason));
-    }
-    let git = Git {
-        settings,
-        repo,
-        script,
-        words,
-        stdin,
-        write,
-        keep: OUTPUT,
-    };
-    let ran = journaled(settings, command, &git.job()?)?;
-    match ran.status {
-        0 => Ok(Printed {
-            repo: repo.clone(),
-            text: ran.stdout,
-            bytes: ran.stdout_bytes,
-        }),
-        status => Err(failed(repo, status, &format!("{}{}", ran.stderr, ran.stdout))),
+            repo: &self.repo,
+            script: COMMIT,
+            words: self.check()?,
+            stdin: Some(&self.message),
+            write: &project,
+            network: None,
+            keep: OUTPUT,
+        };
+        git.change(Self::COMMAND)
     }
 }
 
@@ -451,34 +447,23 @@ impl Push {
 impl Operation for Push {
     const NAME: &'static str = "ken-coder push";
     const COMMAND: &'static str = "push";
-    const ABOUT: &'static str = "Push a branch of a git repository to another one in the workspace";
-    const FIELDS: &'static str = "Fields: repo, remote (default origin), branch (default: the current one).";
+    const ABOUT: &'static str = "Push a branch of a git repository";
+    const FIELDS: &'static str = "Fields: repo, remote (default origin), branch (default: the current one). A remote is a folder of the \
+        workspace, or an http or https URL of a host that the rule of the repository names.";
     type Answer = Printed;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let git = Git {
-            settings,
-            repo: &self.repo,
-            script: TARGET,
-            words: self.words()?,
-            stdin: None,
-            write: &[],
-            keep: OUTPUT,
-        };
-        let (text, _) = git.read()?;
-        let mut lines = text.splitn(4, '\n');
-        let mut line = || lines.next().unwrap_or_default().to_owned();
-        let (url, branch, commit, commits) = (line(), line(), line(), line());
-        check_remote(&url)?;
+        let (url, [branch, commit, commits]) = self.target(settings)?;
+        let network = network_of(settings, &self.repo, "/remote", &url)?;
         let verdict = policy::of_folder(&settings.workspace, &self.repo, "git publishes a branch");
         let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
-            "commits": commits.lines().collect::<Vec<_>>()});
+            "commits": commits.lines().collect::<Vec<_>>(), "network": shown(network.as_ref())});
         let about = (
             format!("Push {branch} of {} to {url}", self.repo),
             &self.repo,
             Risk::High,
         );
-        let profile = sandbox::profile(settings, &sandbox::scope(&Place::default()));
+        let profile = sandbox::profile(settings, &self.scope(network.as_ref()), network.as_ref());
         Ok(Preview::new(
             settings,
             verdict,
@@ -491,29 +476,164 @@ impl Operation for Push {
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
-        let everything = sandbox::scope(&Place::default());
-        changing(
+        let (url, _) = self.target(settings)?;
+        let network = network_of(settings, &self.repo, "/remote", &url)?;
+        let git = Git {
             settings,
-            &self.repo,
-            PUSH,
-            self.words()?,
-            None,
-            &everything,
-            Self::COMMAND,
-        )
+            repo: &self.repo,
+            script: PUSH,
+            words: self.words()?,
+            stdin: None,
+            write: &self.scope(network.as_ref()),
+            network,
+            keep: OUTPUT,
+        };
+        git.change(Self::COMMAND)
     }
 }
 
-/// The sandbox has no network, so a remote must be a folder of the workspace.
-fn check_remote(url: &str) -> Result<(), Error> {
+impl Push {
+    /// The URL of the remote; branch, commit and what would be published.
+    fn target(&self, settings: &Settings) -> Result<(String, [String; 3]), Error> {
+        let git = Git {
+            settings,
+            repo: &self.repo,
+            script: TARGET,
+            words: self.words()?,
+            stdin: None,
+            write: &[],
+            network: None,
+            keep: OUTPUT,
+        };
+        let (text, _) = git.read()?;
+        let mut lines = text.splitn(4, '\n').map(str::to_owned);
+        let mut line = || lines.next().unwrap_or_default();
+        Ok((line(), [line(), line(), line()]))
+    }
+
+    /// A remote that is a folder is written to as well.
+    fn scope(&self, network: Option<&Network<'_>>) -> Vec<Place> {
+        sandbox::scope(network.map_or(&Place::default(), |_| &self.repo))
+    }
+}
+
+fn shown(network: Option<&Network<'_>>) -> serde_json::Value {
+    network.map_or(serde_json::Value::Bool(false), Network::shown)
+}
+
+/// The network that a remote needs; `None` for a folder of the workspace.
+fn network_of<'a>(
+    settings: &'a Settings,
+    repo: &Place,
+    at: &str,
+    url: &str,
+) -> Result<Option<Network<'a>>, Error> {
+    let forbidden = |why: String| Error::forbidden(format!("the remote {url}: {why}")).at(at);
+    if let Some(host) = host_of(url) {
+        let host = host.map_err(&forbidden)?;
+        let network = Network::of(settings, repo).map_err(|error| Error {
+            at: Some(at.to_owned()),
+            ..error
+        })?;
+        return match network.admits(&host) {
+            true => Ok(Some(network)),
+            false => Err(forbidden(format!(
+                "the rule of {repo} does not name the host {host}"
+            ))),
+        };
+    }
     let path = url.strip_prefix("file://").unwrap_or(url);
     let is_path = path.starts_with('/') || path.starts_with('.');
     match is_path && !path.contains("::") {
-        true => Ok(()),
-        false => Err(Error::forbidden(format!(
-            "the remote {url} is reached over the network, which commands do not have"
+        true => Ok(None),
+        false => Err(
+            forbidden("only http and https can be reached, by way of the proxy".to_owned())
+                .hint("use the https URL of the repository, or do it yourself"),
+        ),
+    }
+}
+
+/// Fetches a repository into a new folder.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Clone {
+    url: String,
+    repo: Place,
+}
+
+impl Clone {
+    fn check<'a>(&self, settings: &'a Settings) -> Result<Option<Network<'a>>, Error> {
+        if self.repo.project().as_ref() != Some(&self.repo) {
+            let message = format!("{}: a new repository is repos/NAME or projects/NAME", self.repo);
+            return Err(Error::invalid("/repo", message));
+        }
+        if self.url.starts_with('-') || self.url.chars().any(char::is_control) {
+            return Err(Error::invalid("/url", "it is not the URL of a repository"));
+        }
+        let network = network_of(settings, &self.repo, "/url", &self.url)?;
+        let there = within(settings, Access::Read, || {
+            Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse)
+        })?;
+        match there {
+            None => Ok(network),
+            Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
+        }
+    }
+}
+
+impl Operation for Clone {
+    const NAME: &'static str = "ken-coder clone";
+    const COMMAND: &'static str = "clone";
+    const ABOUT: &'static str = "Clone a git repository into the workspace";
+    const FIELDS: &'static str = "Fields: url (http or https, of a host that the rule of the new folder names; or the path of a folder \
+        of the workspace), repo (the new folder, such as repos/site). Hooks are not run, submodules are not fetched.";
+    type Answer = Printed;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        let network = self.check(settings)?;
+        let verdict = policy::of_folder(&settings.workspace, &self.repo, "a repository is fetched");
+        let action =
+            json!({"git": "clone", "url": self.url, "repo": self.repo, "network": shown(network.as_ref())});
+        let about = (
+            format!("Clone {} to {}", self.url, self.repo),
+            &self.repo,
+            Risk::Medium,
+        );
+        let profile = sandbox::profile(settings, std::slice::from_ref(&self.repo), network.as_ref());
+        Ok(Preview::new(
+            settings,
+            verdict,
+            "repo.clone",
+            about,
+            action,
+            None,
+            (&profile, &serde_json::Value::Null),
         ))
-        .at("/remote")
-        .hint("push it yourself")),
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Printed, Error> {
+        let network = self.check(settings)?;
+        // The sandbox can be given only what is there.
+        let made = |tree: &Tree| tree.make_folders(&self.repo.join("x"), &mut Vec::new());
+        within(settings, Access::Write, || made(&Tree::open(&settings.root)?))?;
+        let git = Git {
+            settings,
+            repo: &self.repo,
+            script: CLONE,
+            words: vec![self.url.clone()],
+            stdin: None,
+            write: std::slice::from_ref(&self.repo),
+            network,
+            keep: OUTPUT,
+        };
+        let cloned = git.change(Self::COMMAND);
+        if cloned.is_err() {
+            // git leaves the folder as it was, which is empty.
+            let _ = within(settings, Access::Write, || {
+                Tree::open(&settings.root)?.remove_folder(&self.repo);
+                Ok(())
+            });
+        }
+        cloned
     }
 }

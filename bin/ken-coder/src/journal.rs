@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::place::Place;
-use crate::tree::{Version, digest};
+use crate::tree::{Tree, Version, digest};
 
 /// How long a change waits for another one to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -151,6 +151,11 @@ impl Journal {
         }
     }
 
+    /// Whether it lies in the same file system as the workspace.
+    pub(crate) fn is_beside(&self, tree: &Tree) -> bool {
+        fs::metadata(&self.state).is_ok_and(|about| tree.device() == Some(about.dev()))
+    }
+
     /// Syncs stored contents to the disk.
     pub(crate) fn sync(&self, digests: &[String]) -> Result<(), Error> {
         if digests.len() > SYNCED_ALONE {
@@ -236,6 +241,16 @@ impl Journal {
     /// Removes the runs that are older than `kept`, then the oldest ones while all contents together have more than `most`
     /// bytes. Returns how many runs and contents were removed.
     pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
+        let plans = fs::read_dir(self.state.join("plans"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        for plan in plans {
+            let age = plan.metadata().and_then(|about| about.modified()).ok();
+            if age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > kept) {
+                let _ = fs::remove_file(plan.path());
+            }
+        }
         let mut runs = self.runs()?;
         let (mut gone, mut objects) = (0, 0);
         let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);

@@ -5,6 +5,7 @@
 //! a thread that Landlock confines to the workspace and the journal ([`confine`]); programs run in ken-sandbox(1)
 //! ([`sandbox`]). What a change replaces is in the journal before it happens ([`journal`]), so that it can be undone.
 
+mod approved;
 mod call;
 mod change;
 mod command;
@@ -14,6 +15,7 @@ mod edits;
 mod files;
 mod git;
 mod journal;
+mod network;
 mod patch;
 mod place;
 mod policy;
@@ -36,7 +38,7 @@ const ABOUT: &str = "Work on the files of the workspace, and run commands there"
 type Run = fn() -> ExitCode;
 
 /// Name, line for `--help`, and what runs it.
-const COMMANDS: [(&str, &str, Run); 18] = [
+const COMMANDS: [(&str, &str, Run); 20] = [
     entry::<files::List>(),
     entry::<files::Read>(),
     entry::<search::Search>(),
@@ -44,6 +46,7 @@ const COMMANDS: [(&str, &str, Run); 18] = [
     entry::<edits::Edit>(),
     entry::<edits::Patch>(),
     entry::<edits::Apply>(),
+    entry::<approved::Propose>(),
     entry::<command::Run>(),
     entry::<command::Test>(),
     entry::<git::Status>(),
@@ -51,6 +54,7 @@ const COMMANDS: [(&str, &str, Run); 18] = [
     entry::<git::Log>(),
     entry::<git::Commit>(),
     entry::<git::Push>(),
+    entry::<git::Clone>(),
     ("undo", undo::Undo::ABOUT, ken_tool::report::<undo::Undo>),
     ("diff", undo::Diff::ABOUT, ken_tool::report::<undo::Diff>),
     ("journal", undo::Journal::ABOUT, ken_tool::report::<undo::Journal>),

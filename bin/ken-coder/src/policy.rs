@@ -56,15 +56,17 @@ pub(crate) fn of_command(
     argv: &[String],
     cwd: &Place,
     scope: &[Place],
+    has_network: bool,
 ) -> CommandVerdict {
     let workspace = &settings.workspace;
-    let is_read_only = is_read_only(argv) && is_path_safe(settings);
+    let is_read_only = !has_network && is_read_only(argv) && is_path_safe(settings);
     let listed = rule_of(workspace, cwd).is_some_and(|rule| rule.commands.iter().any(|known| known == argv));
     let forbidden = scope.iter().find(|folder| denied_below(workspace, folder));
     let verdict = match forbidden {
         _ if is_read_only => free("the command only looks"),
         Some(folder) => denied(folder),
         None if listed => free("a rule of the operator names this command"),
+        None if has_network => ask("a command is run that reaches the network"),
         None => ask("a command is run"),
     };
     CommandVerdict {
@@ -100,7 +102,7 @@ fn denied(place: &Place) -> Verdict {
     }
 }
 
-fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {
+pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {
     workspace
         .rules
         .iter()

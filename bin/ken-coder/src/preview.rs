@@ -6,6 +6,7 @@ use ken_tool::Answer;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
 use crate::place::Place;
@@ -101,6 +102,25 @@ impl Preview {
         )
     }
 
+    /// The preview of a plan that makes this change of files, which a person has to approve in any case.
+    pub(crate) fn as_proposal(self, summary: &str) -> Preview {
+        let (approval, reason) = match self.approval {
+            Approval::Deny => (Approval::Deny, self.reason),
+            _ => (
+                Approval::Ask,
+                "with the plan each of these edits is approved, once".to_owned(),
+            ),
+        };
+        Preview {
+            approval,
+            reason,
+            action_type: "plan.approve",
+            summary: format!("Plan: {summary} ({})", self.summary),
+            fingerprint: digest(format!("plan.approve {}", self.fingerprint).as_bytes()),
+            ..self
+        }
+    }
+
     /// The preview of a change of files.
     pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
         let mut diff = Diff::default();
@@ -112,7 +132,10 @@ impl Preview {
             files.push(serde_json::json!({"path": place, "before": before, "after": after}));
             places.push(place);
         }
-        let verdict = crate::policy::of_files(&settings.workspace, places.iter().copied());
+        let mut verdict = crate::policy::of_files(&settings.workspace, places.iter().copied());
+        if verdict.approval == Approval::Ask && approved::frees(settings, &plan.entries()) {
+            verdict = approved::verdict();
+        }
         let target = common(&places);
         let runs = places.iter().any(|place| is_run_by_tools(place));
         let risk = match (removed, places.len()) {

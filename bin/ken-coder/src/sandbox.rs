@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ken_tool::{Error, find_program};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::network::{Network, Proxy};
 use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::Tree;
@@ -39,6 +40,8 @@ pub(crate) struct Job<'a> {
     /// `NAME=value`, beside what the operator lets pass.
     pub(crate) env: Vec<String>,
     pub(crate) stdin: Option<&'a str>,
+    /// What it may reach; `None`: nothing.
+    pub(crate) network: Option<Network<'a>>,
     pub(crate) timeout: Duration,
     /// What is kept of each of its two outputs, in bytes: the beginning and the end.
     pub(crate) keep: usize,
@@ -58,10 +61,11 @@ pub(crate) struct Ended {
 }
 
 /// What it can touch, as text for a fingerprint.
-pub(crate) fn profile(settings: &Settings, write: &[Place]) -> String {
+pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
+    let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
     let list = |paths: Vec<String>| paths.join(" ");
     format!(
-        "no network; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",
+        "{network}; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",
         list(write.iter().map(Place::to_string).collect()),
         list(
             settings
@@ -78,7 +82,10 @@ pub(crate) fn profile(settings: &Settings, write: &[Place]) -> String {
 /// Runs it to its end. An error says why it was not run.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let begun = Instant::now();
-    let mut child = command(settings, job)?
+    let network = job.network.as_ref();
+    // Dropped when the command has ended.
+    let proxy = network.map(|network| network.open(settings)).transpose()?;
+    let mut child = command(settings, job, proxy.as_ref())?
         .spawn()
         .map_err(|error| Error::unavailable(format!("ken-sandbox cannot be started: {error}")))?;
     let (done, outputs_done) = channel();
@@ -129,7 +136,7 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     })
 }
 
-fn command(settings: &Settings, job: &Job<'_>) -> Result<Command, Error> {
+fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<Command, Error> {
     let sandbox = find_program("ken-sandbox").ok_or_else(|| {
         Error::unavailable("the program ken-sandbox is not installed, so no command can be run")
     })?;
@@ -159,6 +166,12 @@ fn command(settings: &Settings, job: &Job<'_>) -> Result<Command, Error> {
     }
     for variable in settings.workspace.env.iter().chain(&job.env) {
         command.arg("--env").arg(variable);
+    }
+    if let Some(proxy) = proxy {
+        command.arg("--reach").arg(proxy.address());
+        for variable in proxy.variables() {
+            command.arg("--env").arg(variable);
+        }
     }
     let stdin = if job.stdin.is_some() {
         Stdio::piped()

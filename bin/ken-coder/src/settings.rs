@@ -23,8 +23,12 @@ pub(crate) struct Settings {
     /// Where the journal is; outside of the workspace.
     pub(crate) state: PathBuf,
     pub(crate) workspace: Workspace,
+    /// The keys that ken-proxy is given.
+    pub(crate) secrets: PathBuf,
     /// What the changes of this call are filed under: `KEN_RUN`, or a new id.
     pub(crate) run: String,
+    /// Whether the caller has named the run.
+    pub(crate) has_run: bool,
     pub(crate) session: Option<String>,
 }
 
@@ -36,7 +40,7 @@ impl Settings {
         let root = workspace.folder(&places.state, path("KEN_WORKSPACE"));
         let state = places.state.join("coder");
         let root = made(&root, 0o755, &FOLDERS)?;
-        let state = made(&state, 0o700, &["journal", "objects", "pending"])?;
+        let state = made(&state, 0o700, &["journal", "objects", "pending", "plans"])?;
         if state.starts_with(&root) {
             return Err(Error::invalid(
                 "workspace.root",
@@ -51,7 +55,9 @@ impl Settings {
             root,
             state,
             workspace,
+            secrets: places.config.with_file_name("secrets.env"),
             run: run()?,
+            has_run: text("KEN_RUN").is_some(),
             session: text("KEN_SESSION"),
         })
     }

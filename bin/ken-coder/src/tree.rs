@@ -221,6 +221,11 @@ impl Tree {
         let _ = rustix::fs::syncfs(&self.root);
     }
 
+    /// The number of its file system.
+    pub(crate) fn device(&self) -> Option<u64> {
+        fstat(&self.root).ok().map(|stat| stat.st_dev)
+    }
+
     /// Bytes that an ordinary user can still write to the file system of the workspace.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         let about = rustix::fs::fstatvfs(&self.root).ok()?;

@@ -10,7 +10,7 @@ use ken_types::id::Mint;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
-use crate::change::{Change, Changes, Content, Durability, MAX_FILE, Target, commit, record};
+use crate::change::{Change, Changes, Content, MAX_FILE, Target, commit, record};
 use crate::confine::{Access, within};
 use crate::diff::Diff as Shown;
 use crate::journal::{Journal as Kept, KEPT, MAX_BYTES, Record};
@@ -157,7 +157,7 @@ impl Undo {
             let mut record = record(settings, "undo")?;
             record.run = Mint::fresh()?.ulid();
             undo = Some(record.run.clone());
-            commit(&tree, &journal, record, &changes, Durability::Light)?;
+            commit(&tree, &journal, record, &changes)?;
         }
         // The deepest folders first. A folder that holds anything else stays.
         let folders: BTreeSet<&Place> = whole.folders.iter().collect();

@@ -337,12 +337,8 @@ fn a_push_reaches_a_remote_of_the_workspace_only() {
             .command(&["push", "--preview", "--json", &call.to_string()])
             .output()
             .unwrap();
-        assert!(common::said(&output).contains("over the network"), "{output:?}");
-        assert_eq!(
-            home.refused("push", &call)["code"],
-            "conflict",
-            "and git refuses it too"
-        );
+        assert!(common::said(&output).contains("forbidden"), "{output:?}");
+        assert_eq!(home.refused("push", &call)["code"], "forbidden");
     }
 }
 

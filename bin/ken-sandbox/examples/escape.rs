@@ -181,6 +181,47 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         }
         "metadata-service" => std::net::TcpStream::connect("169.254.169.254:80").map(drop),
         "udp" => std::net::UdpSocket::bind("127.0.0.1:0").map(drop),
+        // With sockets: ways round the look at an address.
+        "udp-send" => {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+            socket.send_to(b"x", ("127.0.0.1", outside.port)).map(drop)
+        }
+        "udp-message" => send_message(outside.port, SOCK_DGRAM, 0),
+        "udp-messages" => send_messages(outside.port),
+        "tcp-fast-open" => send_message(outside.port, SOCK_STREAM, MSG_FASTOPEN),
+        "tcp-fast-open-send" => {
+            let (socket, address) = (internet(SOCK_STREAM, 0)?, loopback(outside.port));
+            call(unsafe {
+                sendto(
+                    socket.as_raw_fd(),
+                    c"x".as_ptr().cast(),
+                    1,
+                    MSG_FASTOPEN,
+                    (&raw const address).cast(),
+                    size_of_val(&address) as u32,
+                )
+            } as i64)
+        }
+        "tcp-race" => connect_race(outside.port),
+        "tcp-route" => {
+            let socket = internet(SOCK_STREAM, 0)?;
+            let route = [0x83u8, 7, 4, 127, 0, 0, 1, 0];
+            call(
+                unsafe {
+                    setsockopt(
+                        socket.as_raw_fd(),
+                        IPPROTO_IP,
+                        IP_OPTIONS,
+                        route.as_ptr().cast(),
+                        8,
+                    )
+                }
+                .into(),
+            )
+        }
+        "mptcp" => internet(SOCK_STREAM, 262).map(drop),
+        "sctp" => internet(SOCK_STREAM, IPPROTO_SCTP).map(drop),
+        "ping" => internet(SOCK_DGRAM, IPPROTO_ICMP).map(drop),
         "raw" => socket_of(AF_INET, SOCK_RAW, IPPROTO_ICMP).map(drop),
         "packet" => socket_of(AF_PACKET, SOCK_RAW, 0).map(drop),
         "netlink" => socket_of(AF_NETLINK, SOCK_RAW, 0).map(drop),
@@ -364,4 +405,83 @@ fn clone_namespace() -> io::Result<()> {
         0 => unsafe { _exit(0) },
         result => call(result),
     }
+}
+
+fn internet(kind: i32, protocol: i32) -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    let socket = unsafe { socket(AF_INET, kind, protocol) };
+    call(socket.into())?;
+    Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(socket) })
+}
+
+fn loopback(port: u16) -> sockaddr_in {
+    let mut address: sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = AF_INET as u16;
+    address.sin_port = port.to_be();
+    address.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+    address
+}
+
+/// A message that names its address itself.
+fn message_to(address: &sockaddr_in, piece: &iovec) -> msghdr {
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = (&raw const *address).cast_mut().cast();
+    message.msg_namelen = size_of_val(address) as u32;
+    message.msg_iov = (&raw const *piece).cast_mut();
+    message.msg_iovlen = 1;
+    message
+}
+
+fn one_byte() -> iovec {
+    iovec {
+        iov_base: c"x".as_ptr().cast_mut().cast(),
+        iov_len: 1,
+    }
+}
+
+fn send_message(port: u16, kind: i32, flags: i32) -> io::Result<()> {
+    let (socket, address, piece) = (internet(kind, 0)?, loopback(port), one_byte());
+    let message = message_to(&address, &piece);
+    call(unsafe { sendmsg(socket.as_raw_fd(), &raw const message, flags) } as i64)
+}
+
+fn send_messages(port: u16) -> io::Result<()> {
+    let (socket, address, piece) = (internet(SOCK_DGRAM, 0)?, loopback(port), one_byte());
+    let mut messages = [mmsghdr {
+        msg_hdr: message_to(&address, &piece),
+        msg_len: 0,
+    }];
+    call(unsafe { sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), 1, 0) }.into())
+}
+
+/// Changes the address while the call is being looked at.
+fn connect_race(port: u16) -> io::Result<()> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    // A public address that answers nobody here, and loopback.
+    let (public, private) = (
+        u32::from_ne_bytes([192, 0, 9, 1]),
+        u32::from_ne_bytes([127, 0, 0, 1]),
+    );
+    let mut address = loopback(port);
+    let place = (&raw mut address.sin_addr.s_addr).cast::<AtomicU32>();
+    let place = unsafe { &*place };
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                place.store(public, Ordering::Relaxed);
+                place.store(private, Ordering::Relaxed);
+            }
+        });
+        let tried = (0..2_000).find_map(|_| {
+            let socket = internet(SOCK_STREAM | SOCK_NONBLOCK, 0).ok()?;
+            unsafe { connect(socket.as_raw_fd(), place.as_ptr().cast::<u8>().sub(4).cast(), 16) };
+            let mut peer = loopback(0);
+            let mut length = 16;
+            let known = unsafe { getpeername(socket.as_raw_fd(), (&raw mut peer).cast(), &raw mut length) };
+            (known == 0 && peer.sin_addr.s_addr == private).then_some(())
+        });
+        over.store(true, Ordering::Relaxed);
+        tried.ok_or_else(|| io::Error::other("never"))
+    })
 }

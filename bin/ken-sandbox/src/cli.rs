@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ken_tool::{Code, Error};
+use ken_types::address::Allowed;
 
 /// The sandbox could not be set up, or the command line is wrong. As in timeout(1) and env(1), so that a caller can tell
 /// it from the exit status of the command.
@@ -33,9 +35,12 @@ pub(crate) struct Job {
     /// Let it read, execute and change PATH and what is below; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
-    /// Let it use the network: IPv4 and IPv6
+    /// Let it reach public addresses and the name servers of this machine, over TCP and UDP
     #[arg(short, long)]
     pub(crate) network: bool,
+    /// Let it reach ADDRESS, ADDRESS:PORT or a network such as 10.1.0.0/16, public or not; can be given more than once
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    pub(crate) reach: Vec<String>,
     /// Start it in DIR
     #[arg(short = 'C', long, value_name = "DIR", overrides_with = "cwd")]
     pub(crate) cwd: Option<PathBuf>,
@@ -95,6 +100,21 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Job, ExitCo
     })
 }
 
+/// A name could lead elsewhere by the time that it is used.
+fn address(text: &str) -> Result<String, String> {
+    let is_address = text.parse::<SocketAddr>().is_ok()
+        || text
+            .split('/')
+            .next()
+            .is_some_and(|part| part.parse::<IpAddr>().is_ok());
+    match is_address {
+        true => Allowed::parse("--reach", text)
+            .map(|_| text.to_owned())
+            .map_err(|error| error.message),
+        false => Err("an address, ADDRESS:PORT or a network such as 10.1.0.0/16".to_owned()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
     let timeout =
@@ -102,6 +122,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match timeout.is_zero() {
         true => Err("a number of seconds above 0".to_owned()),
         false => Ok(timeout),
+    }
+}
+
+impl Job {
+    /// Whether it may have sockets of the Internet families.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.network || !self.reach.is_empty()
     }
 }
 

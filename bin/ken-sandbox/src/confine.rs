@@ -15,7 +15,7 @@ use nix::unistd::{chdir, execve};
 use seccompiler::BpfProgram;
 
 use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE};
-use crate::{init, metadata};
+use crate::{init, notify};
 
 /// Everything that the command needs, prepared by the supervisor.
 pub(crate) struct Command {
@@ -28,9 +28,11 @@ pub(crate) struct Command {
     pub(crate) descriptors: Vec<i32>,
     pub(crate) ruleset: RulesetCreated,
     pub(crate) filters: [BpfProgram; 2],
+    /// Whether the supervisor has to look at addresses.
+    pub(crate) has_sockets: bool,
 }
 
-/// What the supervisor hears from the command: the listener of the metadata calls (as a descriptor with this byte), or this
+/// What the supervisor hears from the command: the listener of its calls (as a descriptor with this byte), or this
 /// byte, an exit status and the words for standard error.
 pub(crate) const LISTENER: u8 = b'L';
 pub(crate) const FAILED: u8 = b'F';
@@ -75,9 +77,7 @@ impl Command {
                 "the kernel enforces only a part of the rules".to_owned(),
             ));
         }
-        let listener = metadata::listen().map_err(step("system calls (seccomp)"))?;
-        send(channel, &listener).map_err(step("the supervisor"))?;
-        drop(listener);
+        listen(self.has_sockets, channel).map_err(step("the listener of system calls (seccomp)"))?;
         for filter in &self.filters {
             seccompiler::apply_filter(filter)
                 .map_err(|error| ("system calls (seccomp)", error.to_string()))?;
@@ -88,6 +88,26 @@ impl Command {
             format!("{}: {}", self.program.to_string_lossy(), errno.desc()),
         ))
     }
+}
+
+/// Stops the calls that the supervisor makes, and gives it the descriptor on which it hears of them.
+fn listen(has_sockets: bool, channel: &OwnedFd) -> Result<(), Errno> {
+    if !has_sockets {
+        return send(channel, &notify::listen(false)?);
+    }
+    // From then on sendmsg(2) waits for somebody to hear of it. A thread that was there before is not held to that.
+    std::thread::scope(|scope| {
+        let (give, take) = std::sync::mpsc::channel::<OwnedFd>();
+        let sender = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let listener = take.recv().map_err(|_| Errno::EPIPE)?;
+            send(channel, &listener)
+        });
+        let sender = sender.map_err(|_| Errno::EAGAIN)?;
+        let given = notify::listen(true).map(|listener| give.send(listener));
+        drop(give);
+        let sent = sender.join().unwrap_or(Err(Errno::EPIPE));
+        given?.map_err(|_| Errno::EPIPE).and(sent)
+    })
 }
 
 /// Sets a limit that cannot be raised again; never above what this process itself may have.

@@ -8,7 +8,7 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
 };
 
-use crate::cli::Refusal;
+use crate::cli::{Job, Refusal};
 
 /// The first version of Landlock that also keeps signals and abstract sockets inside (Linux 6.12). With an older one a
 /// command could signal every process of the user, so nothing is run there.
@@ -58,13 +58,13 @@ const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/services", "/etc/protocols
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
 /// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
-pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], network: bool) -> Result<RulesetCreated, Refusal> {
+pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<RulesetCreated, Refusal> {
     let all = AccessFs::from_all(REQUIRED);
     let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
     let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
-    let mut ruleset = empty(all, network)?;
-    let names: &[&str] = if network { &NETWORK } else { &[] };
+    let mut ruleset = empty(all, job.has_sockets())?;
+    let names: &[&str] = if job.network { &NETWORK } else { &[] };
     for path in SYSTEM
         .iter()
         .chain(names)
@@ -89,11 +89,11 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], network: bool) -> Res
     Ok(ruleset)
 }
 
-fn empty(all: BitFlags<AccessFs>, network: bool) -> Result<RulesetCreated, Refusal> {
+fn empty(all: BitFlags<AccessFs>, has_sockets: bool) -> Result<RulesetCreated, Refusal> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(all)
-        .and_then(|ruleset| match network {
+        .and_then(|ruleset| match has_sockets {
             true => Ok(ruleset),
             false => ruleset.handle_access(AccessNet::from_all(REQUIRED)),
         })

@@ -1,10 +1,11 @@
 //! ken-sandbox: runs one command that can touch only what it is given, and leaves no process behind. See ken-sandbox(1).
 //!
-//! Three processes take part. The *supervisor* (this program) prepares everything, enforces the timeout and changes file
-//! modes on behalf of the command ([`metadata`]). Its child *init* starts the command and reaps what the command leaves
+//! Three processes take part. The *supervisor* (this program) prepares everything, enforces the timeout and makes some
+//! calls on behalf of the command ([`notify`]). Its child *init* starts the command and reaps what the command leaves
 //! behind; where the kernel allows it, init is the first process of a PID namespace, so that its end is everybody's end.
 //! The *command* restricts itself between fork and exec ([`confine`]).
 
+mod caller;
 mod cli;
 mod confine;
 mod files;
@@ -12,6 +13,8 @@ mod group;
 mod init;
 mod metadata;
 mod namespace;
+mod network;
+mod notify;
 mod supervise;
 mod syscalls;
 

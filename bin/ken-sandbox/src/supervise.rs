@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_tool::{Code, Error, find_program};
@@ -21,7 +22,9 @@ use crate::cli::{CANNOT_CONFINE, Job, NOT_FOUND, Refusal, TIMED_OUT};
 use crate::confine::{self, Command, FAILED, LISTENER};
 use crate::group::Group;
 use crate::namespace::{Forked, fork_inside};
-use crate::{files, init, metadata, syscalls};
+use crate::network::Reach;
+use crate::notify::{self, Limits};
+use crate::{files, init, syscalls};
 
 /// From TERM to KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -50,7 +53,10 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     }
     let memory = job.memory.map(|memory| memory.saturating_mul(MIB));
     let group = Group::make(memory, job.processes);
-    let status = Sandbox::start(command, signals, write, group.as_ref())?.wait(job.timeout);
+    let reach =
+        Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
+    let limits = Limits { roots: write, reach };
+    let status = Sandbox::start(command, signals, limits, group.as_ref())?.wait(job.timeout);
     drop(group);
     let leftovers = temporary.path().to_owned();
     temporary
@@ -109,12 +115,13 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
             .iter()
             .map(|word| text(word))
             .collect::<Result<_, _>>()?,
-        environment: environment(&job.env, temporary)?,
+        environment: environment(job, temporary)?,
         cwd,
         limits,
         descriptors: job.fd.clone(),
-        ruleset: files::ruleset(&readable, write, job.network)?,
-        filters: syscalls::filters(job.network)?,
+        ruleset: files::ruleset(&readable, write, job)?,
+        filters: syscalls::filters(job.has_sockets())?,
+        has_sockets: job.has_sockets(),
     })
 }
 
@@ -123,7 +130,7 @@ fn text(text: &OsStr) -> Result<CString, Refusal> {
 }
 
 /// Nothing of the caller's environment but what is named.
-fn environment(wanted: &[OsString], temporary: &Path) -> Result<Vec<CString>, Refusal> {
+fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
     let passed = |name: &OsStr| std::env::var_os(name).map(|value| join(name, &value));
     let mut variables: Vec<OsString> = PASSED_ON
         .iter()
@@ -132,7 +139,11 @@ fn environment(wanted: &[OsString], temporary: &Path) -> Result<Vec<CString>, Re
     for name in ["TMPDIR", "HOME"] {
         variables.push(join(OsStr::new(name), temporary.as_os_str()));
     }
-    for wanted in wanted {
+    if job.network {
+        // glibc would look up both kinds of addresses with sendmmsg(2), which is refused.
+        variables.push("RES_OPTIONS=single-request".into());
+    }
+    for wanted in &job.env {
         match wanted.as_bytes().contains(&b'=') {
             true => variables.push(wanted.clone()),
             false => variables.extend(passed(wanted)),
@@ -159,8 +170,8 @@ struct Sandbox {
     is_alone: bool,
     signals: SignalFd,
     channel: Option<OwnedFd>,
-    listener: Option<OwnedFd>,
-    roots: Vec<PathBuf>,
+    listener: Option<Arc<OwnedFd>>,
+    limits: Limits,
     /// Why the command could not be executed.
     refusal: Option<Refusal>,
 }
@@ -169,7 +180,7 @@ impl Sandbox {
     fn start(
         mut command: Command,
         signals: SigSet,
-        roots: Vec<PathBuf>,
+        limits: Limits,
         group: Option<&Group>,
     ) -> Result<Sandbox, Refusal> {
         let refused = |what: &'static str| move |errno: Errno| Refusal::step(what, errno.desc());
@@ -206,7 +217,7 @@ impl Sandbox {
             signals,
             channel: Some(own),
             listener: None,
-            roots,
+            limits,
             refusal: None,
         })
     }
@@ -248,7 +259,7 @@ impl Sandbox {
             let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
         });
-        let descriptors = [self.listener.as_ref(), self.channel.as_ref()]
+        let descriptors = [self.listener.as_deref(), self.channel.as_ref()]
             .into_iter()
             .flatten();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -262,7 +273,7 @@ impl Sandbox {
         let mut ready = ready.into_iter().skip(1);
         if let Some(listener) = &self.listener {
             match ready.next().unwrap_or(PollFlags::empty()) {
-                flags if flags.contains(PollFlags::POLLIN) => metadata::serve(listener, &self.roots),
+                flags if flags.contains(PollFlags::POLLIN) => notify::serve(listener, &self.limits),
                 // The last process of the sandbox is gone.
                 flags if flags.intersects(PollFlags::POLLHUP | PollFlags::POLLERR) => self.listener = None,
                 _ => {}
@@ -277,7 +288,7 @@ impl Sandbox {
         let Some(channel) = &self.channel else { return };
         let (bytes, listener) = confine::receive(channel.as_fd()).unwrap_or_default();
         match bytes.split_first() {
-            Some((&LISTENER, _)) => self.listener = listener,
+            Some((&LISTENER, _)) => self.listener = listener.map(Arc::new),
             Some((&FAILED, [status, words @ ..])) => {
                 let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(words));
                 self.refusal = Some(match *status {

@@ -84,7 +84,7 @@ const REFUSED: &[c_long] = &[
     SYS_fanotify_init, SYS_vhangup,
 ];
 
-/// Refused without the network. With it, sockets of the Internet families only.
+/// Refused without the network. With it, TCP and UDP, to addresses that the supervisor has looked at (network.rs).
 const SOCKETS: &[c_long] = &[
     SYS_socket,
     SYS_connect,
@@ -115,7 +115,7 @@ pub(crate) fn filters(network: bool) -> Result<[BpfProgram; 2], Refusal> {
     for (call, rules) in with_arguments(network).map_err(refused)? {
         allowed.insert(call, rules);
     }
-    let sockets = if network { &[] } else { SOCKETS };
+    let sockets = if network { &[SYS_sendmmsg] } else { SOCKETS };
     let refusals = REFUSED
         .iter()
         .chain(sockets)
@@ -193,8 +193,23 @@ fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
         ),
     ];
     if network {
-        let families = [AF_INET, AF_INET6].map(|family| rule([is(0, family.into())?]));
-        rules.push((SYS_socket, families.into_iter().collect::<Result<_, _>>()?));
+        // TCP and UDP; other protocols take their addresses in ways that nobody looks at.
+        let mut sockets = Vec::new();
+        for family in [AF_INET, AF_INET6] {
+            for (kind, protocol) in [(SOCK_STREAM, IPPROTO_TCP), (SOCK_DGRAM, IPPROTO_UDP)] {
+                for protocol in [0, protocol] {
+                    let kind = condition(1, MaskedEq(0xf), kind as u64)?;
+                    sockets.push(rule([is(0, family.into())?, kind, is(2, protocol.into())?])?);
+                }
+            }
+        }
+        rules.push((SYS_socket, sockets));
+        // No route by way of another address.
+        let any_but = |level: i32, option: i32| {
+            let other_level = rule([condition(1, Ne, level as u64)?])?;
+            Ok([other_level, rule([condition(2, Ne, option as u64)?])?])
+        };
+        rules.push((SYS_setsockopt, any_but(IPPROTO_IP, IP_OPTIONS)?.into()));
     }
     Ok(rules)
 }

@@ -10,6 +10,7 @@ use ken_types::ops::tools::{Approval, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::reach::{host_of, is_address};
 use crate::schema::Schema;
 
 /// The largest description, in bytes.
@@ -84,7 +85,10 @@ pub(crate) enum Confinement {
 pub(crate) struct Touch {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
+    /// Public addresses.
     pub(crate) network: bool,
+    /// Others: an address, `ADDRESS:PORT`, a network, `HOST:PORT`, a URL, or `$NAME` for the list in a variable.
+    pub(crate) reach: Vec<String>,
     /// Folders below the state directory of ken, which it may write; they are made when they are missing.
     pub(crate) state: Vec<PathBuf>,
 }
@@ -224,8 +228,15 @@ impl File {
         if self.shows.as_ref().is_some_and(|place| !place.starts_with('/')) {
             return invalid("/shows", "a JSON pointer begins with /".to_owned());
         }
+        let is_unknown =
+            |entry: &&String| !(entry.starts_with('$') || is_address(entry) || host_of(entry).is_some());
+        if let Some(entry) = self.touch.reach.iter().find(is_unknown) {
+            let message = format!("{entry:?} is neither an address, a network, HOST:PORT, a URL nor $NAME");
+            return invalid("/touch/reach", message);
+        }
         let agents = self.agents.iter().flatten();
-        if self.touch.network && agents.clone().any(|agent| agent == ORCHESTRATOR) {
+        let has_network = self.touch.network || !self.touch.reach.is_empty();
+        if has_network && agents.clone().any(|agent| agent == ORCHESTRATOR) {
             return invalid(
                 "/agents",
                 "a tool with network access is not for the orchestrator".to_owned(),

@@ -9,6 +9,7 @@ mod entry;
 mod gate;
 mod preview;
 mod process;
+mod reach;
 mod schema;
 
 use std::process::ExitCode;

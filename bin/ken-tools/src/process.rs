@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::entry::{Confinement, Entry};
+use crate::reach;
 
 /// What is kept of standard error: the beginning, in bytes.
 const MAX_ERRORS: usize = 4 * 1024;
@@ -55,7 +56,8 @@ pub(crate) struct Work<'a> {
 /// Runs a command of a tool to its end. Dropped before its end, it is killed with all that it started. An error
 /// says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
-    let mut child = command(work)?
+    let mut child = command(work)
+        .await?
         .spawn()
         .map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
@@ -68,9 +70,9 @@ pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     }
 }
 
-fn command(work: &Work<'_>) -> Result<Command, String> {
+async fn command(work: &Work<'_>) -> Result<Command, String> {
     let mut command = match work.entry.sandbox {
-        Confinement::Touch => confined(work)?,
+        Confinement::Touch => confined(work).await?,
         Confinement::Own => unconfined(work)?,
     };
     command.envs(work.variables.iter().copied());
@@ -105,7 +107,7 @@ fn unconfined(work: &Work<'_>) -> Result<Command, String> {
     Ok(command)
 }
 
-fn confined(work: &Work<'_>) -> Result<Command, String> {
+async fn confined(work: &Work<'_>) -> Result<Command, String> {
     let unready = |error: std::io::Error| format!("The tool could not be prepared: {error}");
     let (entry, touch) = (work.entry, &work.entry.touch);
     let mut command = Command::new(installed("ken-sandbox")?);
@@ -143,8 +145,13 @@ fn confined(work: &Work<'_>) -> Result<Command, String> {
     for (name, _) in work.variables {
         command.arg("--env").arg(name);
     }
-    if touch.network && work.may_change {
-        command.arg("--network");
+    if work.may_change {
+        if touch.network {
+            command.arg("--network");
+        }
+        for address in reach::addresses(&touch.reach).await {
+            command.arg("--reach").arg(address);
+        }
     }
     command.args(["--cwd", "/", "--"]).args(work.command);
     Ok(command)

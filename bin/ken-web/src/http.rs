@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
+use ken_types::address::{Allowed, Refused};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header::HeaderMap;
@@ -14,7 +15,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::DefaultConnector;
 
-use crate::address::{Allowed, Guard, Refused};
+use crate::address::Guard;
 
 /// The User-Agent of ken; robots.txt names it as `ken`.
 const USER_AGENT: &str = concat!("ken/", env!("CARGO_PKG_VERSION"));
@@ -152,7 +153,9 @@ fn failed(url: &str, error: ureq::Error) -> Error {
         ureq::Error::Timeout(_) => Error::deadline(format!("{host} did not answer in time")),
         ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
         ureq::Error::BadUri(_) => Error::invalid("/url", format!("{host} is not an http or https address")),
-        ureq::Error::Other(error) if error.is::<Refused>() => Error::forbidden(error.to_string()),
+        ureq::Error::Other(error) if error.is::<Refused>() => {
+            Error::forbidden(format!("{error}; KEN_WEB_ALLOW can name exceptions"))
+        }
         error => Error::unavailable(format!("cannot reach {host}: {error}")),
     }
 }

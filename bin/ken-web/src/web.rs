@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use ken_types::Error;
+use ken_types::address::Allowed;
 
-use crate::address::Allowed;
 use crate::cache::Cache;
 use crate::fetch::Fetcher;
 use crate::http::Http;
@@ -22,7 +22,7 @@ impl Web {
     pub(crate) fn open() -> Result<Web, Error> {
         ken_service::inherit_secrets()?;
         let allow = variable("KEN_WEB_ALLOW").unwrap_or_default();
-        let allowed = Allowed::parse(&allow)?;
+        let allowed = Allowed::parse("KEN_WEB_ALLOW", &allow)?;
         let cache = variable("KEN_STATE_DIR").map(|state| PathBuf::from(state).join("web/cache"));
         let providers = Provider::configured(variable, ken_service::secret)?;
         // The operator has configured these hosts, for searches only.

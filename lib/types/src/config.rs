@@ -1,6 +1,8 @@
 //! `ken.toml` as types. Every section and key has a default, so an empty file is a valid one; unknown keys are refused.
 //! The parts read the sections that concern them, `kend` alone reads `[part.*]`. Documented in ken.toml(5).
 
+use crate::address::Allowed;
+use crate::proxy::Host;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -243,6 +245,16 @@ pub struct WorkspaceRule {
     /// Commands that run without approval in the folders of this rule: each a whole command line, word by word.
     #[serde(default)]
     pub commands: Vec<Vec<String>>,
+    /// Hosts that commands and git of these folders may reach when a call asks for the network: `HOST` (port 443) or
+    /// `HOST:PORT`.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
+    /// Networks to which the names of `hosts` may lead although they are not public.
+    #[serde(default)]
+    pub private: Vec<String>,
+    /// Keys that ken-proxy puts into requests to a host: the name in `secrets.env`, by the host as it stands in `hosts`.
+    #[serde(default)]
+    pub keys: BTreeMap<Host, String>,
 }
 
 /// Whether changes of files need approval.
@@ -282,6 +294,15 @@ impl Workspace {
             if !Path::new(&rule.path).components().all(relative) {
                 let message = format!("{:?} is not a path below the workspace", rule.path);
                 found.push(("rules", message));
+            }
+            if let Some(host) = rule.keys.keys().find(|host| !rule.hosts.contains(host)) {
+                found.push((
+                    "rules",
+                    format!("a key for {host}, which is not among the hosts of its rule"),
+                ));
+            }
+            if let Err(error) = Allowed::parse("private", &rule.private.join(",")) {
+                found.push(("rules", format!("private: {}", error.message)));
             }
             if rule
                 .commands

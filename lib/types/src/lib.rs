@@ -1,6 +1,7 @@
 //! Every record and message of ken as plain serde types: ids, limits, the error table and the operations that the
 //! parts call on each other. Nothing here does I/O; a type that parses has been checked.
 
+pub mod address;
 pub mod config;
 pub mod engine;
 pub mod error;
@@ -14,6 +15,7 @@ pub mod octets;
 pub mod offset;
 pub mod ops;
 pub mod places;
+pub mod proxy;
 pub mod rate;
 pub mod rule;
 pub mod secrets;

@@ -173,8 +173,12 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// `ken-sandbox` lies beside `ken-coder`; this crate alone does not build it.
+/// `ken-sandbox` and `ken-proxy` lie beside `ken-coder`; this crate alone does not build them.
 pub(crate) fn sandbox_is_built() {
     let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
-    assert!(sandbox.exists(), "build it first: cargo build -p ken-sandbox");
+    let proxy = sandbox.with_file_name("ken-proxy");
+    assert!(
+        sandbox.exists() && proxy.exists(),
+        "build them first: cargo build -p ken-sandbox -p ken-proxy"
+    );
 }

@@ -65,6 +65,16 @@ pub(crate) const ATTEMPTS: &[&str] = &[
     "tcp-mapped",
     "metadata-service",
     "udp",
+    "udp-send",
+    "udp-message",
+    "udp-messages",
+    "tcp-fast-open",
+    "tcp-fast-open-send",
+    "tcp-race",
+    "tcp-route",
+    "mptcp",
+    "sctp",
+    "ping",
     "raw",
     "packet",
     "netlink",
@@ -229,19 +239,26 @@ impl World {
             attempt.to_owned(),
             self.outside().display().to_string(),
             self.victim.id().to_string(),
-            self.listener.local_addr().unwrap().port().to_string(),
+            self.port().to_string(),
         ]
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.listener.local_addr().unwrap().port()
+    }
+
     pub(crate) fn probe(&self, attempt: &str) -> Output {
+        self.probe_with(&[], attempt)
+    }
+
+    pub(crate) fn probe_with(&self, options: &[&str], attempt: &str) -> Output {
         let probe = self.readable_probe();
         let mut words = vec![probe.to_str().unwrap().to_owned()];
         words.extend(self.words(attempt));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let folder = probe.parent().unwrap().to_str().unwrap();
-        self.sandbox(&["--read", folder, "--timeout", "60"], &words)
-            .output()
-            .unwrap()
+        let options = [&["--read", folder, "--timeout", "60"], options].concat();
+        self.sandbox(&options, &words).output().unwrap()
     }
 
     pub(crate) fn probe_unconfined(&self, attempt: &str) -> Output {

@@ -14,7 +14,9 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{approvals, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
-/// Requests that one call lets expire.
+/// How long a request is kept after its end. A grant for a session ends with its record.
+const KEPT_MS: i64 = 90 * 24 * 3600 * 1000;
+/// Requests that one call lets expire, or deletes.
 const SLICE: usize = 100;
 /// What the requests of a list may have before action and diff are left out, in bytes: all of it fits a line of the wire.
 const LIST_BYTES: usize = 2 * 1024 * 1024;
@@ -254,6 +256,11 @@ impl Write for ApprovalsExpire {
             next: tables.next_due_approval()?,
         })
     }
+}
+
+/// Deletes requests that ended long ago. True when there may be more.
+pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
+    Ok(tables.prune_approvals(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
 }
 
 /// Nothing is left to be approved for a submission that has ended.

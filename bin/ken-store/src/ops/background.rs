@@ -1,10 +1,12 @@
 //! Work that can wait: a piece of the index, keys and system events that are too old, streams whose time is over and what
-//! deleted ones have left, blobs that nothing names, updates and messages that are long finished.
+//! deleted ones have left, blobs that nothing names, approvals, updates and messages that are long finished.
 
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
+use crate::ops::{
+    approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry,
+};
 use crate::tables::Tables;
 
 /// Does one slice.
@@ -20,6 +22,7 @@ pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Er
         messenger::prune(tables, change.now)?,
         outbox::prune(tables, change.now)?,
         telemetry::prune(tables, change.now)?,
+        approvals::prune(tables, change.now)?,
     ];
     if slices.contains(&true) {
         return Ok(Left::More);

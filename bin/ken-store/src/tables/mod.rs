@@ -741,7 +741,7 @@ pub struct AboutCall<'a> {
     pub fingerprint: &'a str,
 }
 
-/// Requests for approvals, never deleted.
+/// Requests for approvals.
 pub trait Approvals {
     fn insert_approval(&self, approval: &NewApproval<'_>) -> Result<(), Error>;
     fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error>;
@@ -771,6 +771,8 @@ pub trait Approvals {
     /// Pending ones whose time is over.
     fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
+    /// Deletes ended ones of settled submissions, `most` of them.
+    fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
 /// A schedule.

@@ -362,3 +362,38 @@ async fn lists_filter_wait_and_fit_a_line() {
         Code::TooLarge
     );
 }
+
+/// Ended requests are kept for 90 days, and as long as their turn lives; pending ones and newer ones stay.
+#[tokio::test]
+async fn ended_requests_are_deleted_in_the_end() {
+    const DAY_MS: i64 = 24 * HOUR_MS;
+    let (kit, claim) = running().await;
+    ask(&kit, put("1", "c1", 'a')).await;
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session))
+        .await
+        .unwrap();
+    let is_kept = async |id: &str| {
+        let get = GetApproval {
+            id: format!("apr_{id}"),
+            wait_ms: 0,
+        };
+        kit.approval(get).await.is_ok()
+    };
+    let pass = async |time_ms: i64| {
+        kit.turn_clock(time_ms).await;
+        // The second tick comes when the background work of the first is done.
+        kit.turn_clock(600_000).await;
+        kit.tick().await;
+    };
+    pass(91 * DAY_MS).await;
+    assert!(is_kept("1").await, "its turn lives");
+    ask(&kit, put("2", "c2", 'b')).await;
+    let settle = Kit::settle_of(&claim.lease, 0, ken_types::event::Outcome::Completed, "done");
+    kit.write::<SubmissionsSettle>(settle).await.unwrap();
+    pass(600_000).await;
+    assert!(!is_kept("1").await && is_kept("2").await);
+    pass(89 * DAY_MS).await;
+    assert!(is_kept("2").await);
+    pass(2 * DAY_MS).await;
+    assert!(!is_kept("2").await);
+}

@@ -182,4 +182,11 @@ impl Approvals for Database {
         let next: Option<i64> = unique(self, sql, [], |row| row.get(0))?;
         Ok(next.map(Timestamp::from_millis))
     }
+
+    fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
+        let sql = "DELETE FROM approvals WHERE approval IN (
+                     SELECT a.approval FROM approvals AS a JOIN submissions AS s USING (submission)
+                      WHERE a.status <> 'pending' AND a.updated_at < ?1 AND s.live = 0 LIMIT ?2)";
+        run(self, sql, [before.millis(), rows(most)])
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) const STEPS: &[&str] = &[
     GOVERNING_RULES,
     TELEMETRY,
     DOCUMENTS,
+    ENDED_APPROVALS,
 ];
 
 /// The version that a database has after all steps.
@@ -89,6 +90,11 @@ CREATE TABLE notes (
   updated_at INTEGER NOT NULL,
   PRIMARY KEY (stream, kind, name)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Those that are deleted when they are old enough.
+const ENDED_APPROVALS: &str = "
+CREATE INDEX approvals_ended ON approvals (updated_at) WHERE status <> 'pending';
 ";
 
 /// Requests for approvals, and what became of them. task: of the worker that made the call.

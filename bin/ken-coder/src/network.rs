@@ -1,0 +1,232 @@
+//! The network of a command: what the rule of its folder names, by way of ken-proxy(1) and in no other way.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ken_tool::{Error, find_program};
+use ken_types::config::WorkspaceRule;
+use ken_types::proxy::{Host, ProxyReady, ProxyRules};
+use ken_types::secrets;
+use serde_json::{Value, json};
+
+use crate::place::Place;
+use crate::policy::rule_of;
+use crate::settings::Settings;
+
+/// What commands of a folder may reach.
+#[derive(Debug, Clone)]
+pub(crate) struct Network<'a> {
+    rule: &'a WorkspaceRule,
+}
+
+impl Network<'_> {
+    /// Refused where no rule of the operator names hosts.
+    pub(crate) fn of<'a>(settings: &'a Settings, place: &Place) -> Result<Network<'a>, Error> {
+        match rule_of(&settings.workspace, place) {
+            Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
+            _ => Err(
+                Error::forbidden(format!("no rule names hosts that commands in {place} may reach"))
+                    .at("/network")
+                    .hint("the operator names them: `hosts` of a rule in [workspace] of ken.toml"),
+            ),
+        }
+    }
+
+    pub(crate) fn admits(&self, host: &Host) -> bool {
+        self.rule.hosts.contains(host)
+    }
+
+    /// For people and fingerprints: the hosts, and for which of them a key is put in.
+    pub(crate) fn shown(&self) -> Value {
+        let keys: Vec<&Host> = self.rule.keys.keys().collect();
+        json!({"hosts": self.rule.hosts, "keysFor": keys, "private": self.rule.private})
+    }
+
+    /// Options of git: to a host with a key it speaks http with the proxy, which speaks https with the host.
+    pub(crate) fn git_options(&self) -> Vec<(String, String)> {
+        let mut options = vec![("http.proxyAuthMethod".to_owned(), "basic".to_owned())];
+        for host in self.rule.keys.keys() {
+            // The port stays as it is: the proxy knows which one is meant.
+            let [plain, secure] =
+                ["http", "https"].map(|scheme| format!("{scheme}://{}/", host.authority("https")));
+            options.push((format!("url.{plain}.insteadOf"), secure));
+        }
+        options
+    }
+
+    /// Starts the proxy with the keys that `secrets.env` holds.
+    pub(crate) fn open(&self, settings: &Settings) -> Result<Proxy, Error> {
+        let mut rules = ProxyRules {
+            hosts: self.rule.hosts.clone(),
+            private: self.rule.private.clone(),
+            ..ProxyRules::default()
+        };
+        if !self.rule.keys.is_empty() {
+            let text = std::fs::read_to_string(&settings.secrets).unwrap_or_default();
+            for (host, name) in &self.rule.keys {
+                let held = secrets::find(&text, name).map(str::to_owned);
+                let held = held
+                    .or_else(|| std::env::var(name).ok())
+                    .filter(|held| !held.is_empty());
+                let held = held.ok_or_else(|| {
+                    Error::not_found(format!("the key {name} for {host} is missing"))
+                        .hint(format!("put {name}=… into {}", settings.secrets.display()))
+                })?;
+                rules.keys.insert(host.clone(), authorization(&held));
+            }
+        }
+        Proxy::start(&rules)
+    }
+}
+
+/// The value of the header: `USER:PASSWORD` is Basic, a value with a blank stands as it is, any other one is a Bearer token.
+fn authorization(held: &str) -> String {
+    match held {
+        held if held.contains(' ') => held.to_owned(),
+        held if held.contains(':') => format!("Basic {}", BASE64_STANDARD.encode(held)),
+        held => format!("Bearer {held}"),
+    }
+}
+
+/// A running proxy. It ends when it is dropped, or when this process does, with its standard input.
+pub(crate) struct Proxy {
+    child: Child,
+    _input: ChildStdin,
+    ready: ProxyReady,
+}
+
+impl Proxy {
+    fn start(rules: &ProxyRules) -> Result<Proxy, Error> {
+        let failed =
+            |why: &dyn std::fmt::Display| Error::unavailable(format!("ken-proxy cannot be started: {why}"));
+        let program = find_program("ken-proxy").ok_or_else(|| failed(&"the program is not installed"))?;
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .current_dir("/")
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(&"it has no pipes"));
+        };
+        let mut text = serde_json::to_string(rules).map_err(|error| failed(&error))?;
+        text.push('\n');
+        let mut line = String::new();
+        let told = input
+            .write_all(text.as_bytes())
+            .and_then(|()| BufReader::new(output).read_line(&mut line));
+        let ready = told.ok().and_then(|_| serde_json::from_str(&line).ok());
+        match ready {
+            Some(ready) => Ok(Proxy {
+                child,
+                _input: input,
+                ready,
+            }),
+            None => {
+                let _ = child.kill();
+                let said = child
+                    .wait_with_output()
+                    .map(|ended| ended.stderr)
+                    .unwrap_or_default();
+                let said: Option<Value> = serde_json::from_slice(&said).ok();
+                let own = said.and_then(|said| serde_json::from_value(said.get("error")?.clone()).ok());
+                Err(own.unwrap_or_else(|| failed(&"it ended at once")))
+            }
+        }
+    }
+
+    /// The only address that the command may connect to.
+    pub(crate) fn address(&self) -> &str {
+        &self.ready.address
+    }
+
+    /// How programs learn of it.
+    pub(crate) fn variables(&self) -> Vec<String> {
+        const NAMES: [&str; 6] = [
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+        ];
+        let named = NAMES.iter().map(|name| format!("{name}={}", self.ready.url));
+        named
+            .chain(["no_proxy=", "NO_PROXY="].map(str::to_owned))
+            .collect()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Settings of git as variables, so that git's own children have them too.
+pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
+    let mut variables = vec![format!("GIT_CONFIG_COUNT={}", options.len())];
+    for (number, (name, value)) in options.iter().enumerate() {
+        variables.push(format!("GIT_CONFIG_KEY_{number}={name}"));
+        variables.push(format!("GIT_CONFIG_VALUE_{number}={value}"));
+    }
+    variables
+}
+
+/// The host of a remote that is reached over http or https; `None` for any other URL.
+pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
+    let (scheme, rest) = url.split_once("://")?;
+    let port = match scheme {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.contains('@') {
+        return Some(Err(
+            "it holds a user or a password; keys are put in by the proxy".to_owned()
+        ));
+    }
+    let named = Host::parse(authority).map(|host| match authority.ends_with(&format!(":{}", host.port)) {
+        true => host,
+        false => Host { port, ..host },
+    });
+    Some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_becomes_a_header() {
+        assert_eq!(authorization("ghp_x"), "Bearer ghp_x");
+        assert_eq!(authorization("u:p"), "Basic dTpw");
+        assert_eq!(authorization("Token x:y"), "Token x:y");
+    }
+
+    #[test]
+    fn a_remote_has_a_host_and_no_user() {
+        let host = |url: &str| host_of(url).map(|host| host.map(|host| (host.name, host.port)));
+        assert_eq!(
+            host("https://git.test/x.git"),
+            Some(Ok(("git.test".to_owned(), 443)))
+        );
+        assert_eq!(
+            host("http://git.test/x.git"),
+            Some(Ok(("git.test".to_owned(), 80)))
+        );
+        assert_eq!(
+            host("http://127.0.0.1:8080/x"),
+            Some(Ok(("127.0.0.1".to_owned(), 8080)))
+        );
+        assert!(host("https://user:word@git.test/x").is_some_and(|host| host.is_err()));
+        for other in ["git@git.test:x", "ssh://git.test/x", "/srv/x", "file:///srv/x"] {
+            assert_eq!(host(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A server on loopback: git's own HTTP back end, and a page that shows the request; in clear and over TLS.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// What the requests brought in the header `Authorization`, in their order.
+type Keys = Arc<Mutex<Vec<Option<String>>>>;
+
+pub(crate) struct Server {
+    pub(crate) plain: SocketAddr,
+    pub(crate) secure: SocketAddr,
+    keys: Keys,
+    server: Arc<tiny_http::Server>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// The certificate that clients of [`Server::secure`] have to trust.
+pub(crate) fn certificate() -> PathBuf {
+    beside("localhost.pem")
+}
+
+fn beside(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/common")
+        .join(name)
+}
+
+impl Server {
+    /// Serves the bare repositories below a folder.
+    pub(crate) fn start(repositories: &Path) -> Server {
+        let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").unwrap());
+        let plain = server.server_addr().to_ip().unwrap();
+        let keys = Keys::default();
+        for _ in 0..4 {
+            let (server, keys, folder) = (server.clone(), keys.clone(), repositories.to_owned());
+            std::thread::spawn(move || {
+                while let Ok(request) = server.recv() {
+                    answer(request, &folder, &keys);
+                }
+            });
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime
+            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+            .unwrap();
+        let secure = listener.local_addr().unwrap();
+        runtime.spawn(accept(listener, plain));
+        Server {
+            plain,
+            secure,
+            keys,
+            server,
+            _runtime: runtime,
+        }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<Option<String>> {
+        self.keys.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for _ in 0..4 {
+            self.server.unblock();
+        }
+    }
+}
+
+/// Takes TLS off, and passes on what was in it.
+async fn accept(listener: tokio::net::TcpListener, to: SocketAddr) {
+    let certificates = CertificateDer::pem_file_iter(certificate()).unwrap();
+    let key = PrivateKeyDer::from_pem_file(beside("localhost.key")).unwrap();
+    let config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(certificates.map(Result::unwrap).collect(), key)
+        .unwrap();
+    let tls = TlsAcceptor::from(Arc::new(config));
+    while let Ok((connection, _)) = listener.accept().await {
+        let tls = tls.clone();
+        tokio::spawn(async move {
+            if let (Ok(mut inside), Ok(mut plain)) = (
+                tls.accept(connection).await,
+                tokio::net::TcpStream::connect(to).await,
+            ) {
+                let _ = tokio::io::copy_bidirectional(&mut inside, &mut plain).await;
+            }
+        });
+    }
+}
+
+fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
+    let header = |name: &'static str| {
+        let mut headers = request.headers().iter();
+        headers
+            .find(|header| header.field.equiv(name))
+            .map(|header| header.value.to_string())
+    };
+    keys.lock().unwrap().push(header("Authorization"));
+    let url = request.url().to_owned();
+    let (path, query) = url.split_once('?').unwrap_or((&url, ""));
+    if path == "/show" {
+        let shown: Vec<String> = request
+            .headers()
+            .iter()
+            .map(|header| format!("{header}"))
+            .collect();
+        let _ = request.respond(tiny_http::Response::from_string(shown.join("\n")));
+        return;
+    }
+    let mut backend = Command::new("git");
+    backend
+        .arg("http-backend")
+        .env("GIT_PROJECT_ROOT", folder)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("GIT_CONFIG_COUNT", "2")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*")
+        .env("GIT_CONFIG_KEY_1", "http.receivepack")
+        .env("GIT_CONFIG_VALUE_1", "true")
+        .env("REQUEST_METHOD", request.method().as_str())
+        .env("PATH_INFO", path)
+        .env("QUERY_STRING", query)
+        .env("CONTENT_TYPE", header("Content-Type").unwrap_or_default())
+        .env(
+            "HTTP_CONTENT_ENCODING",
+            header("Content-Encoding").unwrap_or_default(),
+        );
+    let mut child = backend
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut body = Vec::new();
+    request.as_reader().read_to_end(&mut body).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::spawn(move || stdin.write_all(&body));
+    let output = child.wait_with_output().unwrap().stdout;
+    let end = output.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&output[..end]).into_owned();
+    let mut response = tiny_http::Response::from_data(&output[end + 4..]);
+    for line in head.lines() {
+        let (name, value) = line.split_once(": ").unwrap();
+        match name {
+            "Status" => response = response.with_status_code(value[..3].parse::<u16>().unwrap()),
+            _ => response.add_header(tiny_http::Header::from_bytes(name, value).unwrap()),
+        }
+    }
+    let _ = request.respond(response);
+}

@@ -1,0 +1,265 @@
+//! Commands and git with the network: through ken-proxy, to the hosts of the rule, with keys that no command ever sees.
+
+mod common;
+#[path = "common/server.rs"]
+mod server;
+
+use common::{Home, said, sandbox_is_built};
+use serde_json::{Value, json};
+use server::{Server, certificate};
+
+const KEY: &str = "ghp_planted-in-secrets.env";
+
+/// A repository `repos/site` with a commit, a bare one that the server serves, and a rule for both ways to it.
+fn world() -> (Home, Server) {
+    sandbox_is_built();
+    let home = Home::new();
+    let served = home.folder().join("served");
+    std::fs::create_dir_all(&served).unwrap();
+    let server = Server::start(&served);
+    home.configure(&format!(
+        "[[workspace.rules]]\npath = \"repos\"\npolicy = \"ask\"\nhosts = [\"{}\", \"{}\", \"localhost:{}\"]\n\
+         keys = {{ \"{}\" = \"SITE_KEY\" }}\n",
+        server.plain,
+        server.secure,
+        server.plain.port(),
+        server.secure,
+    ));
+    let secrets = home.folder().join("secrets.env");
+    std::fs::write(&secrets, format!("SITE_KEY='{KEY}'\n")).unwrap();
+    std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    home.put("repos/site/a.txt", "one\n");
+    home.git(&["init", "-q"]);
+    home.git(&["add", "."]);
+    home.git(&["commit", "-q", "-m", "one"]);
+    let bare = served.join("site.git");
+    home.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+    (home, server)
+}
+
+/// As ken-tools calls it, with a root that the proxy trusts.
+fn call(home: &Home, command: &str, call: &Value) -> std::process::Output {
+    let mut command = home.command(&[command, "--format", "compact", "--json", &call.to_string()]);
+    command.env("SSL_CERT_FILE", certificate()).output().unwrap()
+}
+
+fn shell(home: &Home, script: &str) -> Value {
+    let output = call(
+        home,
+        "run",
+        &json!({"shell": script, "cwd": "repos/site", "network": true, "timeoutSeconds": 20}),
+    );
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn commit(home: &Home, text: &str) {
+    home.put("repos/site/a.txt", text);
+    home.git(&["commit", "-q", "-a", "-m", text]);
+}
+
+#[test]
+fn a_push_and_a_clone_go_through_the_proxy() {
+    let (home, server) = world();
+    home.git(&[
+        "remote",
+        "add",
+        "origin",
+        &format!("http://{}/site.git", server.plain),
+    ]);
+    commit(&home, "two");
+    let preview = home.preview("push", &json!({"repo": "repos/site"}));
+    assert_eq!(
+        (&preview["approval"], &preview["actionType"]),
+        (&json!("ask"), &json!("git.push"))
+    );
+    assert_eq!(preview["action"]["network"]["hosts"][0], server.plain.to_string());
+    let output = call(&home, "push", &json!({"repo": "repos/site"}));
+    assert!(output.status.success(), "{}", said(&output));
+    let served = |home: &Home| {
+        home.git(&[
+            "ls-remote",
+            &home.folder().join("served/site.git").display().to_string(),
+            "main",
+        ])
+    };
+    assert!(served(&home).starts_with(&home.git(&["rev-parse", "HEAD"])));
+
+    let clone = json!({"url": format!("http://{}/site.git", server.plain), "repo": "repos/copy"});
+    let preview = home.preview("clone", &clone);
+    assert_eq!(
+        (&preview["approval"], &preview["actionType"]),
+        (&json!("ask"), &json!("repo.clone"))
+    );
+    let output = call(&home, "clone", &clone);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(home.text("repos/copy/a.txt"), "two");
+    assert_eq!(home.refused("clone", &clone)["code"], "conflict");
+    // Nothing was sent with a key: the host in clear has none.
+    assert!(server.keys().iter().all(Option::is_none));
+}
+
+#[test]
+fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
+    let (home, server) = world();
+    home.git(&[
+        "remote",
+        "add",
+        "origin",
+        &format!("https://{}/site.git", server.secure),
+    ]);
+    commit(&home, "three");
+    let output = call(&home, "push", &json!({"repo": "repos/site"}));
+    assert!(output.status.success(), "{}", said(&output));
+    let keys = server.keys();
+    assert!(
+        !keys.is_empty()
+            && keys
+                .iter()
+                .all(|key| key.as_deref() == Some(&format!("Bearer {KEY}"))),
+        "{keys:?}"
+    );
+
+    // The page shows the request that came out of the proxy; a key of the command's own making is replaced.
+    let shown = shell(
+        &home,
+        &format!(
+            "curl -sS -H 'Authorization: Bearer other' http://{}/show; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
+            server.secure
+        ),
+    );
+    let text = shown["stdout"].as_str().unwrap();
+    assert!(text.contains(&format!("Bearer {KEY}")), "{shown}");
+    let rest = text.replacen(&format!("Bearer {KEY}"), "", 1);
+    assert!(!rest.contains(KEY) && !rest.contains("Bearer other"), "{rest}");
+    let action = home.preview(
+        "run",
+        &json!({"argv": ["true"], "cwd": "repos/site", "network": true}),
+    );
+    assert_eq!(
+        action["action"]["network"]["keysFor"],
+        json!([server.secure.to_string()])
+    );
+    assert!(!action.to_string().contains(KEY));
+
+    // In a tunnel the proxy sees nothing: the host gets no key.
+    let before = server.keys().len();
+    let tunnel = shell(
+        &home,
+        &format!(
+            "cp '{}' ca.pem 2>/dev/null; curl -ksS https://{}/show",
+            certificate().display(),
+            server.secure
+        ),
+    );
+    assert_eq!(tunnel["status"], 0, "{tunnel}");
+    assert_eq!(server.keys()[before..], [None]);
+
+    std::fs::remove_file(home.folder().join("secrets.env")).unwrap();
+    let error = home.refused("push", &json!({"repo": "repos/site"}));
+    assert!(
+        error["message"].as_str().unwrap().contains("the key SITE_KEY"),
+        "{error}"
+    );
+}
+
+#[test]
+fn nothing_else_is_reached() {
+    let (home, server) = world();
+    let (plain, gateway) = (server.plain, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let gateway = gateway.local_addr().unwrap();
+    let cases = [
+        // Not named.
+        (format!("curl -sS -m 9 http://{gateway}/"), "not among the hosts"),
+        (format!("curl -sS -m 9 https://{gateway}/"), "response 403"),
+        (
+            "curl -sS -m 9 http://169.254.169.254/".to_owned(),
+            "not among the hosts",
+        ),
+        // A name that is, and that leads to a private address.
+        (
+            format!("curl -sS -m 9 http://localhost:{}/show", plain.port()),
+            "which is not a public address",
+        ),
+        // Past the proxy, and to it without its password.
+        (format!("curl -sS -m 9 --noproxy '*' http://{plain}/show"), ""),
+        (
+            "curl -sS -m 9 --proxy http://127.0.0.1:${http_proxy##*:} http://x.test/".to_owned(),
+            "no password",
+        ),
+    ];
+    for (script, why) in cases {
+        let ran = shell(&home, &script);
+        let text = format!("{}{}", ran["stdout"], ran["stderr"]);
+        assert!(
+            text.contains(why) && !text.contains("user-agent"),
+            "{script}: {ran}"
+        );
+    }
+    assert!(server.keys().is_empty(), "{:?}", server.keys());
+
+    // With the operator's word the name may lead there.
+    let config = std::fs::read_to_string(home.folder().join("ken.toml")).unwrap();
+    std::fs::write(
+        home.folder().join("ken.toml"),
+        format!("{config}private = [\"127.0.0.0/8\", \"::1\"]\n"),
+    )
+    .unwrap();
+    let ran = shell(
+        &home,
+        &format!("curl -sS -m 9 http://localhost:{}/show", plain.port()),
+    );
+    assert!(
+        ran["stdout"].as_str().unwrap().contains("host: localhost"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn the_network_is_what_a_rule_names() {
+    let (home, server) = world();
+    for (name, url) in [
+        ("unnamed", "https://example.org/x.git".to_owned()),
+        ("password", format!("http://user:word@{}/site.git", server.plain)),
+        ("ssh", "git@example.org:x.git".to_owned()),
+    ] {
+        home.git(&["remote", "add", name, &url]);
+        let error = home.refused("push", &json!({"repo": "repos/site", "remote": name}));
+        assert_eq!(
+            (&error["code"], &error["at"]),
+            (&json!("forbidden"), &json!("/remote")),
+            "{error}"
+        );
+        let error = home.refused("clone", &json!({"url": url, "repo": "repos/new"}));
+        assert_eq!(
+            (&error["code"], &error["at"]),
+            (&json!("forbidden"), &json!("/url")),
+            "{error}"
+        );
+    }
+    assert!(!home.path("repos/new").exists());
+    home.put("projects/x/a", "");
+    let error = home.refused(
+        "run",
+        &json!({"argv": ["true"], "cwd": "projects/x", "network": true}),
+    );
+    assert_eq!(
+        (&error["code"], &error["at"]),
+        (&json!("forbidden"), &json!("/network")),
+        "{error}"
+    );
+    // A read-only command with the network asks all the same, and one without it has none.
+    let preview = home.preview(
+        "run",
+        &json!({"argv": ["ls"], "cwd": "repos/site", "network": true}),
+    );
+    assert_eq!(
+        (&preview["approval"], &preview["risk"]),
+        (&json!("ask"), &json!("high"))
+    );
+    let ran = home.done(
+        "run",
+        &json!({"shell": "curl -sS -m 5 http://127.0.0.1/; env | grep -i proxy", "cwd": "repos/site"}),
+    );
+    assert_eq!(ran["status"], 1, "{ran}");
+}

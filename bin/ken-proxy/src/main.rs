@@ -1,0 +1,81 @@
+//! ken-proxy: the only way to the network for a command of the coding worker. It reaches the hosts that it is told, over
+//! addresses that it has looked up and checked itself, and puts in keys that the command never sees. See ken-proxy(1).
+
+mod proxy;
+mod upstream;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use ken_tool::{Error, MAX_DEPTH, MAX_INPUT, error_line, usage_error};
+use ken_types::json;
+use ken_types::proxy::ProxyRules;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, stdin};
+
+use crate::proxy::Proxy;
+
+/// Proxy for one command: only the hosts that are named, keys put in on the way
+///
+/// Reads one line of JSON from standard input: {"hosts": ["example.org"], "private": [], "keys": {}}. Prints one line of
+/// JSON with the URL for http_proxy, and serves until standard input ends.
+#[derive(Parser)]
+#[command(name = "ken-proxy", version)]
+struct Cli {}
+
+fn main() -> ExitCode {
+    if let Err(error) = Cli::try_parse() {
+        return match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader of standard output that has gone is not worth a word.
+                let _ = error.print();
+                ExitCode::SUCCESS
+            }
+            _ => failed(&usage_error(&error).hint("ken-proxy --help lists the options")),
+        };
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let served = runtime
+        .map_err(|error| Error::internal(error.to_string()))
+        .and_then(|runtime| runtime.block_on(serve()));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+/// One line on standard error: JSON, or plain text on a terminal.
+fn failed(error: &Error) -> ExitCode {
+    let mut stderr = std::io::stderr().lock();
+    let text = match stderr.is_terminal() {
+        true => format!("ken-proxy: {error}\n"),
+        false => error_line(error),
+    };
+    // Nowhere is left to report that this failed; the exit status still tells.
+    let _ = stderr.write_all(text.as_bytes());
+    ExitCode::from(2)
+}
+
+async fn serve() -> Result<(), Error> {
+    let mut input = BufReader::new(stdin().take(MAX_INPUT as u64));
+    let mut line = String::new();
+    let unread = |error: std::io::Error| Error::invalid("", format!("standard input: {error}"));
+    input.read_line(&mut line).await.map_err(unread)?;
+    let rules: ProxyRules = json::from_value(json::parse(line.as_bytes(), MAX_DEPTH)?)?;
+    let (proxy, ready) = Proxy::open(rules).await?;
+    let text = serde_json::to_string(&ready).map_err(|error| Error::internal(error.to_string()))?;
+    let mut stdout = std::io::stdout().lock();
+    let printed = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+    printed.map_err(|error| Error::unavailable(format!("standard output: {error}")))?;
+    drop(stdout);
+    let over = async {
+        let mut rest = [0; 256];
+        while matches!(input.read(&mut rest).await, Ok(1..)) {}
+    };
+    tokio::select! {
+        () = over => Ok(()),
+        () = Arc::new(proxy).accept() => Ok(()),
+    }
+}

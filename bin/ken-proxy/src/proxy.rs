@@ -1,0 +1,230 @@
+//! The connections of the command.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+};
+use hyper::http::uri::PathAndQuery;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ken_tool::Error;
+use ken_types::hex;
+use ken_types::proxy::{Host, ProxyReady, ProxyRules};
+use subtle::ConstantTimeEq;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::upstream::Upstream;
+
+/// Connections of the command at a time; more of them wait.
+const CONNECTIONS: usize = 128;
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// How long to wait when no connection can be accepted, for want of descriptors.
+const REST: Duration = Duration::from_millis(50);
+const USER: &str = "ken";
+
+/// Headers that are about one connection and not about the message (RFC 9110, section 7.6.1).
+const PER_CONNECTION: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "upgrade",
+];
+
+type Body = Either<Incoming, Full<Bytes>>;
+
+/// A proxy that listens.
+pub(crate) struct Proxy {
+    listener: TcpListener,
+    rules: ProxyRules,
+    upstream: Upstream,
+    /// What `Proxy-Authorization` has to be: any program of this machine can connect.
+    password: String,
+}
+
+impl Proxy {
+    pub(crate) async fn open(rules: ProxyRules) -> Result<(Proxy, ProxyReady), Error> {
+        let unready =
+            |error: &dyn std::fmt::Display| Error::unavailable(format!("the proxy cannot listen: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .map_err(|error| unready(&error))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| unready(&error))?
+            .to_string();
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| unready(&error))?;
+        let word = hex::encode(&random);
+        let ready = ProxyReady {
+            url: format!("http://{USER}:{word}@{address}"),
+            address,
+        };
+        let password = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{word}")));
+        let upstream = Upstream::new(&rules)?;
+        let proxy = Proxy {
+            listener,
+            rules,
+            upstream,
+            password,
+        };
+        Ok((proxy, ready))
+    }
+
+    /// Never returns.
+    pub(crate) async fn accept(self: Arc<Proxy>) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            let Ok((connection, _)) = self.listener.accept().await else {
+                tokio::time::sleep(REST).await;
+                continue;
+            };
+            let proxy = Arc::clone(&self);
+            tokio::spawn(async move {
+                let service = service_fn(|request| proxy.answer(request));
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEADER_TIME)
+                    .half_close(true)
+                    .serve_connection(TokioIo::new(connection), service)
+                    .with_upgrades();
+                // Whatever ended it, the command has seen it.
+                let _ = served.await;
+                drop(place);
+            });
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let answered = match self.is_known(request.headers()) {
+            false => Err(Refused(
+                StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                "no password".to_owned(),
+            )),
+            true if request.method() == Method::CONNECT => self.tunnel(request).await,
+            true => self.forward(request).await,
+        };
+        Ok(answered.unwrap_or_else(Refused::response))
+    }
+
+    fn is_known(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(PROXY_AUTHORIZATION).map(HeaderValue::as_bytes);
+        given.is_some_and(|given| given.ct_eq(self.password.as_bytes()).into())
+    }
+
+    async fn tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+        let host = request
+            .uri()
+            .authority()
+            .map(|authority| Host::parse(authority.as_str()));
+        let host = host
+            .and_then(Result::ok)
+            .ok_or_else(|| Refused::wrong("CONNECT needs HOST:PORT"))?;
+        if !self.rules.admits(&host) {
+            return Err(Refused::forbidden(&host.to_string()));
+        }
+        let upstream = self.upstream.connect(&host).await?;
+        tokio::spawn(relay(request, upstream));
+        Ok(Response::new(Either::Right(Full::default())))
+    }
+
+    async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+        let uri = request.uri();
+        let (Some("http"), Some(name)) = (uri.scheme_str(), uri.host()) else {
+            return Err(Refused::wrong(
+                "a request to a proxy names its whole address, http://HOST/PATH",
+            ));
+        };
+        let name = name.trim_matches(['[', ']']);
+        let route = self.rules.route(name, uri.port_u16());
+        let route = route.ok_or_else(|| {
+            Refused::forbidden(&uri.authority().map_or_else(String::new, ToString::to_string))
+        })?;
+        let path = uri.path_and_query().cloned();
+        *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        let headers = request.headers_mut();
+        remove_per_connection(headers);
+        let scheme = if route.is_secure { "https" } else { "http" };
+        headers.insert(HOST, header(&route.host.authority(scheme))?);
+        if let Some(key) = route.key {
+            let mut value = header(key)?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let mut response = self.upstream.send(&route.host, route.is_secure, request).await?;
+        remove_per_connection(response.headers_mut());
+        Ok(response.map(Either::Left))
+    }
+}
+
+fn header(text: &str) -> Result<HeaderValue, Refused> {
+    HeaderValue::from_str(text).map_err(|_| Refused::wrong("a header cannot hold this value"))
+}
+
+fn remove_per_connection(headers: &mut HeaderMap) {
+    let named = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> = named
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in PER_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// Bytes in both directions, until both have ended.
+async fn relay(request: Request<Incoming>, mut upstream: TcpStream) {
+    if let Ok(upgraded) = hyper::upgrade::on(request).await {
+        // How it ends, both sides see for themselves.
+        let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut upstream).await;
+    }
+}
+
+/// Why the proxy itself answers.
+pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
+
+impl Refused {
+    fn wrong(why: &str) -> Refused {
+        Refused(StatusCode::BAD_REQUEST, why.to_owned())
+    }
+
+    fn forbidden(host: &str) -> Refused {
+        let why = format!("{host} is not among the hosts that the rule of this folder names");
+        Refused(StatusCode::FORBIDDEN, why)
+    }
+
+    fn response(self) -> Response<Body> {
+        let Refused(status, why) = self;
+        let mut response = Response::new(Either::Right(Full::from(format!("ken-proxy: {why}\n"))));
+        *response.status_mut() = status;
+        if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            let value = HeaderValue::from_static("Basic realm=\"ken\"");
+            response.headers_mut().insert(PROXY_AUTHENTICATE, value);
+        }
+        response
+    }
+}

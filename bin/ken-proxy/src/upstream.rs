@@ -1,0 +1,142 @@
+//! The way out: names are looked up here, and only an address that has been checked is connected to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use ken_tool::Error;
+use ken_types::address::Allowed;
+use ken_types::proxy::{Host, ProxyRules};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::proxy::Refused;
+
+/// For the look-up, for each address, and for the greeting of TLS.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Upstream {
+    private: Allowed,
+    tls: TlsConnector,
+}
+
+impl Upstream {
+    pub(crate) fn new(rules: &ProxyRules) -> Result<Upstream, Error> {
+        let config = ClientConfig::builder()
+            .with_root_certificates(roots()?)
+            .with_no_client_auth();
+        Ok(Upstream {
+            private: Allowed::parse("/private", &rules.private.join(","))?,
+            tls: TlsConnector::from(Arc::new(config)),
+        })
+    }
+
+    /// A connection to a host that may be reached.
+    pub(crate) async fn connect(&self, host: &Host) -> Result<TcpStream, Refused> {
+        let mut why = format!("{} has no address", host.name);
+        for address in self.addresses(host).await? {
+            match timeout(PATIENCE, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Small requests and their answers follow each other.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => why = format!("{host} at {}: {error}", address.ip()),
+                Err(_) => why = format!("{host} at {} did not answer in time", address.ip()),
+            }
+        }
+        Err(unreachable(why))
+    }
+
+    /// The addresses of a host that may be reached; refused when there are only others.
+    async fn addresses(&self, host: &Host) -> Result<Vec<SocketAddr>, Refused> {
+        if let Some(address) = host.address() {
+            // It stands in the rule as it is.
+            return Ok(vec![SocketAddr::new(address, host.port)]);
+        }
+        let found = timeout(PATIENCE, lookup_host((host.name.as_str(), host.port))).await;
+        let found = found
+            .map_err(|_| unreachable(format!("{} was not looked up in time", host.name)))?
+            .map_err(|error| unreachable(format!("{}: {error}", host.name)))?;
+        let (reached, others): (Vec<_>, Vec<_>) =
+            found.partition(|address| self.private.admits(&host.name, *address));
+        match (reached.is_empty(), others.first()) {
+            (true, Some(other)) => {
+                let why = format!(
+                    "{} is at {}, which is not a public address",
+                    host.name,
+                    other.ip()
+                );
+                Err(Refused(StatusCode::FORBIDDEN, why))
+            }
+            _ => Ok(reached),
+        }
+    }
+
+    /// Sends a request and gives back the head of its answer.
+    pub(crate) async fn send(
+        &self,
+        host: &Host,
+        is_secure: bool,
+        request: Request<Incoming>,
+    ) -> Result<Response<Incoming>, Refused> {
+        let stream = self.connect(host).await?;
+        if !is_secure {
+            return exchange(host, stream, request).await;
+        }
+        let name = ServerName::try_from(host.name.clone())
+            .map_err(|_| unreachable(format!("{} is no name for TLS", host.name)))?;
+        let greeted = timeout(PATIENCE, self.tls.connect(name, stream)).await;
+        let stream = greeted
+            .map_err(|_| unreachable(format!("{host} did not answer in time")))?
+            .map_err(|error| unreachable(format!("{host}: TLS: {error}")))?;
+        exchange(host, stream, request).await
+    }
+}
+
+async fn exchange<S>(
+    host: &Host,
+    stream: S,
+    request: Request<Incoming>,
+) -> Result<Response<Incoming>, Refused>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| unreachable(format!("{host}: {error}"));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(failed)
+}
+
+fn unreachable(why: String) -> Refused {
+    Refused(StatusCode::BAD_GATEWAY, why)
+}
+
+/// Those of `SSL_CERT_FILE`, or those that Mozilla ships.
+fn roots() -> Result<RootCertStore, Error> {
+    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+        return Ok(RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        });
+    };
+    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(&file).map_err(|error| wrong(error.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    match roots.is_empty() {
+        true => Err(wrong("it holds no certificate".to_owned())),
+        false => Ok(roots),
+    }
+}

@@ -1,0 +1,156 @@
+//! The process whose system call the supervisor answers.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::sys::time::TimeSpec;
+
+/// The longest path, with its end (PATH_MAX of <limits.h>).
+const PATH_BYTES: usize = 4096;
+
+pub(crate) fn errno(error: io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// The process that made the call, which stands still.
+pub(crate) struct Caller(pub(crate) u32);
+
+impl Caller {
+    pub(crate) fn descriptor(&self, number: u64) -> Result<File, Errno> {
+        self.open(&format!("fd/{}", number as u32), true)
+    }
+
+    /// The file at a path; relative to a directory of the caller.
+    pub(crate) fn path(&self, directory: u64, address: u64, flags: u64) -> Result<File, Errno> {
+        let path = self.text(address)?;
+        let flags = flags as libc::c_int;
+        if path.as_os_str().is_empty() {
+            return match flags & libc::AT_EMPTY_PATH {
+                0 => Err(Errno::ENOENT),
+                _ => self.descriptor(directory),
+            };
+        }
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        if let Ok(own) = path.strip_prefix("/proc/self") {
+            // `self` would be the supervisor.
+            return self.open(&own.to_string_lossy(), follow);
+        }
+        let from = match directory as libc::c_int {
+            _ if path.is_absolute() => "root".to_owned(),
+            libc::AT_FDCWD => "cwd".to_owned(),
+            number => format!("fd/{number}"),
+        };
+        let relative: PathBuf = path
+            .components()
+            .filter(|part| *part != Component::RootDir)
+            .collect();
+        self.open(
+            &format!("{from}/{}", relative.to_str().ok_or(Errno::EILSEQ)?),
+            follow,
+        )
+    }
+
+    /// A socket of it: the same one, so that whatever the caller does to its number meanwhile changes nothing.
+    #[allow(unsafe_code)]
+    pub(crate) fn socket(&self, number: u64) -> Result<OwnedFd, Errno> {
+        // PIDFD_THREAD of <linux/pidfd.h>: the caller need not be the first thread of its process.
+        const THREAD: libc::c_int = libc::O_EXCL;
+        let own = |descriptor: libc::c_long| {
+            let descriptor = i32::try_from(Errno::result(descriptor)?).map_err(|_| Errno::EOVERFLOW)?;
+            // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+            Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+        };
+        // SAFETY: plain system calls that make descriptors.
+        unsafe {
+            let process = own(libc::syscall(libc::SYS_pidfd_open, self.0, THREAD))?;
+            own(libc::syscall(
+                libc::SYS_pidfd_getfd,
+                std::os::fd::AsRawFd::as_raw_fd(&process),
+                number as libc::c_int,
+                0,
+            ))
+        }
+    }
+
+    pub(crate) fn open(&self, below: &str, follow: bool) -> Result<File, Errno> {
+        let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        flags.set(OFlag::O_NOFOLLOW, !follow);
+        let path = format!("/proc/{}/{below}", self.0);
+        Ok(File::from(open(path.as_str(), flags, Mode::empty())?))
+    }
+
+    pub(crate) fn memory(&self, address: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let memory = File::open(format!("/proc/{}/mem", self.0)).map_err(errno)?;
+        memory.read_at(bytes, address).map_err(|_| Errno::EFAULT)
+    }
+
+    /// Exactly so many bytes.
+    pub(crate) fn bytes(&self, address: u64, count: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0; count];
+        match self.memory(address, &mut bytes)? == count {
+            true => Ok(bytes),
+            false => Err(Errno::EFAULT),
+        }
+    }
+
+    pub(crate) fn text(&self, address: u64) -> Result<PathBuf, Errno> {
+        let mut bytes = vec![0; PATH_BYTES];
+        // A page at a time: the text may end just before memory that cannot be read.
+        let first = PATH_BYTES - (address as usize % PATH_BYTES);
+        let (head, tail) = bytes.split_at_mut(first);
+        let mut count = self.memory(address, head)?;
+        if !head.contains(&0) && count == first {
+            count += self.memory(address + first as u64, tail).unwrap_or_default();
+        }
+        bytes.truncate(count);
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or(Errno::ENAMETOOLONG)?;
+        bytes.truncate(end);
+        Ok(PathBuf::from(OsString::from_vec(bytes)))
+    }
+
+    pub(crate) fn words<const N: usize>(&self, address: u64) -> Result<[i64; N], Errno> {
+        let mut bytes = vec![0; N * 8];
+        if self.memory(address, &mut bytes)? != bytes.len() {
+            return Err(Errno::EFAULT);
+        }
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = i64::from_ne_bytes(bytes.try_into().map_err(|_| Errno::EFAULT)?);
+        }
+        Ok(words)
+    }
+
+    /// Two times, of seconds and a fraction that counts `unit` nanoseconds; none is now.
+    pub(crate) fn times(&self, address: u64, unit: i64) -> Result<[TimeSpec; 2], Errno> {
+        if address == 0 {
+            return Ok([TimeSpec::UTIME_NOW; 2]);
+        }
+        let [access, access_part, modification, modification_part] = self.words(address)?;
+        let part = |part: i64| part.checked_mul(unit).ok_or(Errno::EINVAL);
+        Ok([
+            TimeSpec::new(access, part(access_part)?),
+            TimeSpec::new(modification, part(modification_part)?),
+        ])
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn seconds(&self, address: u64) -> Result<[TimeSpec; 2], Errno> {
+        if address == 0 {
+            return Ok([TimeSpec::UTIME_NOW; 2]);
+        }
+        let [access, modification] = self.words(address)?;
+        Ok([TimeSpec::new(access, 0), TimeSpec::new(modification, 0)])
+    }
+}

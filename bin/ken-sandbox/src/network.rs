@@ -1,0 +1,274 @@
+//! Which addresses the command reaches.
+//!
+//! Landlock knows ports and no addresses, and a filter of system calls cannot see the address that a pointer leads to. So the
+//! calls that take one stop in the kernel and the supervisor makes them in the command's place ([`crate::notify`]): on the
+//! command's own socket, with the address that it has read and checked.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ken_types::address::{Allowed, is_public};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{SockType, getsockopt, sockopt};
+
+use crate::caller::Caller;
+
+/// The calls that can name an address. `sendmmsg` is refused instead (syscalls.rs).
+pub(crate) const CALLS: &[i64] = &[libc::SYS_connect, libc::SYS_sendto, libc::SYS_sendmsg];
+
+/// Bytes of one call of `sendto` or `sendmsg` that are sent; of a stream the caller sends the rest with the next one.
+const MAX_SENT: usize = 256 * 1024;
+/// Pieces of a message (UIO_MAXIOV of <linux/uio.h>).
+const MAX_PIECES: u64 = 1024;
+/// Calls that wait at a time.
+const MAX_WAITING: usize = 64;
+const DNS: u16 = 53;
+
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// What may be reached.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    public: bool,
+    named: Allowed,
+    /// The name servers of this machine, which may have any address.
+    resolvers: Vec<IpAddr>,
+}
+
+impl Reach {
+    /// `named` is a list as of [`Allowed::parse`].
+    pub(crate) fn new(public: bool, named: &str) -> Result<Reach, ken_tool::Error> {
+        let resolvers = match public {
+            true => std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            false => String::new(),
+        };
+        Ok(Reach {
+            public,
+            named: Allowed::parse("--reach", named)?,
+            resolvers: name_servers(&resolvers),
+        })
+    }
+
+    fn admits(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        let address = SocketAddr::new(ip, address.port());
+        (self.public && is_public(ip))
+            || self.named.names(&ip.to_string(), address)
+            || (address.port() == DNS && self.resolvers.contains(&ip))
+    }
+}
+
+fn name_servers(text: &str) -> Vec<IpAddr> {
+    let servers = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = words
+            .next()
+            .filter(|word| *word == "nameserver")
+            .and(words.next())?;
+        address.split('%').next()?.parse().ok()
+    });
+    let servers: Vec<IpAddr> = servers.collect();
+    match servers.is_empty() {
+        // What resolv.conf(5) says of a file without one.
+        true => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        false => servers,
+    }
+}
+
+/// A call that may be made, with all that it needs.
+pub(crate) struct Call {
+    socket: OwnedFd,
+    action: Action,
+    /// As the kernel wants it; empty for none.
+    address: Vec<u8>,
+}
+
+enum Action {
+    Connect,
+    Send { bytes: Vec<u8>, flags: libc::c_int },
+}
+
+impl Call {
+    pub(crate) fn read(call: &libc::seccomp_notif, reach: &Reach) -> Result<Call, Errno> {
+        let caller = Caller(call.pid);
+        let argument = |at: usize| call.data.args.get(at).copied().unwrap_or_default();
+        let socket = caller.socket(argument(0))?;
+        let (action, address) = match i64::from(call.data.nr) {
+            libc::SYS_connect => (Action::Connect, (argument(1), argument(2))),
+            libc::SYS_sendto => {
+                let count = usize::try_from(argument(2)).unwrap_or(MAX_SENT).min(MAX_SENT);
+                let bytes = caller.bytes(argument(1), count)?;
+                let flags = argument(3) as libc::c_int;
+                (Action::Send { bytes, flags }, (argument(4), argument(5)))
+            }
+            libc::SYS_sendmsg => {
+                // struct msghdr: the address and its length, the pieces and their number, control data and their length.
+                let [address, length, pieces, count, _, control, _] = caller.words::<7>(argument(1))?;
+                if control != 0 {
+                    return Err(Errno::EPERM); // descriptors, and options such as another route
+                }
+                let bytes = gathered(&caller, pieces.cast_unsigned(), count.cast_unsigned())?;
+                let flags = argument(2) as libc::c_int;
+                (
+                    Action::Send { bytes, flags },
+                    (address.cast_unsigned(), length.cast_unsigned()),
+                )
+            }
+            _ => return Err(Errno::ENOSYS),
+        };
+        let address = match address {
+            (0, _) | (_, 0) => Vec::new(),
+            (place, length) => checked(&caller, place, length as u32, reach)?,
+        };
+        if matches!(action, Action::Send { .. })
+            && !address.is_empty()
+            && kind(&socket)? != SockType::Datagram
+        {
+            // A stream has its peer; with MSG_FASTOPEN this would be a way to another one.
+            return Err(Errno::EISCONN);
+        }
+        Ok(Call {
+            socket,
+            action,
+            address,
+        })
+    }
+
+    /// Makes the call, in a thread of its own where it may wait, and tells `reply` its result.
+    pub(crate) fn make(self, reply: impl FnOnce(Result<i64, Errno>) + Send + 'static) {
+        if WAITING.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+            return reply(Err(Errno::EAGAIN));
+        }
+        let work = move || {
+            let result = self.system_call();
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+            reply(result);
+        };
+        // Without a thread the command waits for an answer that does not come, until its timeout.
+        let _ = std::thread::Builder::new().stack_size(64 * 1024).spawn(work);
+    }
+
+    #[allow(unsafe_code)]
+    fn system_call(&self) -> Result<i64, Errno> {
+        let (socket, length) = (self.socket.as_raw_fd(), self.address.len() as libc::socklen_t);
+        let address = match length {
+            0 => std::ptr::null(),
+            _ => self.address.as_ptr().cast(),
+        };
+        loop {
+            // SAFETY: the address and the bytes live during the calls.
+            let done = unsafe {
+                match &self.action {
+                    Action::Connect => libc::connect(socket, address, length) as libc::ssize_t,
+                    Action::Send { bytes, flags } => {
+                        let flags = (flags & !libc::MSG_FASTOPEN) | libc::MSG_NOSIGNAL;
+                        libc::sendto(socket, bytes.as_ptr().cast(), bytes.len(), flags, address, length)
+                    }
+                }
+            };
+            match Errno::result(done) {
+                Err(Errno::EINTR) => {}
+                result => return result.map(|value| value as i64),
+            }
+        }
+    }
+}
+
+fn kind(socket: &OwnedFd) -> Result<SockType, Errno> {
+    getsockopt(socket, sockopt::SockType)
+}
+
+fn gathered(caller: &Caller, pieces: u64, count: u64) -> Result<Vec<u8>, Errno> {
+    if count > MAX_PIECES {
+        return Err(Errno::EMSGSIZE);
+    }
+    let mut bytes = Vec::new();
+    for piece in 0..count {
+        let [place, length] = caller.words::<2>(pieces.wrapping_add(piece * 16))?;
+        let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
+        let room = MAX_SENT - bytes.len();
+        bytes.extend(caller.bytes(place.cast_unsigned(), length.min(room))?);
+    }
+    Ok(bytes)
+}
+
+/// The address, if it may be reached.
+fn checked(caller: &Caller, place: u64, length: u32, reach: &Reach) -> Result<Vec<u8>, Errno> {
+    const LONGEST: u32 = 128; // struct sockaddr_storage
+    if length > LONGEST {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = caller.bytes(place, length as usize)?;
+    let address = parse(&bytes)?;
+    match reach.admits(address) {
+        true => Ok(bytes),
+        // As for a machine without a route, so that programs try the next address of a name.
+        false => Err(Errno::EACCES),
+    }
+}
+
+/// struct sockaddr_in and sockaddr_in6.
+fn parse(bytes: &[u8]) -> Result<SocketAddr, Errno> {
+    let (family, rest) = bytes.split_first_chunk::<2>().ok_or(Errno::EINVAL)?;
+    let (port, rest) = rest.split_first_chunk::<2>().ok_or(Errno::EINVAL)?;
+    let port = u16::from_be_bytes(*port);
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_INET => {
+            let address: &[u8; 4] = rest.first_chunk().ok_or(Errno::EINVAL)?;
+            Ok(SocketAddr::from((*address, port)))
+        }
+        libc::AF_INET6 => {
+            let address: &[u8; 16] = rest.get(4..).and_then(<[u8]>::first_chunk).ok_or(Errno::EINVAL)?;
+            Ok(SocketAddrV6::new((*address).into(), port, 0, 0).into())
+        }
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn public_addresses_and_what_is_named_are_reached() {
+        let reach = |public, named, address: &str| {
+            let mut reach = Reach::new(public, named).unwrap();
+            reach.resolvers = if public {
+                name_servers("# x\nnameserver 10.0.0.3\nnameserver fe80::1%eth0")
+            } else {
+                Vec::new()
+            };
+            reach.admits(address.parse().unwrap())
+        };
+        for public in [
+            "1.1.1.1:443",
+            "[2606:4700::1111]:53",
+            "[::ffff:1.1.1.1]:80",
+            "10.0.0.3:53",
+            "[fe80::1]:53",
+        ] {
+            assert!(reach(true, "", public), "{public}");
+            assert!(!reach(false, "127.0.0.1:8080", public), "{public}");
+        }
+        for private in [
+            "127.0.0.1:3940",
+            "[::1]:80",
+            "[::ffff:127.0.0.1]:80",
+            "169.254.169.254:80",
+            "10.0.0.3:80",
+            "0.0.0.0:80",
+        ] {
+            assert!(!reach(true, "127.0.0.1:8080", private), "{private}");
+        }
+        assert!(reach(false, "127.0.0.1:8080", "127.0.0.1:8080"));
+        assert!(reach(false, "127.0.0.1:8080", "[::ffff:127.0.0.1]:8080"));
+        assert!(!reach(false, "127.0.0.1:8080", "127.0.0.1:8081"));
+        assert!(reach(true, "10.1.0.0/16", "10.1.2.3:1"));
+        assert!(parse(&[0; 16]).is_err() && parse(&[2, 0, 0]).is_err());
+    }
+}

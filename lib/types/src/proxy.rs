@@ -1,0 +1,202 @@
+//! What ken-proxy(1) is told on its standard input: the hosts that may be reached, and the keys that it puts in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The port of a host that is named without one: https.
+pub const HTTPS: u16 = 443;
+const HTTP: u16 = 80;
+/// The longest name (RFC 1035).
+const NAME_BYTES: usize = 253;
+
+/// `HOST` or `HOST:PORT`; the host is a name or an address, and never a pattern.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Host {
+    /// In lower case; an IPv6 address without brackets.
+    pub name: String,
+    pub port: u16,
+}
+
+impl Host {
+    /// What is wrong with a text that names no host.
+    pub fn parse(text: &str) -> Result<Host, String> {
+        let wrong = || format!("{text:?} is neither HOST nor HOST:PORT");
+        let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, "")) => (name, None),
+            Some((name, rest)) => (name, Some(rest.strip_prefix(':').ok_or_else(wrong)?)),
+            None if text.parse::<IpAddr>().is_ok() => (text, None),
+            None => match text.split_once(':') {
+                Some((name, port)) => (name, Some(port)),
+                None => (text, None),
+            },
+        };
+        let port = port.map_or(Ok(HTTPS), |port| port.parse().map_err(|_| wrong()))?;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_name = (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(plain);
+        match (is_name || name.parse::<IpAddr>().is_ok()) && port != 0 {
+            true => Ok(Host {
+                name: name.to_ascii_lowercase(),
+                port,
+            }),
+            false => Err(wrong()),
+        }
+    }
+
+    /// The address that it is, if it is no name.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.name.parse().ok()
+    }
+
+    /// As in a URL: without the port that its scheme implies.
+    pub fn authority(&self, scheme: &str) -> String {
+        let name = match self.name.contains(':') {
+            true => format!("[{}]", self.name),
+            false => self.name.clone(),
+        };
+        match (scheme, self.port) {
+            ("http", HTTP) | ("https", HTTPS) => name,
+            (_, port) => format!("{name}:{port}"),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.authority(""))
+    }
+}
+
+impl TryFrom<String> for Host {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Host, String> {
+        Host::parse(&text)
+    }
+}
+
+impl From<Host> for String {
+    fn from(host: Host) -> String {
+        host.to_string()
+    }
+}
+
+/// The first line of ken-proxy's standard input.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProxyRules {
+    /// What may be reached. A name has to lead to a public address; an address that stands here may be any.
+    pub hosts: Vec<Host>,
+    /// Networks to which the names of `hosts` may lead although they are not public, such as `10.1.0.0/16`.
+    pub private: Vec<String>,
+    /// Values of the header `Authorization`, put into requests to `http://HOST`, which go out over TLS.
+    pub keys: BTreeMap<Host, String>,
+}
+
+/// The only line of its standard output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyReady {
+    /// For `http_proxy`: holds a password that only this run of the proxy accepts.
+    pub url: String,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route<'a> {
+    pub host: Host,
+    pub is_secure: bool,
+    /// For the header `Authorization`.
+    pub key: Option<&'a str>,
+}
+
+impl ProxyRules {
+    /// Whether a tunnel to this host may be opened.
+    pub fn admits(&self, host: &Host) -> bool {
+        self.hosts.contains(host)
+    }
+
+    /// The way of a request to `http://NAME[:PORT]`; `None` where it may not go. To a host that is known for https alone, or
+    /// has a key, it goes over TLS: a key is never sent in clear.
+    pub fn route(&self, name: &str, port: Option<u16>) -> Option<Route<'_>> {
+        let at = |port| Host {
+            name: name.to_ascii_lowercase(),
+            port,
+        };
+        let known = |host: &Host| self.hosts.contains(host);
+        let (plain, secure) = (at(port.unwrap_or(HTTP)), at(port.unwrap_or(HTTPS)));
+        let key = self.keys.get(&secure).filter(|_| known(&secure));
+        let (host, is_secure) = match key {
+            Some(_) => (secure, true),
+            None if known(&plain) => (plain, false),
+            None if known(&secure) => (secure, true),
+            None => return None,
+        };
+        Some(Route {
+            host,
+            is_secure,
+            key: key.map(String::as_str),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_with_a_port() {
+        assert_eq!(host("Example.org").to_string(), "example.org:443");
+        assert_eq!(host("127.0.0.1:80").authority("http"), "127.0.0.1");
+        assert_eq!(host("[::1]:8080").authority("https"), "[::1]:8080");
+        assert_eq!(host("::1"), host("[::1]:443"));
+        for wrong in [
+            "",
+            "*.org",
+            "a b",
+            "a:b",
+            "a:0",
+            "a:70000",
+            "user@host",
+            "http://a",
+            "[::1]x",
+            "a/b",
+        ] {
+            assert!(Host::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_for_its_host_and_never_in_clear() {
+        let rules: ProxyRules = serde_json::from_str(
+            r#"{"hosts":["git.test","plain.test:80","keyed.test:8443"],
+                "keys":{"git.test":"Bearer 1","keyed.test:8443":"Bearer 2","absent.test":"Bearer 3"}}"#,
+        )
+        .unwrap();
+        let route = |name, port| {
+            rules
+                .route(name, port)
+                .map(|route| (route.host.port, route.is_secure, route.key))
+        };
+        assert_eq!(route("GIT.test", None), Some((443, true, Some("Bearer 1"))));
+        assert_eq!(route("git.test", Some(80)), None);
+        assert_eq!(route("plain.test", None), Some((80, false, None)));
+        assert_eq!(
+            route("keyed.test", Some(8443)),
+            Some((8443, true, Some("Bearer 2")))
+        );
+        assert_eq!(route("keyed.test", None), None);
+        assert_eq!(route("absent.test", None), None);
+        assert!(rules.admits(&host("git.test")) && !rules.admits(&host("git.test:22")));
+    }
+}
