@@ -20,6 +20,7 @@ mod patch;
 mod place;
 mod policy;
 mod preview;
+mod propose;
 mod read_only;
 mod sandbox;
 mod search;
@@ -46,7 +47,7 @@ const COMMANDS: [(&str, &str, Run); 20] = [
     entry::<edits::Edit>(),
     entry::<edits::Patch>(),
     entry::<edits::Apply>(),
-    entry::<approved::Propose>(),
+    entry::<propose::Propose>(),
     entry::<command::Run>(),
     entry::<command::Test>(),
     entry::<git::Status>(),

@@ -2,6 +2,7 @@
 //! addresses that it has looked up and checked itself, and puts in keys that the command never sees. See ken-proxy(1).
 
 mod proxy;
+mod refused;
 mod upstream;
 
 use std::io::{IsTerminal, Write};

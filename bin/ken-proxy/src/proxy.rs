@@ -10,9 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::header::{
-    AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
-};
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
 use hyper::http::uri::PathAndQuery;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,6 +23,7 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::refused::Refused;
 use crate::upstream::Upstream;
 
 /// Connections of the command at a time; more of them wait.
@@ -201,30 +200,5 @@ async fn relay(request: Request<Incoming>, mut upstream: TcpStream) {
     if let Ok(upgraded) = hyper::upgrade::on(request).await {
         // How it ends, both sides see for themselves.
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut upstream).await;
-    }
-}
-
-/// Why the proxy itself answers.
-pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
-
-impl Refused {
-    fn wrong(why: &str) -> Refused {
-        Refused(StatusCode::BAD_REQUEST, why.to_owned())
-    }
-
-    fn forbidden(host: &str) -> Refused {
-        let why = format!("{host} is not among the hosts that the rule of this folder names");
-        Refused(StatusCode::FORBIDDEN, why)
-    }
-
-    fn response(self) -> Response<Body> {
-        let Refused(status, why) = self;
-        let mut response = Response::new(Either::Right(Full::from(format!("ken-proxy: {why}\n"))));
-        *response.status_mut() = status;
-        if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            let value = HeaderValue::from_static("Basic realm=\"ken\"");
-            response.headers_mut().insert(PROXY_AUTHENTICATE, value);
-        }
-        response
     }
 }

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::proxy::Refused;
+use crate::refused::Refused;
 
 /// For the look-up, for each address, and for the greeting of TLS.
 const PATIENCE: Duration = Duration::from_secs(10);
