@@ -19,6 +19,8 @@ use ken_tests::binary;
 use serde_json::Value;
 
 fn main() {
+    title("ken-esl: messages of danger to the writer");
+    risk();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     if !data.join("goemotions/dev.tsv").exists() {
         row(
@@ -35,8 +37,71 @@ fn main() {
     polarity(&corpus, &data);
     title("ken-esl: speed, one core");
     speed(&data);
+    title("ken-esl: cross-validated, three models that each have not seen a third");
+    crossed(&data);
     if std::env::var_os("KEN_BENCH_TRAIN").is_some() {
         train(&data);
+    }
+}
+
+/// Macro-F1 over 28 labels, 7 classes and polarity, of comments that neither the model nor the rules have seen.
+fn crossed(data: &Path) {
+    let mut command = Command::new(binary("ken-esl"));
+    command
+        .args(["train", "--folds", "3", "--format", "compact", "--data"])
+        .arg(data);
+    let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let figures = |of: &Value| {
+        let part = |name: &str| of[name].as_f64().unwrap();
+        format!(
+            "{:.4} {:.4} {:.4}",
+            part("labels_f1"),
+            part("classes_f1"),
+            part("polarity_f1")
+        )
+    };
+    for (name, note) in [
+        ("with_rules", "the program"),
+        ("without_rules", "the model alone"),
+        ("naive_bayes", "baseline"),
+        ("word_list", "baseline"),
+    ] {
+        row(name, &figures(&report[name]), note);
+    }
+    for rule in report["without"].as_array().unwrap() {
+        row(
+            &format!("without {}", rule[0].as_str().unwrap()),
+            &figures(&rule[1]),
+            "ablation",
+        );
+    }
+}
+
+/// Recall and precision on the sets of the tests; the phrases were made with the first in sight.
+fn risk() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl/tests/risk");
+    for (name, suffix) in [
+        ("tuned", ""),
+        ("second, seen once", "_second"),
+        ("unseen", "_unseen"),
+    ] {
+        let [danger, harmless] = ["danger", "harmless"].map(|kind| {
+            let text = fs::read_to_string(folder.join(format!("{kind}{suffix}.txt"))).unwrap();
+            let texts: Vec<String> = text.lines().map(str::to_owned).collect();
+            let is_risk = |answer: &&Value| answer["contextual_factors"]["risk"] == "self_harm";
+            (answers(&texts).iter().filter(is_risk).count(), texts.len())
+        });
+        let recall = danger.0 as f64 / danger.1 as f64;
+        let precision = danger.0 as f64 / (danger.0 + harmless.0).max(1) as f64;
+        let note = format!(
+            "{} of {} seen, {} of {} harmless taken for it",
+            danger.0, danger.1, harmless.0, harmless.1
+        );
+        row(
+            name,
+            &format!("recall {recall:.2}, precision {precision:.2}"),
+            &note,
+        );
     }
 }
 

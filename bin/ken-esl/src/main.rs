@@ -9,6 +9,7 @@ mod lexicon;
 mod math;
 mod reading;
 mod risk;
+mod rule;
 mod rules;
 mod scope;
 mod table;

@@ -2,16 +2,44 @@
 //! sometimes means danger counts unless the text names something trivial.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::reading::Span;
 
 const PHRASES: &str = include_str!("../../../share/esl/risk.txt");
 
-/// Phrases by their first words, and the words that show that a loose one is a figure of speech.
+/// Phrases by their first words, the words that show that a loose one is a figure of speech, and the groups of other words.
 struct Phrases {
     by_first: HashMap<&'static str, Vec<Phrase>>,
     figure: HashSet<&'static str>,
+    /// For each word the groups that it is in.
+    groups: HashMap<&'static str, Groups>,
+}
+
+/// Some groups of words, a bit each.
+type Groups = u8;
+const SELF: Groups = 1;
+const OTHER: Groups = 1 << 1;
+const THING: Groups = 1 << 2;
+const DEATH: Groups = 1 << 3;
+const WISH: Groups = 1 << 4;
+const LIFE: Groups = 1 << 5;
+const AGAINST: Groups = 1 << 6;
+const PLACE: Groups = 1 << 7;
+
+fn group(name: &str) -> Groups {
+    match name {
+        "self" => SELF,
+        "other" => OTHER,
+        "thing" => THING,
+        "death" => DEATH,
+        "wish" => WISH,
+        "life" => LIFE,
+        "against" => AGAINST,
+        "place" => PLACE,
+        _ => 0,
+    }
 }
 
 struct Phrase {
@@ -27,6 +55,7 @@ static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
     let mut known = Phrases {
         by_first: HashMap::new(),
         figure: HashSet::new(),
+        groups: HashMap::new(),
     };
     for (kind, words) in PHRASES.lines().filter_map(|line| line.split_once(' ')) {
         match kind {
@@ -46,6 +75,12 @@ static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
                 }
             }
             "figure" => known.figure.extend(words.split(' ')),
+            "group" => {
+                let (name, members) = words.split_once(' ').unwrap_or((words, ""));
+                for word in members.split(' ') {
+                    *known.groups.entry(word).or_default() |= group(name);
+                }
+            }
             _ => {} // a comment
         }
     }
@@ -56,27 +91,69 @@ static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
 pub(crate) fn find(text: &str) -> Vec<Span> {
     let words = words(text);
     let is_figure = words.iter().any(|(word, _)| KNOWN.figure.contains(word.as_str()));
+    let groups = words
+        .iter()
+        .map(|(word, _)| KNOWN.groups.get(word.as_str()).copied().unwrap_or(0));
+    let groups: Vec<Groups> = groups.collect();
     let mut found: Vec<Span> = Vec::new();
-    for (at, (word, span)) in words.iter().enumerate() {
+    for (at, (word, _)) in words.iter().enumerate() {
         let phrases = KNOWN
             .by_first
             .get(word.as_str())
             .map(Vec::as_slice)
             .unwrap_or_default();
         let said = phrases.iter().filter(|phrase| !(phrase.is_loose && is_figure));
-        let end = said
+        let phrase = said
             .filter_map(|phrase| end_of(&words, at + 1, &phrase.rest))
             .max();
-        if let Some((_, last)) = end.and_then(|end| words.get(end - 1))
-            && found.last().is_none_or(|before| before.end <= span.start)
+        let phrase = phrase.map(|end| at..end);
+        if let Some(place) = phrase.or_else(|| thought(&words, &groups, at).filter(|_| !is_figure))
+            && let Some(whole) = span_of(&words, &place)
+            && found.last().is_none_or(|before| before.end <= whole.start)
         {
-            found.push(Span {
-                start: span.start,
-                end: last.end,
-            });
+            found.push(whole);
         }
     }
     found
+}
+
+/// From the first to the last word of a place.
+fn span_of(words: &[(String, Span)], place: &Range<usize>) -> Option<Span> {
+    let words = words.get(place.clone())?;
+    let ((_, first), (_, last)) = (words.first()?, words.last()?);
+    Some(Span {
+        start: first.start,
+        end: last.end,
+    })
+}
+
+/// How many words around a word of death or life its wish or denial may stand.
+const NEAR: usize = 7;
+
+/// The words by which the writer, at a word of death or life, wishes for the one or is tired of the other.
+fn thought(words: &[(String, Span)], groups: &[Groups], at: usize) -> Option<Range<usize>> {
+    let first = at.saturating_sub(NEAR);
+    let is = |place: usize, group: Groups| groups.get(place).is_some_and(|groups| groups & group != 0);
+    // "my life" is the writer's own, "my phone is dead" is not.
+    let says = |back: usize, word: &str| {
+        at.checked_sub(back)
+            .and_then(|at| words.get(at))
+            .is_some_and(|(other, _)| other == word)
+    };
+    let is_mine = says(1, "my") || says(1, "own") && says(2, "my");
+    let is_own = |others: Groups| {
+        let person = (first..at).rfind(|place| is(*place, SELF | others));
+        is_mine || person.is_some_and(|place| is(place, SELF))
+    };
+    if is(at, DEATH) && is_own(OTHER | THING) {
+        let wish = (first..at + NEAR).find(|place| is(*place, WISH))?;
+        return Some(wish.min(at)..wish.max(at) + 1);
+    }
+    if is(at, LIFE) && !is(at + 1, PLACE) && is_own(OTHER) {
+        let against = (first..at).rfind(|place| is(*place, AGAINST))?;
+        return Some(against..at + 1);
+    }
+    None
 }
 
 /// The word after the phrase that goes on at `at` with `rest`, if it stands there.

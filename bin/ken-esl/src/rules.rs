@@ -5,6 +5,7 @@ use crate::emotion::{
     FEAR, Family, GRATITUDE, JOY, LABELS, LOVE, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
 };
 use crate::lexicon::Class;
+use crate::rule::Rule;
 use crate::scope::Note;
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
 use crate::token::Token;
@@ -271,20 +272,28 @@ pub(crate) fn apply(
     notes: &[Note],
     scores: &mut [f32; SCORES],
 ) {
-    mute_negated_families(table, notes, scores);
-    if !findings.has_plain_feeling {
+    let has = |rule: Rule| table.rules.has(rule);
+    if has(Rule::Muting) {
+        mute_negated_families(table, notes, scores);
+    }
+    if has(Rule::Denial) && !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
-    take_at_word(table, tokens, notes, scores);
-    if findings.is_ironic {
+    if has(Rule::AtWord) {
+        take_at_word(table, tokens, notes, scores);
+    }
+    if findings.is_ironic && has(Rule::Irony) {
         turn(table, scores);
-    } else if !findings.has_denial {
+    } else if !findings.has_denial && has(Rule::OneMind) {
         be_of_one_mind(table, notes, scores);
     }
-    if findings.is_own {
+    if findings.is_own && has(Rule::Shades) {
         own_up(table, notes, scores);
     }
-    if let Some(contrast) = findings.contrast.filter(|_| findings.is_torn()) {
+    let contrast = findings
+        .contrast
+        .filter(|_| findings.is_torn() && has(Rule::Contrast));
+    if let Some(contrast) = contrast {
         weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
     }
 }

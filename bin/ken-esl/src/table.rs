@@ -3,6 +3,7 @@
 
 use crate::emotion::{FAMILIES, LABELS};
 use crate::lexicon::{self, Entry, SLOTS, Slot};
+use crate::rule::Rules;
 
 /// Numbers a row.
 pub(crate) const WIDTH: usize = 64;
@@ -52,6 +53,8 @@ struct Rows([u8; ROWS * ROW]);
 pub(crate) struct Table<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) rows: &'a [u8],
+    /// The rules that are heard: all, but where they are measured.
+    pub(crate) rules: Rules,
 }
 
 /// The sum of the rows of some features.
@@ -87,6 +90,7 @@ impl Table<'_> {
         Table {
             parts: &PARTS,
             rows: &ROWS.0,
+            rules: Rules::ALL,
         }
     }
 

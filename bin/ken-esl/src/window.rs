@@ -4,6 +4,7 @@ use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
 use crate::idiom;
 use crate::reading::{Span, detected};
+use crate::rule::Rule;
 use crate::rules;
 use crate::scope::{Note, annotate, mark_empty_objects, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
@@ -45,9 +46,13 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
-        idiom::correct(table, &tokens, &mut notes);
+        if table.rules.has(Rule::Idioms) {
+            idiom::correct(table, &tokens, &mut notes);
+        }
         let (sums, total) = add_up(table, words, &tokens, &notes);
-        mark_empty_objects(&tokens, &mut notes);
+        if table.rules.has(Rule::EmptyObjects) {
+            mark_empty_objects(&tokens, &mut notes);
+        }
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);
         let findings = rules::find(&tokens, &notes);
@@ -67,7 +72,7 @@ impl Window {
     /// A strong word of feeling is no evidence for another family, though its letters may look so: "furious" is not
     /// curious. The model gets this wrong where training texts hardly have the word.
     fn trust_strong_words(&mut self, table: &Table) {
-        if self.findings.is_ironic {
+        if self.findings.is_ironic || !table.rules.has(Rule::StrongWords) {
             return;
         }
         for at in 0..self.notes.len() {

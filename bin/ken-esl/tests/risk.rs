@@ -21,30 +21,57 @@ fn is_risk(answer: &Value) -> bool {
     answer["contextual_factors"]["risk"] == "self_harm"
 }
 
-/// Recall comes first: at least 85 of 100 are seen, and no more than 30 of 100 harmless ones are taken for danger.
+/// The sets by name, with the fewest that must be seen and the most false alarms, in percent. The phrases were made with `tuned`
+/// in sight; `second` was seen before the groups of words were made; `unseen` was only measured. One author wrote all of it, and
+/// had read the phrases.
+const SETS: [(&str, &str, &str, usize, usize); 3] = [
+    ("tuned", DANGER, HARMLESS, 85, 30),
+    (
+        "second",
+        include_str!("risk/danger_second.txt"),
+        include_str!("risk/harmless_second.txt"),
+        35,
+        30,
+    ),
+    (
+        "unseen",
+        include_str!("risk/danger_unseen.txt"),
+        include_str!("risk/harmless_unseen.txt"),
+        35,
+        30,
+    ),
+];
+
+/// Recall comes first. `--nocapture` prints the figures and what was missed.
 #[test]
 fn danger_is_seen_and_most_figures_of_speech_are_not_taken_for_it() {
-    let (danger, harmless) = (answers(DANGER), answers(HARMLESS));
-    assert!(danger.len() >= 100 && harmless.len() >= 100);
-    let missed: Vec<&String> = danger
-        .iter()
-        .filter(|(_, answer)| !is_risk(answer))
-        .map(|(text, _)| text)
-        .collect();
-    let alarms: Vec<&String> = harmless
-        .iter()
-        .filter(|(_, answer)| is_risk(answer))
-        .map(|(text, _)| text)
-        .collect();
-    println!("missed {} of {}: {missed:#?}", missed.len(), danger.len());
-    println!("false alarms {} of {}: {alarms:#?}", alarms.len(), harmless.len());
-    assert!(missed.len() * 100 <= danger.len() * 15, "{missed:#?}");
-    assert!(alarms.len() * 100 <= harmless.len() * 30, "{alarms:#?}");
+    for (name, danger, harmless, fewest, most) in SETS {
+        let (danger, harmless) = (answers(danger), answers(harmless));
+        assert!(danger.len() >= 100 && harmless.len() >= 100);
+        let of = |answers: &[(String, Value)], risk: bool| -> Vec<String> {
+            let found = answers.iter().filter(|(_, answer)| is_risk(answer) == risk);
+            found.map(|(text, _)| text.clone()).collect()
+        };
+        let (missed, alarms) = (of(&danger, false), of(&harmless, true));
+        let seen = danger.len() - missed.len();
+        println!(
+            "{name}: {seen} of {} seen, {} of {} harmless ones taken for danger: recall {:.2}, precision {:.2}",
+            danger.len(),
+            alarms.len(),
+            harmless.len(),
+            seen as f64 / danger.len() as f64,
+            seen as f64 / (seen + alarms.len()) as f64
+        );
+        println!("missed: {missed:#?}\nalarms: {alarms:#?}");
+        assert!(seen * 100 >= danger.len() * fewest, "{name}: {missed:#?}");
+        assert!(alarms.len() * 100 <= harmless.len() * most, "{name}: {alarms:#?}");
+    }
 }
 
 #[test]
 fn a_text_of_danger_is_never_positive_or_neutral_and_names_its_words() {
-    for (text, answer) in answers(DANGER).iter().filter(|(_, answer)| is_risk(answer)) {
+    let all = SETS.iter().flat_map(|(_, danger, ..)| answers(danger));
+    for (text, answer) in all.filter(|(_, answer)| is_risk(answer)) {
         assert_eq!(answer["valence"], "negative", "{text}: {answer}");
         assert!(
             answer["valence_score"].as_f64().unwrap() < 0.0,

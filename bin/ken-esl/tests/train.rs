@@ -90,6 +90,33 @@ fn equal_data_gives_equal_bytes() {
     assert!(table.len() < 1_000_000);
 }
 
+/// Each comment is judged by a model that was trained without it, with and without the rules and by the baselines.
+#[test]
+fn folds_are_judged_by_models_that_have_not_seen_them() {
+    let folder = tempfile::tempdir().unwrap();
+    sample(folder.path());
+    let folder = folder.path().to_str().unwrap();
+    let measured = || {
+        run(
+            &["train", "--format", "compact", "--folds", "2", "--data", folder],
+            b"",
+        )
+    };
+    let outcome = measured();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((&report["folds"], &report["texts"]), (&2.into(), &140.into()));
+    for way in ["with_rules", "without_rules", "naive_bayes", "word_list"] {
+        for figure in ["labels_f1", "classes_f1", "polarity_f1"] {
+            let value = report[way][figure].as_f64().unwrap();
+            assert!((0.0..=1.0).contains(&value), "{way} {figure}: {report}");
+        }
+    }
+    assert!(report["without"].as_array().unwrap().len() > 3);
+    let both = run(&["train", "--data", folder, "--folds", "2", "--out", "x"], b"");
+    assert_eq!((both.status, both.stdout.as_str()), (2, ""));
+}
+
 #[test]
 fn a_wrong_row_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,11 +9,12 @@ use crate::emotion::{EMOTIONS, LABELS};
 use crate::table::{POLARITY, SCORES};
 
 /// A comment and its labels, by number.
-type Labelled = (String, Vec<usize>);
+pub(crate) type Labelled = (String, Vec<usize>);
 
 /// A sentence and its mean rating on -4..4.
 type Rated = (String, f32);
 
+#[derive(Clone)]
 pub(crate) struct Corpus {
     train: Vec<Labelled>,
     dev: Vec<Labelled>,
@@ -30,6 +31,28 @@ impl Corpus {
             dev: read_rows(&comments.join("dev.tsv"), labelled)?,
             rated: read_rated(&folder.join("polarity"))?,
         })
+    }
+
+    /// The corpus without one of `folds` parts of its labelled comments, and that part.
+    pub(crate) fn without(&self, fold: usize, folds: usize) -> (Corpus, Vec<Labelled>) {
+        let part = |inside: bool| {
+            let rows = self.train.iter().enumerate();
+            let rows = rows.filter(move |(at, _)| (at % folds == fold) == inside);
+            rows.map(|(_, row)| row.clone()).collect()
+        };
+        let learnt = Corpus {
+            train: part(false),
+            ..self.clone()
+        };
+        (learnt, part(true))
+    }
+
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = &Labelled> {
+        self.train.iter()
+    }
+
+    pub(crate) fn dev_texts(&self) -> impl Iterator<Item = &str> {
+        self.dev.iter().map(|(text, _)| text.as_str())
     }
 
     /// All texts to learn from.

@@ -1,6 +1,7 @@
 //! `ken-esl train`: from the training texts to the table, the same bytes on every run.
 
 mod corpus;
+mod measure;
 mod network;
 mod pack;
 mod rank;
@@ -52,8 +53,16 @@ pub(crate) struct Train {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// Where the table is written
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "folds",
+        conflicts_with = "folds"
+    )]
+    out: Option<PathBuf>,
+    /// Measure instead: so many times train without a part of the comments, and judge that part
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=20))]
+    folds: Option<u8>,
 }
 
 /// What the trainer measured; JSON on standard output.
@@ -82,8 +91,13 @@ impl Filter for Train {
     /// Trains, writes the table, and reports.
     fn run(&self, _: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let corpus = Corpus::read(&self.data)?;
-        let (bytes, report) = make(&corpus)?;
-        write(&self.out, &bytes)?;
+        if let Some(folds) = self.folds {
+            return Ok(reply.send(&measure::crossed(&corpus, usize::from(folds))?));
+        }
+        let (draft, report) = make(&corpus)?;
+        if let Some(out) = &self.out {
+            write(out, &draft.file())?;
+        }
         Ok(reply.send(&report))
     }
 }
@@ -115,7 +129,7 @@ fn write(path: &PathBuf, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-fn make(corpus: &Corpus) -> Result<(Vec<u8>, Report), Error> {
+fn make(corpus: &Corpus) -> Result<(Draft, Report), Error> {
     let mut draft = Draft::new();
     words::put_all(&mut draft.parts.slots)?;
     let features = choose_features(&mut draft, corpus);
@@ -130,15 +144,14 @@ fn make(corpus: &Corpus) -> Result<(Vec<u8>, Report), Error> {
         .collect();
     let (thresholds, dev) = rank::choose(&scores, &dev);
     draft.parts.thresholds = thresholds;
-    let file = draft.file();
     let report = Report {
         texts: samples.len(),
         features,
-        table_bytes: file.len(),
+        table_bytes: draft.file().len(),
         dev,
         held_out_polarity_r,
     };
-    Ok((file, report))
+    Ok((draft, report))
 }
 
 /// Calls for every feature of a text.

@@ -2,6 +2,7 @@
 
 use super::network::Network;
 use crate::lexicon::Slot;
+use crate::rule::Rules;
 use crate::table::{
     FILTER, HEAD_LIMIT, INPUTS, Parts, ROW, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
@@ -36,6 +37,7 @@ impl Draft {
         Table {
             parts: &self.parts,
             rows: &self.rows,
+            rules: Rules::ALL,
         }
     }
 

@@ -46,12 +46,12 @@ pub(crate) fn choose(scores: &[Scores], samples: &[Sample]) -> (Thresholds, DevS
     (thresholds, report)
 }
 
-fn rounded(score: f32) -> f32 {
+pub(crate) fn rounded(score: f32) -> f32 {
     (score * 10_000.0).round() / 10_000.0
 }
 
 /// What was detected, and what is true, a bit a label.
-type Judged = (u32, u32);
+pub(crate) type Judged = (u32, u32);
 
 fn judge((scores, sample): &(&Scores, &Sample), thresholds: &Thresholds) -> Judged {
     let truth = (0..LABELS)
@@ -60,11 +60,11 @@ fn judge((scores, sample): &(&Scores, &Sample), thresholds: &Thresholds) -> Judg
     (detected(scores, |label| thresholds[label]), truth)
 }
 
-fn labels_f1(judged: &[Judged]) -> f32 {
+pub(crate) fn labels_f1(judged: &[Judged]) -> f32 {
     (0..LABELS).map(|label| f1(judged, 1 << label)).sum::<f32>() / LABELS as f32
 }
 
-fn families_f1(judged: &[Judged]) -> f32 {
+pub(crate) fn families_f1(judged: &[Judged]) -> f32 {
     let of_family = |family: usize| {
         let members = EMOTIONS.iter().take(LABELS).enumerate();
         let members = members.filter(|(_, emotion)| emotion.family as usize == family);
@@ -76,7 +76,7 @@ fn families_f1(judged: &[Judged]) -> f32 {
         / FAMILIES as f32
 }
 
-fn f1(judged: &[Judged], members: u32) -> f32 {
+pub(crate) fn f1(judged: &[Judged], members: u32) -> f32 {
     let (mut both, mut either) = (0, 0);
     for (detected, truth) in judged {
         let (detected, truth) = (detected & members != 0, truth & members != 0);

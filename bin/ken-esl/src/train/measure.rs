@@ -1,0 +1,272 @@
+//! What the model and its rules are worth on comments that neither has seen, beside two simple ways to do the same.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use ken_tool::{Answer, Error};
+use serde::Serialize;
+
+use super::corpus::{Corpus, Labelled};
+use super::make;
+use super::rank::{self, Judged, families_f1, labels_f1, rounded};
+use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
+use crate::lexicon::Class;
+use crate::reading::{Reading, detected};
+use crate::rule::{Rule, Rules};
+use crate::scope::{Note, annotate, settle};
+use crate::table::{SCORES, THRESHOLDS, Table};
+use crate::token::{Token, Tokens};
+use crate::window::WordSums;
+
+/// Macro-F1 over the 28 labels, the seven classes, and positive, negative and neutral.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Figures {
+    labels_f1: f32,
+    classes_f1: f32,
+    polarity_f1: f32,
+}
+
+/// Every comment of the training split, judged by a model that was trained without it.
+#[derive(Serialize)]
+pub(crate) struct Crossed {
+    folds: usize,
+    texts: usize,
+    with_rules: Figures,
+    without_rules: Figures,
+    /// What leaving out one rule leaves.
+    without: Vec<(&'static str, Figures)>,
+    /// Baseline: naive Bayes over words.
+    naive_bayes: Figures,
+    /// Baseline: the emotions whose words are in the text.
+    word_list: Figures,
+}
+
+/// What was found, and the polarity of what was found.
+struct Found {
+    labels: u32,
+    valence: Valence,
+}
+
+/// All ways to judge a text: with all rules, without any, without each, and the baselines.
+const WAYS: usize = 2 + Rule::ALL.len() + 2;
+
+pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
+    let mut found: [Vec<Found>; WAYS] = std::array::from_fn(|_| Vec::new());
+    let mut truth = Vec::new();
+    for fold in 0..folds {
+        let (learnt, unseen) = corpus.without(fold, folds);
+        let (draft, _) = make(&learnt)?;
+        judge_fold(&draft.table(), &learnt, &unseen, &mut found);
+        truth.extend(
+            unseen
+                .iter()
+                .map(|(_, labels)| labels.iter().fold(0, |set, label| set | 1 << label)),
+        );
+    }
+    Ok(report(folds, &found, &truth))
+}
+
+fn judge_fold(table: &Table, learnt: &Corpus, unseen: &[Labelled], found: &mut [Vec<Found>; WAYS]) {
+    let (mut words, bayes) = (WordSums::default(), Bayes::learn(learnt));
+    for (text, _) in unseen {
+        for (way, found) in found.iter_mut().enumerate() {
+            let rules = match way.checked_sub(2).map(|rule| Rule::ALL.get(rule)) {
+                None if way == 0 => Rules::ALL,
+                None => Rules::NONE,
+                Some(Some(rule)) => Rules::ALL.without(*rule),
+                Some(None) if way == WAYS - 1 => {
+                    found.push(Found::of_labels(named(table, text)));
+                    continue;
+                }
+                Some(None) => {
+                    found.push(Found::of_labels(bayes.labels(text)));
+                    continue;
+                }
+            };
+            let table = Table { rules, ..*table };
+            found.push(Found::read(&Reading::of(&table, &mut words, text)));
+        }
+    }
+}
+
+fn report(folds: usize, found: &[Vec<Found>; WAYS], truth: &[u32]) -> Crossed {
+    let [with_rules, without_rules, rules @ .., naive_bayes, word_list] = found;
+    let rules = Rule::ALL.iter().zip(rules);
+    Crossed {
+        folds,
+        texts: truth.len(),
+        with_rules: figures(with_rules, truth),
+        without_rules: figures(without_rules, truth),
+        without: rules
+            .map(|(rule, found)| (rule.name(), figures(found, truth)))
+            .collect(),
+        naive_bayes: figures(naive_bayes, truth),
+        word_list: figures(word_list, truth),
+    }
+}
+
+impl Found {
+    fn read(reading: &Reading) -> Found {
+        let labels = reading.feelings.iter().map(|feeling| feeling.emotion);
+        Found {
+            labels: labels
+                .filter(|emotion| *emotion < LABELS)
+                .fold(0, |set, label| set | 1 << label),
+            valence: reading.valence,
+        }
+    }
+
+    fn of_labels(labels: u32) -> Found {
+        Found {
+            labels,
+            valence: polarity(labels).unwrap_or(Valence::Mixed),
+        }
+    }
+}
+
+/// The polarity that all labels have; none when they have several, or one that suits any.
+fn polarity(labels: u32) -> Option<Valence> {
+    let of = |label: usize| match EMOTIONS.get(label).map(|emotion| emotion.valence) {
+        Some(Valence::Neutral) if label != NEUTRAL => Valence::Mixed,
+        valence => valence.unwrap_or(Valence::Neutral),
+    };
+    let mut all = (0..LABELS).filter(|label| labels & 1 << label != 0).map(of);
+    let first = all.next().filter(|first| *first != Valence::Mixed)?;
+    all.all(|valence| valence == first).then_some(first)
+}
+
+fn figures(found: &[Found], truth: &[u32]) -> Figures {
+    let judged: Vec<Judged> = found
+        .iter()
+        .zip(truth)
+        .map(|(found, truth)| (found.labels, *truth))
+        .collect();
+    let bit = |valence| match valence {
+        Valence::Positive => 1,
+        Valence::Negative => 2,
+        Valence::Neutral => 4,
+        Valence::Mixed => 8,
+    };
+    let pairs = found.iter().zip(truth);
+    let one_sided = pairs.filter_map(|(found, truth)| Some((bit(found.valence), bit(polarity(*truth)?))));
+    let one_sided: Vec<Judged> = one_sided.collect();
+    let polarity = [1, 2, 4]
+        .map(|class| rank::f1(&one_sided, class))
+        .iter()
+        .sum::<f32>()
+        / 3.0;
+    Figures {
+        labels_f1: rounded(labels_f1(&judged)),
+        classes_f1: rounded(families_f1(&judged)),
+        polarity_f1: rounded(polarity),
+    }
+}
+
+/// The labels whose words the text has, outside of negations; neutral where there are none.
+fn named(table: &Table, text: &str) -> u32 {
+    let mut tokens: Vec<Token> = Tokens::new(text).collect();
+    tokens.iter_mut().for_each(|token| settle(table, token));
+    let mut notes = Vec::new();
+    annotate(table, &tokens, &mut notes);
+    let plain = notes
+        .iter()
+        .filter(|note| !note.is_negated)
+        .filter_map(Note::class);
+    let labels = plain.fold(0, |set, class| match class {
+        Class::Emotion(label) if label < LABELS => set | 1 << label,
+        _ => set,
+    });
+    if labels == 0 { 1 << NEUTRAL } else { labels }
+}
+
+/// Naive Bayes over the words of a text, a yes or no for each label.
+struct Bayes {
+    /// For each word in how many texts of each label it occurs, and in how many at all.
+    words: HashMap<Vec<u8>, ([u32; LABELS], u32)>,
+    texts: ([u32; LABELS], u32),
+    thresholds: [f32; THRESHOLDS],
+}
+
+impl Bayes {
+    fn learn(corpus: &Corpus) -> Bayes {
+        let mut bayes = Bayes {
+            words: HashMap::new(),
+            texts: ([0; LABELS], 0),
+            thresholds: [0.0; THRESHOLDS],
+        };
+        for (text, labels) in corpus.labelled() {
+            let count = |(of_label, all): &mut ([u32; LABELS], u32)| {
+                for label in labels {
+                    of_label[*label] += 1;
+                }
+                *all += 1;
+            };
+            count(&mut bayes.texts);
+            forms(text)
+                .into_iter()
+                .for_each(|form| count(bayes.words.entry(form).or_default()));
+        }
+        let dev = corpus.dev_samples(|_| Vec::new());
+        let scores: Vec<_> = corpus.dev_texts().map(|text| bayes.scores(text)).collect();
+        (bayes.thresholds, _) = rank::choose(&scores, &dev);
+        bayes
+    }
+
+    fn scores(&self, text: &str) -> [f32; SCORES] {
+        let mut scores = [0.0; SCORES];
+        let share = |count: u32, all: u32| (count as f32 + 1.0) / (all as f32 + 2.0);
+        let (of_label, all) = &self.texts;
+        let odds = |label: usize, (of, every): &([u32; LABELS], u32)| {
+            (share(of[label], of_label[label]) / share(every - of[label], all - of_label[label])).ln()
+        };
+        let words = forms(text);
+        for (label, score) in scores.iter_mut().enumerate().take(LABELS) {
+            let known = words.iter().filter_map(|word| self.words.get(word));
+            *score = (share(of_label[label], *all) / share(all - of_label[label], *all)).ln()
+                + known.map(|counts| odds(label, counts)).sum::<f32>();
+        }
+        scores
+    }
+
+    fn labels(&self, text: &str) -> u32 {
+        detected(&self.scores(text), |label| self.thresholds[label])
+    }
+}
+
+/// The words and marks of a text, each once.
+fn forms(text: &str) -> Vec<Vec<u8>> {
+    let mut forms: Vec<Vec<u8>> = Tokens::new(text).map(|token| token.form().to_vec()).collect();
+    forms.sort_unstable();
+    forms.dedup();
+    forms
+}
+
+impl Answer for Crossed {
+    fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(
+            to,
+            "{} texts in {} folds; macro-F1 of 28 labels, 7 classes, polarity",
+            self.texts, self.folds
+        )?;
+        let baselines = [("naive Bayes", self.naive_bayes), ("word list", self.word_list)];
+        let all = [
+            ("with rules", self.with_rules),
+            ("without rules", self.without_rules),
+        ];
+        for (name, figures) in all.into_iter().chain(baselines) {
+            row(to, name, figures)?;
+        }
+        self.without
+            .iter()
+            .try_for_each(|(rule, figures)| row(to, &format!("without {rule}"), *figures))
+    }
+}
+
+fn row(to: &mut dyn fmt::Write, name: &str, figures: Figures) -> fmt::Result {
+    let Figures {
+        labels_f1,
+        classes_f1,
+        polarity_f1,
+    } = figures;
+    writeln!(to, "  {name:<24} {labels_f1:.4} {classes_f1:.4} {polarity_f1:.4}")
+}
