@@ -2,7 +2,7 @@
 // have written: messages and commands by polling, an unknown user, a forged button, and the address of a webhook. Ends with
 // 0 if all of it is as it should be.
 import assert from "node:assert/strict"
-import { execFileSync, spawn } from "node:child_process"
+import { execFile, spawn } from "node:child_process"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { createServer } from "node:net"
@@ -10,6 +10,7 @@ import { tmpdir } from "node:os"
 import { dirname, join, resolve } from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
 
 const TelegramServer = createRequire(import.meta.url)("telegram-test-api")
 const here = dirname(fileURLToPath(import.meta.url))
@@ -57,7 +58,7 @@ async function within(mode, work) {
     MESSENGER_APPROVED_USER_IDS: "7",
   })
   const get = async (path) => (await fetch(url + path)).json()
-  const run = (...words) => execFileSync(ken, ["--home", home, ...words], { encoding: "utf8" })
+  const run = (...words) => promisify(execFile)(ken, ["--home", home, ...words])
   try {
     await work({ get, run })
   } finally {
@@ -90,12 +91,12 @@ try {
     assert.equal(sent(8).length, 0)
   })
   await within("webhook", async ({ run }) => {
-    run("messenger", "set-webhook", "https://ken.example/channels/messenger/webhook")
+    await run("messenger", "set-webhook", "https://ken.example/channels/messenger/webhook")
     const known = platform.webhooks[TOKEN]
     assert.equal(known.url, "https://ken.example/channels/messenger/webhook")
     assert.equal(known.secret_token, "secret-of-a-test")
     assert.ok(known.allowed_updates.includes("callback_query"))
-    run("messenger", "set-webhook", "")
+    await run("messenger", "set-webhook", "")
     assert.equal(platform.webhooks[TOKEN], undefined)
   })
   console.log("telegram-test-api: messages, commands, a stranger, a forged button and the address of a webhook are as they should be")

@@ -1,6 +1,8 @@
 //! Schedules. What becomes of a slot is decided in the change that records it: its run, the submission of the run and, when
 //! that settles, the end of the run, its delivery and who is next. No crash can fall between two of these.
 
+use std::collections::HashMap;
+
 use ken_types::event::{
     Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
 };
@@ -364,8 +366,12 @@ impl Read for SchedulesRuns {
 
 impl Write for SchedulesAdvance {
     fn run(tables: &dyn Tables, args: &Advance, change: &mut Change) -> Result<Advanced, Error> {
+        let mut active = match args.fires.is_empty() {
+            true => Active::new(),
+            false => tables.active_schedule_runs()?.into_iter().collect(),
+        };
         for fire in &args.fires {
-            record_slots(tables, fire, args.now, change)?;
+            record_slots(tables, fire, &mut active, args.now, change)?;
         }
         for id in &args.timed_out {
             time_out(tables, id, change)?;
@@ -388,36 +394,41 @@ impl Write for SchedulesAdvance {
     }
 }
 
+/// Runs that wait and that are worked on, by the id of their schedule.
+type Active = HashMap<String, (u64, u64)>;
+
 /// Records slots, unless another scheduler has done so, or the schedule was changed meanwhile.
-fn record_slots(tables: &dyn Tables, fire: &Fire, now: i64, change: &mut Change) -> Result<(), Error> {
-    let found = tables.schedule_by_id(&fire.id)?.filter(|found| {
-        found.enabled
-            && !found.deleted
-            && found.generation == fire.generation
-            && found.progress.mark == fire.mark
-    });
-    let Some(mut schedule) = found else {
+fn record_slots(
+    tables: &dyn Tables,
+    fire: &Fire,
+    active: &mut Active,
+    now: i64,
+    change: &mut Change,
+) -> Result<(), Error> {
+    let mut count = active.get(&fire.id).copied().unwrap_or_default();
+    let is_free = count == (0, 0);
+    let fires = |slot: &Slot| slot.fate == Fate::CatchUp || slot.fate == Fate::Run && is_free;
+    let surely = fire.slots.iter().any(fires);
+    let Some(mut schedule) = tables.advance_schedule(fire, surely.then_some(now))? else {
         return Ok(());
     };
-    schedule.progress = fire.progress;
-    let mut has_ended = false;
+    let mut ended = None;
     for slot in &fire.slots {
-        let active = tables.active_schedule_runs(schedule.key)?;
-        let begins = beginning(slot.fate, schedule.settings.overlap, active);
+        let begins = beginning(slot.fate, schedule.settings.overlap, count);
         add_run(tables, &schedule, &slot.run_id, Some(slot.at), begins, change)?;
         match begins.0 {
-            RunState::Queued => schedule.last_fired = Some(now),
-            other => {
-                schedule.last_status = Some(other);
-                has_ended = true;
-            }
+            RunState::Queued => count.0 += 1,
+            other => ended = Some(other),
         }
     }
-    tables.set_schedule_progress(&schedule)?;
-    match has_ended {
-        true => tables.prune_schedule_runs(schedule.key, KEPT_RUNS),
-        false => Ok(()),
+    let has_fired = active.insert(fire.id.clone(), count).unwrap_or_default() != count;
+    if has_fired && !surely || ended.is_some() {
+        schedule.last_fired = has_fired.then_some(now).or(schedule.last_fired);
+        schedule.last_status = ended.or(schedule.last_status);
+        tables.update_schedule(&schedule)?;
+        tables.prune_schedule_runs(schedule.key, KEPT_RUNS)?;
     }
+    Ok(())
 }
 
 fn add_run(

@@ -14,7 +14,7 @@ use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
 use ken_types::ops::rules::StoredRule;
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
-    Delivery, Due, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    Delivery, Due, Fire, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
 use ken_types::ops::store::*;
 use ken_types::ops::streams::Producer;
@@ -858,14 +858,14 @@ impl ScheduleRunRow {
 pub trait Schedules {
     /// One that is not deleted.
     fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error>;
-    fn schedule_by_id(&self, id: &str) -> Result<Option<ScheduleRow>, Error>;
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error>;
     fn count_schedules(&self) -> Result<u64, Error>;
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
     /// Everything but the key, the id and the time of creation.
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
-    /// How far it has come, when it last fired and what came of it; nothing else.
-    fn set_schedule_progress(&self, schedule: &ScheduleRow) -> Result<(), Error>;
+    /// Takes a schedule on from the mark and the generation that are named, and notes when it fired if it does; none when it has
+    /// others, is paused or was deleted.
+    fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<ScheduleRow>, Error>;
     /// By slug.
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
     /// Its slug is free from here on.
@@ -883,8 +883,8 @@ pub trait Schedules {
     fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// What changes while it runs.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
-    /// Runs of a schedule that wait, and that are worked on.
-    fn active_schedule_runs(&self, schedule: i64) -> Result<(u64, u64), Error>;
+    /// How many runs wait and how many are worked on, by the id of their schedule; without those that have none.
+    fn active_schedule_runs(&self) -> Result<Vec<(String, (u64, u64))>, Error>;
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
     /// Runs of all schedules that are worked on.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;

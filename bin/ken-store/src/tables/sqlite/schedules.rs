@@ -2,7 +2,8 @@
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::schedules::{
-    Delivery, Due, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
+    Delivery, Due, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings,
+    Trigger,
 };
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
@@ -134,10 +135,6 @@ impl Schedules for Database {
         first(self, sql, [slug], schedule)
     }
 
-    fn schedule_by_id(&self, id: &str) -> Result<Option<ScheduleRow>, Error> {
-        first(self, "SELECT * FROM schedules WHERE id = ?1", [id], schedule)
-    }
-
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
         unique(
             self,
@@ -201,20 +198,23 @@ impl Schedules for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn set_schedule_progress(&self, schedule: &ScheduleRow) -> Result<(), Error> {
-        let sql = "UPDATE schedules SET anchor = ?2, mark = ?3, next_slot = ?4, next_fire = ?5, last_fired = ?6, last_status = ?7
-                   WHERE schedule = ?1";
-        let next = schedule.progress.next;
+    fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<ScheduleRow>, Error> {
+        let sql = "UPDATE schedules SET anchor = ?4, mark = ?5, next_slot = ?6, next_fire = ?7,
+                     last_fired = coalesce(?8, last_fired)
+                   WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL
+                   RETURNING *";
+        let next = fire.progress.next;
         let values = params![
-            schedule.key,
-            schedule.progress.anchor,
-            schedule.progress.mark,
+            fire.id,
+            fire.generation.cast_signed(),
+            fire.mark,
+            fire.progress.anchor,
+            fire.progress.mark,
             next.map(|next| next.slot),
             next.map(|next| next.fire),
-            schedule.last_fired,
-            name(&schedule.last_status)?,
+            fired,
         ];
-        run(self, sql, values).map(drop)
+        first(self, sql, values, schedule)
     }
 
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error> {
@@ -306,12 +306,13 @@ impl Schedules for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn active_schedule_runs(&self, schedule: i64) -> Result<(u64, u64), Error> {
-        let sql = "SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
-                     count(*) FILTER (WHERE status <> 'queued') AS working
-                   FROM schedule_runs WHERE schedule = ?1 AND active = 1";
-        unique(self, sql, [schedule], |row| {
-            Ok((count(row, "queued")?, count(row, "working")?))
+    fn active_schedule_runs(&self) -> Result<Vec<(String, (u64, u64))>, Error> {
+        let sql = "SELECT s.id, count(*) FILTER (WHERE r.status = 'queued') AS queued,
+                     count(*) FILTER (WHERE r.status <> 'queued') AS working
+                   FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
+                   WHERE r.active = 1 GROUP BY r.schedule";
+        all(self, sql, [], |row| {
+            Ok((row.get("id")?, (count(row, "queued")?, count(row, "working")?)))
         })
     }
 
