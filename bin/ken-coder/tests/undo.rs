@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::Home;
 use serde_json::{Value, json};
@@ -203,7 +203,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
 }
 
 #[test]
-fn a_thousand_files_are_put_back_in_under_a_second() {
+fn a_thousand_files_are_put_back() {
     let home = Home::new();
     let edits: Vec<Value> = (0..1_000)
         .map(|number| {
@@ -232,9 +232,8 @@ fn a_thousand_files_are_put_back_in_under_a_second() {
         (Some(0), 1_000)
     );
     assert_eq!(home.files(), before);
-    // Without optimisation and on a crowded machine it may take some more.
+    // `make bench` holds the release program to a second.
     println!("1,000 files were put back in {took:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[test]

@@ -3,12 +3,18 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 /// The group of the services' own processes (DelegateSubgroup= in share/systemd/ken.service): a group with processes cannot
 /// hand out limits, so those of sandboxes are made beside it.
 const SERVICE: &str = "main";
+/// A group is named after its supervisor.
+const PREFIX: &str = "ken-sandbox-";
 /// How long killed processes may take to leave the group.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -22,7 +28,8 @@ impl Group {
     /// `memory` in bytes. `None` where no group may be made.
     pub(crate) fn make(memory: Option<u64>, processes: u64) -> Option<Group> {
         let parent = parent()?;
-        let path = parent.join(format!("ken-sandbox-{}", std::process::id()));
+        remove_abandoned(&parent);
+        let path = parent.join(format!("{PREFIX}{}", std::process::id()));
         // Refused while the parent holds processes; then the group has no limits, and can still be killed as one.
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory +pids");
         fs::create_dir(&path).ok()?;
@@ -54,6 +61,18 @@ impl Drop for Group {
         while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
             let _ = fs::write(self.path.join("cgroup.kill"), "1");
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Removes the groups of supervisors that were killed. One that holds a process cannot be removed, whosever it is.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let supervisor = number.and_then(|number| number.parse().ok()).map(Pid::from_raw);
+        if supervisor.is_some_and(|supervisor| kill(supervisor, None) == Err(Errno::ESRCH)) {
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }

@@ -299,6 +299,39 @@ fn it_ends_with_its_parent() {
     }
 }
 
+/// A supervisor that is killed cannot remove its control group; the next one does.
+#[test]
+fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
+    let world = World::new(None);
+    let mut child = world
+        .sandbox(&[], &["sh", "-c", "grep ^0:: /proc/self/cgroup; sleep 308"])
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let name = line.trim().rsplit('/').next().unwrap_or_default().to_owned();
+    if !name.starts_with("ken-sandbox-") {
+        println!("no control group may be made here: {line}");
+        return;
+    }
+    let left = || {
+        // The processes in it take a moment to disappear.
+        assert!(shell(&world, &[], "true").status.success());
+        let found = Command::new("find")
+            .args(["/sys/fs/cgroup", "-name", &name])
+            .output()
+            .unwrap();
+        !found.stdout.is_empty()
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while left() {
+        assert!(Instant::now() < end, "{name} is left behind");
+    }
+}
+
 /// Where a control group may be made the command is in one of its own, and nothing of it stays.
 #[test]
 fn a_control_group_goes_with_its_command() {
