@@ -180,6 +180,12 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
     }
     let rate = f64::from(pages) / begun.elapsed().as_secs_f64();
     row("to the beginning", &format!("{pages} pages, {rate:.0}/s"), "");
+    row(
+        "memory, while code is coloured",
+        &memory(&terminal),
+        "the languages are given back after 2 s",
+    );
+    std::thread::sleep(Duration::from_secs(3));
     row("memory, all exchanges loaded", &memory(&terminal), "goal: 15 MB");
     idle(&terminal);
     leave(&mut terminal);

@@ -571,6 +571,34 @@ fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
     assert_eq!(coloured, written.matches("\u{1b}[0;3m").count(), "{written:?}");
 }
 
+/// What colours code is a process that ends by itself, and the client stays small.
+#[test]
+fn code_gets_its_colours_from_a_process_that_ends() {
+    let code = "Like this:\n\n```rust\nfn main() {\n    let x = \"1\"; // one\n}\n```\n";
+    let system = scripted(&[json!({"when": "code", "events": [{"text": code}]})]);
+    let mut terminal = greeted(&system);
+    terminal.says("code");
+    terminal.sees("│     let x = \"1\"; // one");
+    // Another colour of the palette than that of all code, cyan.
+    let is_coloured =
+        |piece: &str| piece.starts_with("[0;3") && !piece.starts_with("[0;36") && piece.contains("mlet");
+    until("the keyword has its colour", || {
+        terminal.written().split('\u{1b}').any(is_coloured)
+    });
+    let all = format!("/proc/{}/task", terminal.pid());
+    let has_child = || {
+        std::fs::read_dir(&all).unwrap().flatten().any(|task| {
+            std::fs::read_to_string(task.path().join("children")).is_ok_and(|text| !text.trim().is_empty())
+        })
+    };
+    until("its process has ended", || !has_child());
+    let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", terminal.pid())).unwrap();
+    let pss = memory.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    let kib: u64 = pss.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 15 * 1024, "{kib} KiB");
+    leave(&mut terminal);
+}
+
 #[test]
 fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     let system = scripted(&[]);

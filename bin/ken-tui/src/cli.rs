@@ -43,4 +43,8 @@ pub(crate) struct Cli {
     /// The folder of the system
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+
+    /// Colours pieces of code, for the client itself
+    #[arg(long, hide = true)]
+    pub(crate) colour_code: bool,
 }

@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
@@ -15,14 +18,21 @@ use two_face::theme::{EmbeddedThemeName, extra};
 /// The longest code that is highlighted, since the parser is slow.
 const LARGEST: usize = 64 * 1024;
 
-struct Loaded {
+/// How long the process that colours code stays without work.
+const IDLE: Duration = Duration::from_secs(2);
+/// Its hidden option.
+const OPTION: &str = "--colour-code";
+
+/// The syntaxes and the theme.
+struct Languages {
     syntaxes: SyntaxSet,
     theme: Theme,
 }
 
-fn loaded() -> &'static Loaded {
-    static LOADED: OnceLock<Loaded> = OnceLock::new();
-    LOADED.get_or_init(|| Loaded {
+/// Loaded with the first piece of code.
+fn languages() -> &'static Languages {
+    static LOADED: OnceLock<Languages> = OnceLock::new();
+    LOADED.get_or_init(|| Languages {
         syntaxes: two_face::syntax::extra_newlines(),
         theme: extra().get(EmbeddedThemeName::Ansi).clone(),
     })
@@ -43,35 +53,128 @@ pub(crate) enum Colours {
 /// How many pieces of code may wait for their colours, and how many are cached with them.
 const PIECES: usize = 64;
 
-/// The thread that computes colours.
+/// A piece of code, as [`filter`] reads it: its language and its lines.
+type Piece = (String, Vec<String>);
+
+/// The queue of pieces that wait for their colours, and the cache of those that have them.
 struct Background {
-    wanted: SyncSender<(u64, String, Vec<String>)>,
+    wanted: SyncSender<(u64, Piece)>,
     made: Mutex<HashMap<u64, Option<Lines>>>,
 }
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// From now on, colours are computed on a thread of their own, because the first piece of a language takes longer than a
-/// frame; `tell` is called when some are ready. Without this call they are computed at once.
-pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> std::io::Result<()> {
-    let (wanted, pieces) = sync_channel::<(u64, String, Vec<String>)>(PIECES);
+/// From now on, colours are computed in a process of their own, and `tell` is called when some are ready. The first piece of a
+/// language takes longer than a frame, the compiled syntaxes take tens of megabytes that only the end of a process gives back,
+/// and a fault in them must not end the client. Without this call they are computed at once.
+pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> {
+    let (wanted, pieces) = sync_channel(PIECES);
     let background = BACKGROUND.get_or_init(|| Background {
         wanted,
         made: Mutex::default(),
     });
     std::thread::Builder::new().spawn(move || {
-        for (key, language, lines) in pieces {
-            let coloured = colour(&language, &lines);
-            let mut made = background.made.lock().unwrap_or_else(PoisonError::into_inner);
-            if made.len() >= PIECES {
-                made.clear();
+        while let Ok((key, piece)) = pieces.recv() {
+            let mut next = Ok((key, piece));
+            let mut process = Process::start();
+            while let Ok((key, piece)) = next {
+                let coloured = process.as_mut().ok().and_then(|process| process.ask(&piece));
+                let is_broken = coloured.is_none();
+                background.keep(key, coloured.flatten());
+                tell();
+                if is_broken {
+                    break;
+                }
+                next = pieces.recv_timeout(IDLE);
             }
-            made.insert(key, coloured);
-            drop(made);
-            tell();
         }
     })?;
     Ok(())
+}
+
+/// This program, run as a [`filter`]. It ends when its input ends.
+struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start() -> io::Result<Process> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg(OPTION)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Process {
+            child,
+            input,
+            output: BufReader::new(output),
+        })
+    }
+
+    /// The colours, or `Some(None)` for an unknown language; `None` when the process has failed.
+    fn ask(&mut self, piece: &Piece) -> Option<Option<Lines>> {
+        let line = serde_json::to_string(piece).ok()? + "\n";
+        self.input.as_mut()?.write_all(line.as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).ok()?;
+        let lines: Option<Vec<Vec<Coloured>>> = serde_json::from_str(&answer).ok()?;
+        Some(lines.map(spans))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.input = None;
+        _ = self.child.wait();
+    }
+}
+
+/// A text with the number of its colour in the terminal's palette, if any, and whether it is bold and italic.
+type Coloured = (Option<u8>, bool, bool, String);
+
+fn spans(lines: Vec<Vec<Coloured>>) -> Lines {
+    let of_line = |line: Vec<Coloured>| line.into_iter().map(span).collect();
+    lines.into_iter().map(of_line).collect()
+}
+
+fn span((colour, is_bold, is_italic, text): Coloured) -> Span<'static> {
+    let mut style = colour.map_or(Style::new(), |number| Style::new().fg(named(number)));
+    if is_bold {
+        style = style.add_modifier(Modifier::BOLD);
+    }
+    if is_italic {
+        style = style.add_modifier(Modifier::ITALIC);
+    }
+    Span::styled(text, style)
+}
+
+/// Reads pieces of code from standard input, a line of JSON each, and writes their colours to standard output, `null` for an
+/// unknown language.
+pub(crate) fn filter() -> io::Result<()> {
+    for line in io::stdin().lines() {
+        let (language, lines): Piece = serde_json::from_str(&line?)?;
+        let answer = serde_json::to_string(&languages().colour(&language, &lines))?;
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{answer}")?;
+        stdout.flush()?;
+    }
+    Ok(())
+}
+
+impl Background {
+    fn keep(&self, key: u64, coloured: Option<Lines>) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.len() >= PIECES {
+            made.clear();
+        }
+        made.insert(key, coloured);
+    }
 }
 
 /// The colours of a piece of code.
@@ -80,7 +183,8 @@ pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
         return Colours::Unknown;
     }
     let Some(background) = BACKGROUND.get() else {
-        return colour(language, lines).map_or(Colours::Unknown, Colours::Known);
+        let coloured = languages().colour(language, lines);
+        return coloured.map_or(Colours::Unknown, |lines| Colours::Known(spans(lines)));
     };
     let mut hasher = DefaultHasher::new();
     (language, lines).hash(&mut hasher);
@@ -93,42 +197,32 @@ pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
             // When the queue is full, this piece is requested again once other colours are ready.
             _ = background
                 .wanted
-                .try_send((key, language.to_owned(), lines.to_vec()));
+                .try_send((key, (language.to_owned(), lines.to_vec())));
             Colours::Later
         }
     }
 }
 
-/// Colours the lines; `None` when nothing is known of the language.
-fn colour(language: &str, lines: &[String]) -> Option<Lines> {
-    let Loaded { syntaxes, theme } = loaded();
-    let syntax = syntaxes.find_syntax_by_token(language)?;
-    let mut state = HighlightLines::new(syntax, theme);
-    let mut coloured = Vec::with_capacity(lines.len());
-    for line in lines {
-        let with_end = format!("{line}\n");
-        let pieces = state.highlight_line(&with_end, syntaxes).ok()?;
-        let span = |(style, text): &(syntect::highlighting::Style, &str)| {
-            Span::styled(text.trim_end_matches('\n').to_owned(), to_style(*style))
-        };
-        let spans = pieces.iter().map(span);
-        coloured.push(spans.filter(|span| !span.content.is_empty()).collect());
+impl Languages {
+    /// Colours the lines; `None` when nothing is known of the language.
+    fn colour(&self, language: &str, lines: &[String]) -> Option<Vec<Vec<Coloured>>> {
+        let syntax = self.syntaxes.find_syntax_by_token(language)?;
+        let mut state = HighlightLines::new(syntax, &self.theme);
+        let mut coloured = Vec::with_capacity(lines.len());
+        for line in lines {
+            let with_end = format!("{line}\n");
+            let pieces = state.highlight_line(&with_end, &self.syntaxes).ok()?;
+            let of_line = pieces.into_iter().map(|(style, text)| {
+                // The theme `ansi` names places in the palette: alpha 0 is the colour of number `r`, alpha 1 the default.
+                let number = (style.foreground.a == 0).then_some(style.foreground.r);
+                let has = |font| style.font_style.contains(font);
+                let text = text.trim_end_matches('\n').to_owned();
+                (number, has(FontStyle::BOLD), has(FontStyle::ITALIC), text)
+            });
+            coloured.push(of_line.filter(|(.., text)| !text.is_empty()).collect());
+        }
+        Some(coloured)
     }
-    Some(coloured)
-}
-
-/// The theme `ansi` names places in the palette: alpha 0 is the colour of number `r`, alpha 1 the default.
-fn to_style(style: syntect::highlighting::Style) -> Style {
-    let colour = style.foreground;
-    let shown = match (colour.a, colour.r) {
-        (1, _) => Style::new(),
-        (0, number) => Style::new().fg(named(number)),
-        _ => Style::new().fg(Color::Rgb(colour.r, colour.g, colour.b)),
-    };
-    let mut modifier = Modifier::empty();
-    modifier.set(Modifier::BOLD, style.font_style.contains(FontStyle::BOLD));
-    modifier.set(Modifier::ITALIC, style.font_style.contains(FontStyle::ITALIC));
-    shown.add_modifier(modifier)
 }
 
 fn named(number: u8) -> Color {
@@ -156,7 +250,9 @@ mod tests {
             "    let x = \"a\"; // b".to_owned(),
             "}".to_owned(),
         ];
-        let lines = colour("rust", &code).unwrap();
+        let Colours::Known(lines) = highlight("rust", &code) else {
+            panic!("rust is known");
+        };
         let text: Vec<String> = lines
             .iter()
             .map(|spans| spans.iter().map(|span| span.content.as_ref()).collect())
