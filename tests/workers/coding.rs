@@ -76,7 +76,11 @@ fn git(system: &System, words: &[&str]) -> String {
 }
 
 fn started(config: &str) -> System {
-    let system = Builder::default().script(&script()).config(config).start();
+    with_script(config, &script())
+}
+
+fn with_script(config: &str, script: &[Value]) -> System {
+    let system = Builder::default().script(script).config(config).start();
     std::fs::create_dir_all(site(&system)).unwrap();
     std::fs::write(site(&system).join("sum.sh"), WRONG).unwrap();
     std::fs::write(site(&system).join("test.sh"), TEST).unwrap();
@@ -206,4 +210,57 @@ fn what_is_denied_does_not_happen_and_a_rule_frees_what_it_names() {
             .unwrap()
             .contains("$1 + $2")
     );
+}
+
+/// One question for the plan, none for its edits, one for an edit that is not in it; a plan that was denied frees nothing.
+#[test]
+fn an_approved_plan_frees_its_edits_and_a_denied_one_nothing() {
+    let edit = json!({"path": "repos/site/sum.sh", "old": "$1 - $2", "new": "$1 + $2"});
+    let note = json!({"path": "repos/site/NOTE", "content": "Adds.\n"});
+    let script = [
+        calls(
+            "sum is wrong",
+            0,
+            "task",
+            json!({"agent": "coding-worker", "prompt": "repair sum.sh"}),
+        ),
+        says("sum is wrong", 1, "The worker has repaired it."),
+        calls(
+            "repair sum.sh",
+            0,
+            "propose_plan",
+            json!({"summary": "Add", "edits": [edit, note]}),
+        ),
+        calls("repair sum.sh", 1, "edit_file", edit),
+        calls("repair sum.sh", 2, "write_file", note),
+        calls(
+            "repair sum.sh",
+            3,
+            "write_file",
+            json!({"path": "repos/site/OTHER", "content": "x"}),
+        ),
+        says("repair sum.sh", 4, "Repaired."),
+    ];
+    for (approved, asked) in [
+        (true, vec!["plan.approve", "file.edit"]),
+        (false, vec!["plan.approve", "file.edit", "file.edit", "file.edit"]),
+    ] {
+        let system = with_script("", &script);
+        let turn = prompt(&system);
+        // Nothing but the plan is ever approved.
+        let requests = decide(&system, &turn, |request| {
+            approved && request["actionType"] == "plan.approve"
+        });
+        turn.join().unwrap().expect(200);
+        assert_eq!(types(&requests), asked);
+        let diff = requests[0]["metadata"]["diff"].as_str().unwrap();
+        assert!(
+            diff.contains("+echo $(($1 + $2))") && diff.contains("+Adds."),
+            "{diff}"
+        );
+        let sum = std::fs::read_to_string(site(&system).join("sum.sh")).unwrap();
+        assert_eq!(sum != WRONG, approved, "{sum}");
+        assert_eq!(site(&system).join("NOTE").exists(), approved);
+        assert!(!site(&system).join("OTHER").exists());
+    }
 }

@@ -44,11 +44,6 @@ pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Pl
     Place::parse(relative).ok()
 }
 
-/// Refuses to walk over anything but a folder, and over a folder that is reached through a link.
-pub(crate) fn check_folder(tree: &Tree, folder: &Place) -> Result<(), Error> {
-    tree.folder(folder).map(drop)
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct List {
@@ -91,7 +86,8 @@ impl Operation for List {
 
     fn run(&self, settings: &Settings) -> Result<Listed, Error> {
         within(settings, Access::Read, || {
-            check_folder(&Tree::open(&settings.root)?, &self.path)?;
+            // A walk does not begin at something that is not a folder, or is reached by a link.
+            Tree::open(&settings.root)?.folder(&self.path)?;
             let most = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
             let mut walk = walk(settings, &self.path, self.all);
             walk.max_depth(Some(self.depth.unwrap_or(2).max(1)));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
 use crate::confine::{Access, within};
-use crate::files::{check_folder, place_of, walk};
+use crate::files::{place_of, walk};
 use crate::place::Place;
 use crate::preview::Preview;
 use crate::settings::Settings;
@@ -98,7 +98,7 @@ impl Search {
 
     fn search(&self, settings: &Settings, pattern: &Regex) -> Result<Found, Error> {
         let tree = Tree::open(&settings.root)?;
-        check_folder(&tree, &self.path)?;
+        tree.folder(&self.path)?;
         let most = self.max_matches.unwrap_or(MATCHES).clamp(1, MAX_MATCHES);
         let mut walk = walk(settings, &self.path, self.all);
         if let Some(glob) = &self.glob {
