@@ -31,7 +31,7 @@ const MESSAGES: usize = 256;
 /// The most frames a second while text streams in.
 const FRAME: Duration = Duration::from_millis(16);
 /// How long to wait for the rest of a sequence before its first byte counts as the escape key.
-const SEQUENCE: Duration = Duration::from_millis(25);
+const SEQUENCE: Duration = Duration::from_millis(10);
 /// The most bytes that are read from the terminal at once.
 const INPUT: usize = 4096;
 

@@ -47,7 +47,8 @@ pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option
     let (main, side) = match pane {
         true => (
             Rect {
-                width: area.width - PANE,
+                // A blank column keeps the text off the pane's border.
+                width: area.width - PANE - 1,
                 ..area
             },
             Some(Rect {
