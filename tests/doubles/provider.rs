@@ -1,5 +1,5 @@
 //! A stand-in for a model provider on loopback: it answers the requests that come with the replies of a script, in their
-//! order, and remembers what it was asked.
+//! order, or with what a function makes of each, and remembers what it was asked.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -51,8 +51,12 @@ impl Asked {
     }
 }
 
-#[derive(Debug, Default)]
+/// Makes the reply to a request.
+pub type Answering = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
+
+#[derive(Default)]
 struct Shared {
+    answering: Option<Answering>,
     replies: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<Asked>>,
     gone: AtomicBool,
@@ -73,10 +77,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Provider {
     pub fn start(replies: Vec<Reply>) -> Provider {
+        let shared = Shared::default();
+        lock(&shared.replies).extend(replies);
+        Provider::with(shared)
+    }
+
+    /// Answers each request by what it asks: also one that is made again.
+    pub fn answering(answering: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Provider {
+        Provider::with(Shared {
+            answering: Some(Box::new(answering)),
+            ..Shared::default()
+        })
+    }
+
+    fn with(shared: Shared) -> Provider {
         let server = Arc::new(Server::http("127.0.0.1:0").expect("a free port"));
         let address = server.server_addr().to_ip().expect("an address");
-        let shared = Arc::new(Shared::default());
-        lock(&shared.replies).extend(replies);
+        let shared = Arc::new(shared);
         let (accepting, known) = (server.clone(), shared.clone());
         let thread = std::thread::spawn(move || {
             for request in accepting.incoming_requests() {
@@ -131,13 +148,17 @@ fn answer(mut request: Request, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut text);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    lock(&shared.asked).push(Asked {
+    let asked = Asked {
         method: request.method().to_string(),
         path: request.url().to_owned(),
         headers: headers.collect(),
         body: serde_json::from_str(&text).unwrap_or(Value::Null),
-    });
-    let reply = lock(&shared.replies).pop_front();
+    };
+    lock(&shared.asked).push(asked.clone());
+    let reply = match &shared.answering {
+        Some(answering) => Some(answering(&asked)),
+        None => lock(&shared.replies).pop_front(),
+    };
     let reply = reply.unwrap_or_else(|| Reply::Status(500, Vec::new(), "no reply is scripted".into()));
     match reply {
         Reply::Status(status, headers, body) => {

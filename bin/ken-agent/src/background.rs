@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ken_text::head;
 use ken_types::Error;
 use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
+use ken_types::ops::documents::WORKSPACE;
 use ken_types::ops::model::{Generate, Source, SourceKind, ToolSpec};
 use ken_types::ops::store::{
     Claim, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::budget::{Budget, history_tokens};
 use crate::governance::Governance;
 use crate::names::{CODING_WORKER, ORCHESTRATOR};
-use crate::passage::passage;
+use crate::passage::{origin, passage};
 use crate::scheduled;
 use crate::seams::{Caller, Seams};
 use crate::store::Store;
@@ -55,10 +56,24 @@ impl Background {
             _ => exchanges,
         };
         let greets = is_preflight(claim);
-        let search = match claim.kind {
+        let mut search = match claim.kind {
             SubmissionKind::Prompt if !greets => search(claim),
             _ => None,
         };
+        if let Some(search) = &mut search {
+            search.vector = seams
+                .embedding
+                .query(&search.query)
+                .await
+                .unwrap_or_else(|error| {
+                    tracing::warn!(
+                        code = error.code.name(),
+                        "knowledge is searched by words alone: {}",
+                        error.message
+                    );
+                    None
+                });
+        }
         let asked = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
@@ -127,7 +142,7 @@ impl Background {
 
     /// The knowledge that the turn began with, each text with its id.
     pub(crate) fn knowledge(&self) -> impl Iterator<Item = (String, String)> {
-        let of_kind = |source: &&Source| source.kind == SourceKind::Knowledge;
+        let of_kind = |source: &&Source| matches!(source.kind, SourceKind::Knowledge | SourceKind::File);
         let sources = self.sources.iter().filter(of_kind);
         sources.map(|source| (source.id.clone(), format!("{}. {}", source.title, source.text)))
     }
@@ -263,11 +278,21 @@ fn sources(history: &mut History, claim: &Claim) -> Vec<Source> {
 }
 
 fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
+    let (kind, title) = match found.entry.metadata.get("line") {
+        None => (SourceKind::Knowledge, found.entry.title.clone()),
+        Some(_) => {
+            let kind = match found.entry.source.as_str() {
+                WORKSPACE => SourceKind::File,
+                _ => SourceKind::Knowledge,
+            };
+            (kind, format!("{} ({})", found.entry.title, origin(&found.entry)))
+        }
+    };
     Source {
-        kind: SourceKind::Knowledge,
+        kind,
         text: passage(&found.entry.content, query).into_owned(),
         id: found.entry.id,
-        title: found.entry.title,
+        title,
         score: found.score,
     }
 }

@@ -119,6 +119,7 @@ mod tests {
             output_reserve: 8_192,
             exchanges: 10,
             unusable: Vec::new(),
+            embeds: None,
         })
     }
 

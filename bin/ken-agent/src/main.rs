@@ -5,8 +5,10 @@ mod answer;
 mod background;
 mod budget;
 mod builtin;
+mod embedding;
 mod envelope;
 mod governance;
+mod indexer;
 mod journal;
 mod model;
 mod names;
@@ -47,6 +49,8 @@ use tokio::sync::watch;
 
 use crate::all_tools::AllTools;
 use crate::builtin::{Builtins, Parts};
+use crate::embedding::Embedding;
+use crate::indexer::Indexer;
 use crate::model::{Model, WireModel};
 use crate::policy::Approvals;
 use crate::seams::Seams;
@@ -121,16 +125,24 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         builtin: Builtins::new(Parts {
             store: pool("store"),
             scheduler: pool("scheduler"),
+            embedding: Embedding::new(model.clone(), pool("store")),
             skills: skills.clone(),
         }),
         wire: WireTools::new(pool("tools")),
     });
+    let indexer = Indexer {
+        store: pool("store"),
+        tools: pool("tools"),
+        model: model.clone(),
+    };
+    start.tasks.spawn(indexer.run(start.stop.clone()));
     let claiming = Claiming {
         worker: Agent {
             store: WireStore::new(pool("store")),
             model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
+                embedding: Embedding::new(model.clone(), pool("store")),
                 skills,
                 policy: Arc::new(Approvals::new(
                     pool("approver"),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
-use ken_types::ops::model::{Delta, Generate, Generated, ModelGenerate, ModelInfo, ModelState};
+use ken_types::ops::model::{
+    Delta, Embed, Embedded, Generate, Generated, ModelEmbed, ModelGenerate, ModelInfo, ModelState,
+};
 use ken_types::{Code, Error};
 use ken_wire::{CachedReply, Connection, Items, Pool};
 use tokio::time::Instant;
@@ -46,6 +48,7 @@ pub(crate) struct WireModel {
 }
 
 const CALL: Duration = Duration::from_secs(10);
+const EMBED: Duration = Duration::from_secs(60);
 const GENERATE: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
 impl WireModel {
@@ -54,6 +57,17 @@ impl WireModel {
             info: Arc::new(CachedReply::new(pool.clone())),
             pool,
         }
+    }
+}
+
+impl WireModel {
+    /// The model that makes vectors, if one is chosen and ken-model is there.
+    pub(crate) async fn embedding(&self) -> Option<String> {
+        self.info.get(CALL).await.ok()?.embeds
+    }
+
+    pub(crate) async fn embed(&self, texts: Vec<String>) -> Result<Embedded, Error> {
+        self.pool.call::<ModelEmbed>(&Embed { texts }, EMBED).await
     }
 }
 

@@ -3,12 +3,32 @@
 use std::borrow::Cow;
 
 use ken_text::{head, is_filler, same_stem, stem, words};
+use ken_types::ops::store::KnowledgeRecord;
+use serde_json::Value;
 
 /// What is shown of an entry, in bytes, and how much of that stands before the first word of the question.
 const SHOWN_BYTES: usize = 4_096;
 const LEAD_BYTES: usize = 512;
 /// Words of the question that count.
 const WORDS: usize = 16;
+
+/// Where an entry is from: `entry`, or a file with its line.
+pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
+    let field = |name: &str| {
+        entry
+            .metadata
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let Some(line) = entry.metadata.get("line") else {
+        return "entry".to_owned();
+    };
+    match field("folder") {
+        "" => format!("{}:{}:{line}", entry.source, field("path")),
+        folder => format!("{}/{}:{line}", folder.trim_end_matches('/'), field("path")),
+    }
+}
 
 /// The whole text if it is short, else the excerpt that holds the most words of the question, and the first of
 /// several such excerpts. Takes time linear in the length of the text.

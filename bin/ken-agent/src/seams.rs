@@ -13,6 +13,7 @@ use ken_types::ops::tools::{Approval, CallTool};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::embedding::Embedding;
 use crate::governance::{Agent, Governance};
 use crate::names::ORCHESTRATOR;
 use crate::scheduled;
@@ -28,6 +29,7 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) struct Seams {
     pub(crate) share: Arc<Share>,
     pub(crate) skills: Arc<Skills>,
+    pub(crate) embedding: Embedding,
     pub(crate) tools: Arc<dyn Tools>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) workers: Arc<dyn Workers>,

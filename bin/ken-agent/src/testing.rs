@@ -14,6 +14,7 @@ use ken_types::{Error, Offset};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::embedding::Embedding;
 use crate::model::{Model, ModelError, Reply};
 use crate::seams::{Asked, Grant, ListedMayRun, NoWorkers, Pending, Seams, Tools};
 use crate::share::Share;
@@ -183,6 +184,7 @@ impl Model for MemoryModel {
             output_reserve: 8_192,
             exchanges: 100,
             unusable: Vec::new(),
+            embeds: None,
         })
     }
 
@@ -386,6 +388,7 @@ pub(crate) fn seams(tools: &TestTools) -> Seams {
     Seams {
         share: Arc::new(Share::built_in()),
         skills: Arc::new(Skills::new(Sources::default())),
+        embedding: Embedding::none(),
         tools: Arc::new(tools.clone()),
         policy: Arc::new(ListedMayRun),
         workers: Arc::new(NoWorkers),

@@ -11,6 +11,7 @@ mod change;
 mod command;
 mod confine;
 mod diff;
+mod documents;
 mod edits;
 mod files;
 mod git;
@@ -39,10 +40,11 @@ const ABOUT: &str = "Work on the files of the workspace, and run commands there"
 type Run = fn() -> ExitCode;
 
 /// Name, line for `--help`, and what runs it.
-const COMMANDS: [(&str, &str, Run); 20] = [
+const COMMANDS: [(&str, &str, Run); 21] = [
     entry::<files::List>(),
     entry::<files::Read>(),
     entry::<search::Search>(),
+    entry::<documents::Documents>(),
     entry::<edits::Write>(),
     entry::<edits::Edit>(),
     entry::<edits::Patch>(),

@@ -63,6 +63,19 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The same for another folder, which is only read.
+    pub(crate) fn at(&self, root: PathBuf) -> Settings {
+        Settings {
+            root,
+            state: self.state.clone(),
+            workspace: self.workspace.clone(),
+            run: self.run.clone(),
+            session: self.session.clone(),
+        }
+    }
+}
+
 /// The exact paths that kend passes count more than those that a home implies. The run directory is not needed, so that it
 /// need not be known.
 fn places() -> Result<Places, Error> {

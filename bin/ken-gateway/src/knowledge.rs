@@ -155,7 +155,7 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
             .change::<KnowledgeReindex>(
                 &KeyedJob {
                     id: mint.ulid(),
-                    documents: false,
+                    documents: true,
                 },
                 CHANGE,
             )

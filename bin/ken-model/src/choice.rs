@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ken_types::ops::model::{ModelState, Unusable};
-use ken_types::{Engine, Error};
+use ken_types::ops::model::{Embedded, ModelState, Unusable};
+use ken_types::{Code, Engine, Error};
 
 use crate::local::Local;
 use crate::prices::Table;
@@ -16,6 +16,8 @@ use crate::script::Script;
 #[derive(Debug)]
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
+    /// What makes vectors.
+    embedder: Option<Remote>,
 }
 
 impl Choice {
@@ -23,6 +25,28 @@ impl Choice {
     pub(crate) fn from_environment(otherwise: &str) -> Result<Choice, Error> {
         let list = setting("KEN_MODEL");
         Choice::read(list.as_deref().unwrap_or(otherwise), setting)
+    }
+
+    /// The same, with what makes vectors: `KEN_EMBED`, else `otherwise`; empty for nothing.
+    pub(crate) fn with_embedder(mut self, otherwise: &str) -> Result<Choice, Error> {
+        let name = setting("KEN_EMBED").unwrap_or_else(|| otherwise.to_owned());
+        self.embedder = embedder(name.trim(), &setting)?;
+        Ok(self)
+    }
+
+    /// Vectors of texts.
+    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
+        let none =
+            || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
+        let embedder = self.embedder.as_ref().ok_or_else(none)?;
+        if !(1..=EMBEDDED_AT_ONCE).contains(&texts.len()) {
+            let message = format!("{} texts; 1 to {EMBEDDED_AT_ONCE} are allowed", texts.len());
+            return Err(Error::invalid("/args/texts", message));
+        }
+        match embedder.unusable() {
+            Some(why) => Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)")),
+            None => embedder.embed(texts).await,
+        }
     }
 
     /// Reads a list like `rules` or `openai/gpt-4o,rules`. `setting` gives the file of `script`, and addresses and keys.
@@ -35,6 +59,7 @@ impl Choice {
             .map(|engine| provider(engine, &setting, alone, &table));
         Ok(Choice {
             providers: providers.collect::<Result<_, _>>()?,
+            embedder: None,
         })
     }
 
@@ -85,6 +110,7 @@ impl Choice {
                     why: provider.unusable().unwrap_or_default(),
                 })
                 .collect(),
+            embeds: self.embedder.as_ref().map(|embedder| full_name(embedder)),
         }
     }
 }
@@ -97,6 +123,28 @@ pub(crate) fn setting(name: &str) -> Option<String> {
 pub(crate) fn full_name(provider: &dyn Provider) -> String {
     let name = provider.name();
     format!("{}/{}", name.provider, name.id)
+}
+
+/// Texts of one call.
+const EMBEDDED_AT_ONCE: usize = 64;
+
+fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Remote>, Error> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let model = name
+        .strip_prefix("openai/")
+        .filter(|model| !model.is_empty())
+        .ok_or_else(|| {
+            Error::invalid("KEN_EMBED", format!("{name:?} is not openai/MODEL"))
+                .hint("any server with /v1/embeddings is reached by OPENAI_BASE_URL")
+        })?;
+    let known = Table::installed()?.model(name);
+    Ok(Some(Remote::new(
+        model,
+        Endpoint::new(Format::OpenAi, setting)?,
+        known,
+    )))
 }
 
 /// One entry of the list. `alone`: no entry is a language model.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_types::ops::model::{Delta, ModelGenerate, ModelInfo};
+use ken_types::ops::model::{Delta, ModelEmbed, ModelGenerate, ModelInfo};
 use ken_wire::{Context, Daemon, Table};
 
 use crate::choice::Choice;
@@ -85,7 +85,8 @@ impl Model {
 impl Daemon for Model {}
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
-    let choice = Choice::from_environment(&start.config.model.choice)?;
+    let settings = &start.config.model;
+    let choice = Choice::from_environment(&settings.choice)?.with_embedder(&settings.embed)?;
     let state = choice.state();
     for unusable in &state.unusable {
         tracing::warn!(model = unusable.model, "model not configured: {}", unusable.why);
@@ -102,6 +103,9 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
 fn table() -> Table<Model> {
     Table::new("model", env!("CARGO_PKG_VERSION"))
         .op::<ModelInfo, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.state()) })
+        .op::<ModelEmbed, _, _>(
+            |model: Arc<Model>, _, args| async move { model.choice.embed(&args.texts).await },
+        )
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
             let provider = model.choice.find(request.model.as_deref())?;
             let generated = generate(provider, &request, &Caller(caller)).await;

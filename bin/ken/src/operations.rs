@@ -10,6 +10,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../../lib/types/src/ops/service.rs"),
     include_str!("../../../lib/types/src/ops/kend.rs"),
     include_str!("../../../lib/types/src/ops/store.rs"),
+    include_str!("../../../lib/types/src/ops/documents.rs"),
     include_str!("../../../lib/types/src/ops/rules.rs"),
     include_str!("../../../lib/types/src/ops/runs.rs"),
     include_str!("../../../lib/types/src/ops/streams.rs"),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Builtin, EVERYONE, Parts, arguments, refused, result, spec};
-use crate::passage::passage;
+use crate::passage::{origin, passage};
 use crate::seams::Caller;
 
 /// The most entries that a search returns.
@@ -18,7 +18,7 @@ pub(super) fn tools() -> Vec<Builtin> {
         Builtin {
             spec: spec(
                 "knowledge_search",
-                "Search the knowledge base. Gives entries with id, title, text and score, best first. Name the id of each \
+                "Search the knowledge base. Gives entries with id, title, source, text and score, best first. Name the id of each \
                  entry that an answer uses.",
                 json!({
                     "type": "object",
@@ -82,18 +82,32 @@ impl Asked {
 
 async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let asked: Asked = arguments(given)?;
-    let found = patiently::<KnowledgeSearch>(&parts.store, &asked.search(&caller)).await;
+    let mut query = asked.search(&caller);
+    let embedded = parts.embedding.query(&asked.query).await;
+    let note = embedded.as_ref().err().map(|error| {
+        format!(
+            "The search was made by words alone, as no vector could be had: {}",
+            error.message
+        )
+    });
+    query.vector = embedded.unwrap_or_default();
+    let found = patiently::<KnowledgeSearch>(&parts.store, &query).await;
     let found = found.map_err(|error| refused(&error))?.found;
     let entries = found.iter().map(|found| {
         let entry = &found.entry;
         json!({
             "id": entry.id,
             "title": entry.title,
+            "source": origin(entry),
             "text": passage(&entry.content, &asked.query),
             "score": found.score,
         })
     });
-    Ok(result(json!({ "entries": entries.collect::<Vec<_>>() })))
+    let mut found = json!({ "entries": entries.collect::<Vec<_>>() });
+    if let (Some(note), Some(fields)) = (note, found.as_object_mut()) {
+        fields.insert("note".to_owned(), note.into());
+    }
+    Ok(result(found))
 }
 
 #[derive(Deserialize)]

@@ -16,6 +16,7 @@ use ken_wire::Pool;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::embedding::Embedding;
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 use crate::seams::{Caller, Pending};
 use crate::skills::Skills;
@@ -25,6 +26,7 @@ use crate::skills::Skills;
 pub(crate) struct Parts {
     pub(crate) store: Pool,
     pub(crate) scheduler: Pool,
+    pub(crate) embedding: Embedding,
     pub(crate) skills: Arc<Skills>,
 }
 

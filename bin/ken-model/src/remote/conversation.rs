@@ -67,7 +67,7 @@ pub(super) fn system(request: &Generate) -> String {
     let (web, own): (Vec<_>, Vec<_>) = request
         .sources
         .iter()
-        .partition(|source| source.kind == SourceKind::Web);
+        .partition(|source| matches!(source.kind, SourceKind::Web | SourceKind::File));
     for source in own {
         text.push_str(&format!("\n{}", shown(source)));
     }

@@ -3,6 +3,7 @@
 
 mod anthropic;
 mod conversation;
+mod embeddings;
 mod failure;
 mod format;
 mod http;

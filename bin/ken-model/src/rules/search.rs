@@ -126,7 +126,9 @@ impl Candidate<'_> {
 
 fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     match source.kind {
-        SourceKind::Knowledge | SourceKind::Web => of_text(source, held(&source.title, terms), terms, into),
+        SourceKind::Knowledge | SourceKind::File | SourceKind::Web => {
+            of_text(source, held(&source.title, terms), terms, into)
+        }
         SourceKind::Memory => {
             of_user(&source.title, Origin::Told(source), terms, into);
             // An answer of this engine, or one that names its entries, rests on sources that are found by themselves
@@ -288,7 +290,8 @@ fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
     }
     match candidate.origin {
         Origin::Source(source)
-            if source.kind == SourceKind::Knowledge && (is_ambiguous || opens_with_pronoun(shown)) =>
+            if matches!(source.kind, SourceKind::Knowledge | SourceKind::File)
+                && (is_ambiguous || opens_with_pronoun(shown)) =>
         {
             text = format!("{}: {text}", source.title);
         }

@@ -12,6 +12,9 @@ crate::operations! {
     /// `too_large` is a context over the model's window, `unauthenticated` a key that is missing or refused; all others
     /// stay as they are.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
+    /// A vector for each text, for search by meaning. `not_found` when no model is chosen for that. The caller does without them
+    /// when it fails.
+    ModelEmbed, "model.embed": Embed => Embedded;
     /// The configured models.
     ModelInfo, "model.info": Nothing => ModelState;
 }
@@ -58,6 +61,8 @@ pub struct Source {
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     Knowledge,
+    /// A piece of a file of the workspace, which anybody may have written: shown as pages of the web are.
+    File,
     Memory,
     /// A page of the web, which anybody may have written: providers show it to a model between random marks.
     Web,
@@ -121,6 +126,23 @@ fn stop() -> StopReason {
     StopReason::Stop
 }
 
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embed {
+    /// 1 to 64.
+    pub texts: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Embedded {
+    /// `provider/model`. Vectors of different models are never compared.
+    pub model: String,
+    /// In the order of the texts.
+    pub vectors: Vec<Vec<f32>>,
+    #[serde(default)]
+    pub usage: Usage,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelState {
     /// The configured models as `provider/model`, first choice first. If empty, no prompt can be answered.
@@ -136,6 +158,9 @@ pub struct ModelState {
     /// Models of the list that cannot be called before somebody changes the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<Unusable>,
+    /// The model that makes vectors, if one is chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embeds: Option<String>,
 }
 
 fn context_window() -> u64 {

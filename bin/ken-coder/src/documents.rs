@@ -1,0 +1,217 @@
+//! `ken-coder documents`: the text files of the workspace, or the documents of the installation, cut into the pieces that become
+//! knowledge entries; a page at a time, so that whoever asks can be killed between two pages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ken_text::{Section, lines_of_text, sections};
+use ken_tool::{Answer, Error};
+use ken_types::ops::documents::{DOCUMENT_PIECES, Piece, ReadDocument};
+use serde::{Deserialize, Serialize};
+
+use crate::call::Operation;
+use crate::confine::{Access, within};
+use crate::files::{place_of, walk};
+use crate::place::Place;
+use crate::preview::Preview;
+use crate::settings::Settings;
+use crate::tree::{Links, Tree};
+
+/// Larger files are left out, in bytes.
+const FILE_BYTES: u64 = 256 * 1024;
+/// A page ends beyond so many bytes of JSON; a file that alone has more than `LONGEST` is left out. ken-tools passes on 128 KiB.
+const PAGE_BYTES: usize = 64 * 1024;
+const LONGEST: usize = 120 * 1024;
+/// Files that a page looks at, and files of a collection that are looked at at all.
+const PAGE_FILES: usize = 1_000;
+const FILES: usize = 50_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Documents {
+    collection: Collection,
+    /// Files strictly after this path, in the order of their bytes.
+    #[serde(default)]
+    after: String,
+    /// Files up to this path.
+    #[serde(default)]
+    until: Option<String>,
+    /// The digest of each file between these two that is known.
+    #[serde(default)]
+    known: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Collection {
+    Share,
+    Workspace,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Page {
+    /// Files that are new or have changed.
+    documents: Vec<ReadDocument>,
+    /// Known files that are not there any more, or are no text any more.
+    gone: Vec<String>,
+    /// Text files of this page, and files that are left after it.
+    done: usize,
+    left: usize,
+    /// Where the next page begins; absent when this was the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl Operation for Documents {
+    const NAME: &'static str = "ken-coder documents";
+    const COMMAND: &'static str = "documents";
+    const ABOUT: &'static str = "Read text files as pieces of knowledge";
+    const FIELDS: &'static str = "Fields: collection (workspace, or share: the documents of the installation), after and until (paths), \
+        known (digests by path: these files are left out while they are the same).";
+    type Answer = Page;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
+        Ok(Preview::free(settings, "file.read", &Place::default()))
+    }
+
+    fn run(&self, settings: &Settings) -> Result<Page, Error> {
+        match self.collection {
+            Collection::Workspace => within(settings, Access::Read, || self.page(settings, lines)),
+            Collection::Share => match share() {
+                None => Ok(self.empty()),
+                Some(root) => {
+                    let settings = settings.at(root);
+                    within(&settings, Access::Read, || self.page(&settings, markdown))
+                }
+            },
+        }
+    }
+}
+
+/// The documents of the installation that this program belongs to.
+fn share() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let folder = program.parent()?;
+    ["../share/ken", "../../share"]
+        .iter()
+        .find_map(|share| folder.join(share).canonicalize().ok())
+}
+
+/// How a file is cut, by its name; `None` for one that is no document.
+type Cut = fn(&str, &str) -> Option<Vec<Section>>;
+
+fn is_markdown(name: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|kind| kind == "md" || kind == "markdown")
+}
+
+fn markdown(name: &str, text: &str) -> Option<Vec<Section>> {
+    is_markdown(name).then(|| sections(name, text))
+}
+
+fn lines(name: &str, text: &str) -> Option<Vec<Section>> {
+    match is_markdown(name) {
+        true => Some(sections(name, text)),
+        false => Some(lines_of_text(name, text)),
+    }
+}
+
+impl Documents {
+    /// Nothing is there, so all that was known is gone.
+    fn empty(&self) -> Page {
+        Page {
+            gone: self.known.keys().cloned().collect(),
+            next: self.until.clone(),
+            ..Page::default()
+        }
+    }
+
+    fn page(&self, settings: &Settings, cut: Cut) -> Result<Page, Error> {
+        let tree = Tree::open(&settings.root)?;
+        let files = self.files(settings);
+        let mut page = self.empty();
+        let (mut bytes, mut last) = (0, None);
+        for (number, place) in files.iter().enumerate() {
+            if number == PAGE_FILES || bytes > PAGE_BYTES {
+                page.next = last;
+                page.left = files.len() - number;
+                break;
+            }
+            last = Some(place.as_str().to_owned());
+            let Some(document) = read(&tree, place, cut) else {
+                continue;
+            };
+            page.done += 1;
+            page.gone.retain(|gone| *gone != document.path);
+            if self.known.get(&document.path) != Some(&document.digest) {
+                bytes += length(&document);
+                page.documents.push(document);
+            }
+        }
+        // Beyond the page nothing is known yet.
+        if let Some(next) = &page.next {
+            page.gone.retain(|gone| gone <= next);
+        }
+        Ok(page)
+    }
+
+    /// The files that the page may be about, in the order of their paths.
+    fn files(&self, settings: &Settings) -> Vec<Place> {
+        let walk = walk(settings, &Place::default(), false).build().flatten();
+        let files = walk.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+        let mut places: Vec<Place> = files
+            .filter_map(|entry| place_of(settings, entry.path()))
+            .take(FILES)
+            .collect();
+        let is_wanted = |place: &Place| {
+            let path = place.as_str();
+            path > self.after.as_str() && self.until.as_deref().is_none_or(|until| path <= until)
+        };
+        places.retain(is_wanted);
+        places.sort();
+        places
+    }
+}
+
+/// A document, if it is text and not too long.
+fn read(tree: &Tree, place: &Place, cut: Cut) -> Option<ReadDocument> {
+    let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
+    let text = String::from_utf8(node.bytes)
+        .ok()
+        .filter(|text| !node.version.link && !text.contains('\0'))?;
+    let pieces = cut(place.as_str(), &text)?.into_iter().map(|section| Piece {
+        title: section.title,
+        line: section.line as u64,
+        text: section.text,
+        tags: section.tags,
+    });
+    let document = ReadDocument {
+        path: place.as_str().to_owned(),
+        digest: node.version.digest,
+        pieces: pieces.collect(),
+    };
+    (document.pieces.len() <= DOCUMENT_PIECES && length(&document) <= LONGEST).then_some(document)
+}
+
+/// Bytes of its JSON.
+fn length(document: &ReadDocument) -> usize {
+    serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
+}
+
+impl Answer for Page {
+    fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for document in &self.documents {
+            writeln!(to, "{} {}", document.pieces.len(), document.path)?;
+        }
+        for gone in &self.gone {
+            writeln!(to, "- {gone}")?;
+        }
+        match self.next {
+            Some(_) => writeln!(to, "[more]"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Vectors of texts from an OpenAI-compatible server: `POST /embeddings`.
+
+use std::sync::Arc;
+
+use ken_types::Error;
+use ken_types::event::{Usage, estimated_tokens};
+use ken_types::ops::model::Embedded;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{AT_ONCE, CancelOnDrop, Remote, http};
+use crate::prices::price;
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<Item>,
+    #[serde(default)]
+    usage: Option<Tokens>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    #[serde(default)]
+    prompt_tokens: u64,
+}
+
+impl Remote {
+    /// A vector for each text, in their order.
+    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
+        let permit = Arc::clone(&self.room).try_acquire_owned();
+        let permit = permit.map_err(|_| Error::busy(format!("{AT_ONCE} calls are under way"), 1_000))?;
+        let model = format!("{}/{}", self.name.provider, self.name.id);
+        let body = json!({"model": self.name.id, "input": texts, "encoding_format": "float"}).to_string();
+        let (endpoint, who) = (self.endpoint.clone(), model.clone());
+        let cancel = CancelOnDrop::default();
+        let cancelled = Arc::clone(&cancel.0);
+        let call = tokio::task::spawn_blocking(move || {
+            http::cancel_with(cancelled);
+            let url = endpoint.url("embeddings");
+            let response = endpoint.with_headers(|headers| endpoint.http.post(&url, headers, &body))?;
+            let text = http::text(endpoint.accepted(&who, response)?)?;
+            drop(permit);
+            Ok::<_, Error>(text)
+        });
+        let text = call
+            .await
+            .map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
+        self.note(&text);
+        let (vectors, tokens) =
+            read(&text?, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;
+        let input = tokens.unwrap_or_else(|| texts.iter().map(|text| estimated_tokens(text)).sum());
+        let mut usage = Usage {
+            input,
+            total_tokens: input,
+            ..Usage::default()
+        };
+        usage.cost = price(&self.model, &usage);
+        Ok(Embedded {
+            model,
+            vectors,
+            usage,
+        })
+    }
+}
+
+/// The vectors in the order of the texts, and the tokens if they were counted.
+fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String> {
+    let answer: Answer =
+        serde_json::from_str(text).map_err(|error| format!("the vectors are not understood: {error}"))?;
+    let mut vectors = vec![Vec::new(); count];
+    for item in answer.data {
+        if let Some(place) = vectors.get_mut(item.index) {
+            *place = item.embedding;
+        }
+    }
+    match vectors.iter().any(Vec::is_empty) {
+        true => Err(format!("{count} vectors were asked for, and some are missing")),
+        false => Ok((
+            vectors,
+            answer
+                .usage
+                .map(|usage| usage.prompt_tokens)
+                .filter(|tokens| *tokens > 0),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::read;
+
+    #[test]
+    fn vectors_come_in_any_order_and_none_may_be_missing() {
+        let text = r#"{"data": [{"index": 1, "embedding": [2.0]}, {"index": 0, "embedding": [1, 0.5]}], "usage": {"prompt_tokens": 7}}"#;
+        assert_eq!(read(text, 2), Ok((vec![vec![1.0, 0.5], vec![2.0]], Some(7))));
+        assert!(read(text, 3).unwrap_err().contains("missing"));
+        assert!(read("{}", 1).unwrap_err().contains("not understood"));
+    }
+}

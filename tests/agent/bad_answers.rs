@@ -1,0 +1,264 @@
+//! What a model does wrong, over whole systems: the turn goes on or ends with a clear outcome, and what the model is sent next is
+//! well-formed. tests/agent/providers.rs has what goes wrong within one call.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+
+use ken_tests::provider::{Asked, Piece, Provider, Reply, openai, refusal};
+use ken_tests::{Answer, Builder, System};
+use serde_json::{Value, json};
+
+fn system(provider: &Provider) -> System {
+    Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start()
+}
+
+fn prompt(system: &System, instance: &str) -> Answer {
+    system.post(
+        &format!("/agents/orchestrator/{instance}?wait=result"),
+        &json!({"message": instance}),
+    )
+}
+
+fn events(system: &System, instance: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut offset = "-1".to_owned();
+    loop {
+        let page = system
+            .get(&format!("/agents/orchestrator/{instance}?offset={offset}"))
+            .expect(200);
+        all.extend(page.json().as_array().unwrap().iter().cloned());
+        if page.header("stream-up-to-date").is_some() {
+            return all;
+        }
+        offset = page.header("stream-next-offset").unwrap().to_owned();
+    }
+}
+
+fn count(events: &[Value], kind: &str) -> usize {
+    events.iter().filter(|event| event["type"] == kind).count()
+}
+
+/// The prompt of a request, and how many tool results follow it.
+fn asked_for(asked: &Asked) -> (String, usize) {
+    let messages = asked.body["messages"].as_array().unwrap();
+    let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
+    let results = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .count();
+    (prompt["content"].as_str().unwrap_or_default().to_owned(), results)
+}
+
+/// Each call of an assistant has exactly one result, right behind it, and there is no result without a call: providers refuse
+/// anything else for ever.
+fn check_pairs(provider: &Provider) {
+    for asked in provider.asked() {
+        let mut open = BTreeSet::new();
+        for message in asked.body["messages"].as_array().unwrap() {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            match message["role"].as_str().unwrap() {
+                "tool" => assert!(open.remove(id), "a result of nothing: {message}"),
+                role => {
+                    assert!(open.is_empty(), "calls without results before {role}: {open:?}");
+                    let calls = message["tool_calls"].as_array().into_iter().flatten();
+                    for call in calls {
+                        assert!(open.insert(call["id"].as_str().unwrap().to_owned()), "{call}");
+                        // Broken arguments are sent back as JSON that a provider takes.
+                        let arguments = call["function"]["arguments"].as_str().unwrap();
+                        assert!(serde_json::from_str::<Value>(arguments).is_ok(), "{arguments}");
+                    }
+                }
+            }
+        }
+        assert!(open.is_empty(), "calls without results: {open:?}");
+    }
+}
+
+#[test]
+fn calls_that_cannot_be_made_are_told_to_the_model_and_the_turn_goes_on() {
+    let hundred: Vec<(String, String)> = (0..100)
+        .map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}")))
+        .collect();
+    let provider = Provider::answering(move |asked| {
+        let (prompt, results) = asked_for(asked);
+        Reply::Stream(match (prompt.as_str(), results) {
+            ("broken", 0) => openai(
+                &[],
+                &[
+                    ("c1", "knowledge_search", "{\"query\": \"x"),
+                    ("c2", "knowledge_search", "[7]"),
+                    ("c3", "todo_write", "7"),
+                ],
+            ),
+            ("unknown", 0) => openai(
+                &["I look."],
+                &[
+                    ("c1", "nonesuch", "{}"),
+                    ("c2", "", "{}"),
+                    ("c3", "../../bin/sh", "{}"),
+                ],
+            ),
+            ("same", 0) => openai(
+                &[],
+                &[
+                    ("c1", "knowledge_search", "{\"query\": \"a\"}"),
+                    ("c1", "knowledge_search", "{\"query\": \"b\"}"),
+                ],
+            ),
+            ("hundred", 0) => {
+                let calls: Vec<_> = hundred
+                    .iter()
+                    .map(|(id, arguments)| (id.as_str(), "knowledge_search", arguments.as_str()))
+                    .collect();
+                openai(&[], &calls)
+            }
+            (prompt, results) => openai(&[&format!("{prompt}: {results} results.")], &[]),
+        })
+    });
+    let system = system(&provider);
+    for (name, calls, failed) in [
+        ("broken", 3, 3),
+        ("unknown", 3, 3),
+        ("same", 2, 0),
+        ("hundred", 100, 0),
+    ] {
+        let answer = prompt(&system, name).expect(200);
+        assert_eq!(answer.text("/result/text"), format!("{name}: {calls} results."));
+        let events = events(&system, name);
+        assert_eq!(
+            (count(&events, "tool_start"), count(&events, "tool")),
+            (calls, calls),
+            "{name}"
+        );
+        let errors = events
+            .iter()
+            .filter(|event| event["type"] == "tool" && event["isError"] == true)
+            .count();
+        assert_eq!(errors, failed, "{name}: {events:?}");
+        assert_eq!(count(&events, "submission_settled"), 1);
+    }
+    check_pairs(&provider);
+}
+
+#[test]
+fn ten_megabytes_of_text_are_cut_and_the_conversation_goes_on() {
+    let provider = Provider::answering(|asked| {
+        let long = "A sentence that says the same again and again. ".repeat(1 << 14);
+        let messages = asked.body["messages"].as_array().unwrap();
+        Reply::Stream(
+            match messages.last().unwrap()["content"].as_str().unwrap_or_default() {
+                "much" => openai(&[long.as_str(); 14], &[]),
+                _ => openai(&["Short."], &[]),
+            },
+        )
+    });
+    let system = system(&provider);
+    let session = system.session();
+    let answer = system.say(&session, "much");
+    let answer = answer.expect(200).json();
+    let text = answer["result"]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("A sentence") && text.len() < 6 << 20,
+        "{}",
+        text.len()
+    );
+    // Every reader is served what there is, an event is never longer than 256 KiB, and the next turn works.
+    for event in events(&system, &session) {
+        assert!(
+            event.to_string().len() <= 256 * 1024,
+            "{} bytes of {}",
+            event.to_string().len(),
+            event["type"]
+        );
+    }
+    let answer = system.say(&session, "and now?").expect(200);
+    assert_eq!(answer.text("/result/text"), "Short.");
+    let transcript = system.get(&format!(
+        "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
+    ));
+    assert_eq!(
+        transcript.expect(200).json()["exchanges"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn a_model_that_never_comes_to_an_end_is_ended() {
+    let provider = Provider::answering(|asked| {
+        let (prompt, results) = asked_for(asked);
+        let other = format!("{{\"query\": \"number {results}\"}}");
+        let arguments = if prompt == "same" {
+            "{\"query\": \"x\"}"
+        } else {
+            other.as_str()
+        };
+        Reply::Stream(openai(
+            &[],
+            &[(&format!("c{results}"), "knowledge_search", arguments)],
+        ))
+    });
+    let system = system(&provider);
+    for name in ["same", "other"] {
+        let answer = prompt(&system, name).expect(500).json();
+        let events = events(&system, name);
+        let settled = events.last().unwrap();
+        assert_eq!(
+            (&settled["type"], &settled["outcome"]),
+            (&json!("submission_settled"), &json!("failed"))
+        );
+        assert!(
+            settled["error"].as_str().is_some_and(|error| !error.is_empty()),
+            "{settled}"
+        );
+        assert_eq!(count(&events, "turn_start"), count(&events, "turn"));
+        assert_eq!(answer["error"]["type"], "operation_failed", "{answer}");
+    }
+    // The one that repeats itself ends long before the one that only goes on.
+    let turns = |name: &str| count(&events(&system, name), "turn");
+    assert!(
+        turns("same") <= 6 && turns("other") > turns("same"),
+        "{} {}",
+        turns("same"),
+        turns("other")
+    );
+    check_pairs(&provider);
+}
+
+/// What may pass is tried again; what cannot is said at once.
+#[test]
+fn a_provider_that_fails_is_tried_again_or_named() {
+    let half = openai(&["Half ", "of it."], &[])[..2].to_vec();
+    for (first, tries) in [
+        (refusal(429, Vec::new(), "", "slow down"), 2),
+        (Reply::Stream(half.clone()), 2),
+        (Reply::Stream([half, vec![Piece::Break]].concat()), 2),
+        (
+            refusal(404, Vec::new(), "model_not_found", "there is no model m"),
+            1,
+        ),
+    ] {
+        let provider = Provider::start(vec![first, Reply::Stream(openai(&["Whole."], &[]))]);
+        let system = system(&provider);
+        let answer = prompt(&system, "go");
+        match tries {
+            1 => {
+                let body = answer.expect(500).json().to_string();
+                assert!(
+                    body.contains("openai/m") && body.contains("there is no model m"),
+                    "{body}"
+                );
+            }
+            _ => assert_eq!(answer.expect(200).text("/result/text"), "Whole."),
+        }
+        assert_eq!(provider.asked().len(), tries);
+        assert_eq!(count(&events(&system, "go"), "turn"), tries);
+        assert_eq!(count(&events(&system, "go"), "submission_settled"), 1);
+    }
+}

@@ -1,0 +1,430 @@
+//! Files as knowledge: the documents of the installation and the workspace, read by a durable job; and search by meaning, with vectors
+//! from a scripted provider.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ken_tests::provider::{Asked, Provider, Reply, openai};
+use ken_tests::{Builder, System, until};
+use serde_json::{Value, json};
+
+fn workspace(system: &System) -> PathBuf {
+    system.home().join("state/workspace")
+}
+
+fn list(system: &System, query: &str) -> Vec<Value> {
+    let page = system
+        .get(&format!("/api/knowledge?limit=100&{query}"))
+        .expect(200)
+        .json();
+    page["records"].as_array().unwrap().clone()
+}
+
+/// Path and line of the pieces of the workspace.
+fn pieces(system: &System) -> Vec<(String, u64)> {
+    let mut pieces: Vec<_> = list(system, "source=workspace")
+        .iter()
+        .map(|record| {
+            let path = record["metadata"]["path"].as_str().unwrap().to_owned();
+            (path, record["metadata"]["line"].as_u64().unwrap())
+        })
+        .collect();
+    pieces.sort();
+    pieces
+}
+
+fn job(system: &System, id: &str) -> Value {
+    system
+        .get(&format!("/api/knowledge/reindex/{id}"))
+        .expect(200)
+        .json()
+}
+
+/// Runs a job to its end.
+fn reindex(system: &System) -> Value {
+    let id = system
+        .post("/api/knowledge/reindex", &json!({}))
+        .expect(202)
+        .text("/jobId");
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let job = job(system, &id);
+        if !job["finishedAt"].is_null() {
+            return job;
+        }
+        assert!(Instant::now() < end, "{job}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_reindex_reads_entries_the_installation_and_the_workspace() {
+    let system = System::start();
+    let root = workspace(&system);
+    let site = root.join("repos/site");
+    fs::create_dir_all(site.join("target")).unwrap();
+    fs::create_dir_all(site.join(".git")).unwrap();
+    fs::write(site.join(".gitignore"), "target/\n").unwrap();
+    fs::write(site.join(".git/config"), "hidden quokka").unwrap();
+    fs::write(site.join("target/out.txt"), "ignored quokka").unwrap();
+    fs::write(site.join("README.md"), "# Site\n\nThe quokka is fed at noon.\n").unwrap();
+    let source = "fn filler() { /* nothing of interest */ }\n".repeat(120);
+    fs::write(
+        site.join("main.rs"),
+        format!("{source}\n// The wombat sleeps in cellar nine.\n"),
+    )
+    .unwrap();
+    fs::write(site.join("blob.bin"), [0_u8, 159, 146]).unwrap();
+    symlink("/etc/hostname", site.join("link.md")).unwrap();
+    system
+        .post(
+            "/api/knowledge",
+            &json!({"title": "Heron", "content": "The heron eats fish."}),
+        )
+        .expect(201);
+    let done = reindex(&system);
+    assert_eq!(
+        (&done["status"], &done["error"]),
+        (&json!("ok"), &Value::Null),
+        "{done}"
+    );
+    assert!(
+        done["done"] == done["total"] && done["done"].as_u64() > Some(3),
+        "{done}"
+    );
+    let found = pieces(&system);
+    let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "repos/site/.gitignore",
+            "repos/site/README.md",
+            "repos/site/main.rs",
+            "repos/site/main.rs"
+        ]
+    );
+    assert!(!list(&system, "source=share").is_empty());
+    // Files are found, and do not crowd the list of what people have added.
+    assert_eq!(list(&system, "").len(), 1);
+    let wombat = &list(&system, "q=wombat")[0];
+    assert_eq!(
+        (&wombat["source"], &wombat["metadata"]["path"]),
+        (&json!("workspace"), &json!("repos/site/main.rs"))
+    );
+    assert!(wombat["metadata"]["line"].as_u64() > Some(50), "{wombat}");
+    // The next answer names the file and its line.
+    let answer = system
+        .say(&system.session(), "When is the quokka fed?")
+        .expect(200);
+    let text = answer.text("/result/text");
+    assert!(
+        text.contains("The quokka is fed at noon.") && text.contains("[kb-"),
+        "{text}"
+    );
+    let shown = String::from_utf8(system.ken(&["knowledge", "list", "--by", "workspace"]).stdout).unwrap();
+    assert!(shown.contains("workspace:repos/site/README.md:1"), "{shown}");
+
+    // What has changed is read anew, what is gone goes, all else stays what it was.
+    let ids = |path: &str| -> Vec<String> {
+        let records = list(&system, "source=workspace");
+        let of = records.iter().filter(|record| record["metadata"]["path"] == path);
+        of.map(|record| record["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let before = ids("repos/site/main.rs");
+    fs::write(site.join("README.md"), "# Site\n\nThe quokka is fed at dusk.\n").unwrap();
+    fs::remove_file(site.join(".gitignore")).unwrap();
+    fs::remove_dir_all(site.join("target")).unwrap();
+    assert_eq!(reindex(&system)["status"], "ok");
+    assert_eq!(ids("repos/site/main.rs"), before);
+    assert_eq!(pieces(&system).len(), 3);
+    assert!(list(&system, "q=noon").is_empty() && list(&system, "q=dusk").len() == 1);
+}
+
+/// The job goes on where it was, whoever is killed, and each file is there once.
+#[test]
+fn a_reindex_outlives_kills_and_a_power_cut() {
+    let mut system = System::start();
+    let notes = workspace(&system).join("projects/notes");
+    fs::create_dir_all(&notes).unwrap();
+    let text = "Words that fill the page until it is long enough.\n".repeat(60);
+    for number in 0..120 {
+        fs::write(
+            notes.join(format!("{number:03}.txt")),
+            format!("Note {number}.\n{text}"),
+        )
+        .unwrap();
+    }
+    let id = system
+        .post("/api/knowledge/reindex", &json!({}))
+        .expect(202)
+        .text("/jobId");
+    assert_eq!(
+        system
+            .post("/api/knowledge/reindex", &json!({}))
+            .expect(202)
+            .text("/jobId"),
+        id
+    );
+    for part in ["agent", "tools", "store"] {
+        system.kill(part);
+        until("the gateway answers", || {
+            system.get(&format!("/api/knowledge/reindex/{id}")).status == 200
+        });
+    }
+    system.cut_power();
+    system.up();
+    let end = Instant::now() + Duration::from_secs(60);
+    while job(&system, &id)["finishedAt"].is_null() {
+        assert!(Instant::now() < end, "{}", job(&system, &id));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let done = job(&system, &id);
+    assert_eq!(
+        (&done["status"], &done["error"]),
+        (&json!("ok"), &Value::Null),
+        "{done}"
+    );
+    let mut after = String::new();
+    let mut paths = Vec::new();
+    loop {
+        let page = system
+            .get(&format!("/api/knowledge?limit=100&source=workspace{after}"))
+            .expect(200)
+            .json();
+        paths.extend(
+            page["records"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|record| record["metadata"]["path"].to_string()),
+        );
+        match page["page"]["after"].as_str() {
+            Some(cursor) => after = format!("&after={cursor}"),
+            None => break,
+        }
+    }
+    paths.sort();
+    assert_eq!(paths.len(), 120);
+    paths.dedup();
+    assert_eq!(paths.len(), 120);
+}
+
+/// Words that mean the same have the same dimension.
+const MEANINGS: [&[&str]; 6] = [
+    &["car", "automobile", "vehicle", "truck"],
+    &["doctor", "physician", "surgeon"],
+    &["money", "salary", "wages", "payday"],
+    &["begin", "start", "commence", "opens"],
+    &["child", "kid", "infant"],
+    &["sea", "ocean", "harbour"],
+];
+
+fn vector(text: &str) -> Vec<f32> {
+    let text = text.to_lowercase();
+    let words: Vec<&str> = text.split(|letter: char| !letter.is_alphanumeric()).collect();
+    let holds = |meaning: &&[&str]| words.iter().filter(|word| meaning.contains(word)).count() as f32;
+    // A little of everything: no text is without a direction.
+    MEANINGS.iter().map(|meaning| 0.01 + holds(meaning)).collect()
+}
+
+/// A provider of vectors, and of answers that look something up.
+fn reply(asked: &Asked) -> Reply {
+    if asked.path != "/v1/embeddings" {
+        let messages = asked.body["messages"].as_array().unwrap();
+        let is_told = messages.iter().any(|message| message["role"] == "tool");
+        return Reply::Stream(match is_told {
+            false => openai(
+                &[],
+                &[(
+                    "c1",
+                    "knowledge_search",
+                    "{\"query\": \"Where is my automobile?\"}",
+                )],
+            ),
+            true => openai(&["Looked."], &[]),
+        });
+    }
+    let texts = asked.body["input"].as_array().unwrap();
+    if texts
+        .iter()
+        .any(|text| text.as_str().unwrap().contains("no vector"))
+    {
+        return Reply::Status(
+            500,
+            Vec::new(),
+            "{\"error\": {\"message\": \"overloaded\"}}".into(),
+        );
+    }
+    let data = texts
+        .iter()
+        .enumerate()
+        .map(|(index, text)| json!({"index": index, "embedding": vector(text.as_str().unwrap())}));
+    let body = json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": texts.len(), "total_tokens": texts.len()}});
+    Reply::Status(
+        200,
+        vec![("content-type", "application/json".into())],
+        body.to_string(),
+    )
+}
+
+fn with_vectors(provider: &Provider) -> System {
+    Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("KEN_EMBED", "openai/text-embedding-3-small")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary-77\n")
+        .start()
+}
+
+/// How many entries have a vector: the store is asked for those that have none.
+fn wait_for_vectors(system: &System) {
+    until("all entries have vectors", || {
+        let work = system.call(
+            "store",
+            "documents.work",
+            &["model=\"openai/text-embedding-3-small\""],
+        );
+        work["unembedded"].as_array().is_none_or(Vec::is_empty)
+    });
+}
+
+fn found(system: &System, query: &str, vector_of: Option<&str>) -> Vec<String> {
+    let mut search = vec![format!("query={}", json!(query)), "limit=3".to_owned()];
+    if let Some(text) = vector_of {
+        let vector = json!({"model": "openai/text-embedding-3-small", "values": vector(text)});
+        search.push(format!("vector={vector}"));
+    }
+    let search: Vec<&str> = search.iter().map(String::as_str).collect();
+    let found = system.call("store", "knowledge.search", &search);
+    let found = found["found"].as_array().unwrap().iter();
+    found
+        .map(|one| one["entry"]["title"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
+    let provider = Provider::answering(reply);
+    let system = with_vectors(&provider);
+    for (title, content) in [
+        (
+            "Garage",
+            "The truck stands behind the house, in the third garage.",
+        ),
+        ("Clinic", "The surgeon can be reached at extension 12."),
+        ("Payroll", "Wages are transferred on the 25th."),
+        ("Nursery", "Each infant has a bed of its own."),
+        ("Quay", "The harbour is closed in winter."),
+        ("Bakery", "It opens at six, and the bread is sold out by nine."),
+        ("Model X-200", "The X-200 has a tank of forty litres."),
+    ] {
+        system
+            .post("/api/knowledge", &json!({"title": title, "content": content}))
+            .expect(201);
+    }
+    wait_for_vectors(&system);
+    // Question, and the entry that answers it: six with none of its words, two with a word that no vector knows.
+    let questions = [
+        ("Where is my automobile?", "Garage"),
+        ("How do I call the physician?", "Clinic"),
+        ("When do I get my salary?", "Payroll"),
+        ("Where does the kid sleep?", "Nursery"),
+        ("Can I go to the ocean in January?", "Quay"),
+        ("At which hour does the bakery commence?", "Bakery"),
+        ("How large is the tank of the X-200?", "Model X-200"),
+        ("When is the bread sold out?", "Bakery"),
+    ];
+    let first = |fused: bool| {
+        let hits = questions.iter().filter(|(question, wanted)| {
+            let titles = found(&system, question, fused.then_some(*question));
+            titles.first().is_some_and(|title| title == wanted)
+        });
+        hits.count()
+    };
+    // By words alone only what is said in the same words is found; with vectors all of it, and nothing is lost.
+    assert_eq!((first(false), first(true)), (3, 8));
+    // In a turn, through the tool.
+    let session = system.session();
+    system.say(&session, "Where is my automobile?").expect(200);
+    let tool = |session: &str| -> Value {
+        let events = system
+            .get(&format!("/agents/orchestrator/{session}?offset=-1"))
+            .expect(200)
+            .json();
+        let tools = events
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|event| event["type"] == "tool");
+        tools.last().unwrap()["result"]["details"].clone()
+    };
+    let details = tool(&session);
+    assert_eq!(
+        (&details["entries"][0]["title"], &details["entries"][0]["source"]),
+        (&json!("Garage"), &json!("entry"))
+    );
+    assert!(details.get("note").is_none(), "{details}");
+    let asked = provider.asked();
+    let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
+    let bodies: Vec<_> = embedded.map(|asked| asked.body["model"].clone()).collect();
+    assert!(
+        !bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"),
+        "{bodies:?}"
+    );
+    // The cost of vectors is counted with that of answers: one token a text, at 0.02 dollars a million.
+    // Seven entries, and the query of the turn and of its tool.
+    until("what was spent is in the books", || {
+        let usage = String::from_utf8(system.ken(&["usage", "--by", "model", "--json"]).stdout).unwrap();
+        let line = usage
+            .lines()
+            .find(|line| line.contains("text-embedding-3-small"))
+            .unwrap_or_default();
+        let group: Value = serde_json::from_str(line).unwrap_or_default();
+        group["input"] == 9
+            && group["cost"]
+                .as_f64()
+                .is_some_and(|cost| (cost - 9.0 * 0.02 / 1e6).abs() < 1e-12)
+    });
+
+    // A provider that fails: the search is made by words, and says so.
+    let failing = Provider::answering(|asked| match asked.path.as_str() {
+        "/v1/embeddings" => Reply::Status(
+            500,
+            Vec::new(),
+            "{\"error\": {\"message\": \"overloaded\"}}".into(),
+        ),
+        _ => reply(asked),
+    });
+    let system = with_vectors(&failing);
+    system
+        .post(
+            "/api/knowledge",
+            &json!({"title": "Garage", "content": "The automobile stands in the third garage."}),
+        )
+        .expect(201);
+    let session = system.session();
+    let answer = system.say(&session, "Where is my automobile?").expect(200);
+    assert_eq!(answer.text("/result/text"), "Looked.");
+    let events = system
+        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
+        .expect(200)
+        .json();
+    let details = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|event| event["type"] == "tool")
+        .unwrap()["result"]["details"]
+        .clone();
+    assert_eq!(details["entries"][0]["title"], "Garage");
+    let note = details["note"].as_str().unwrap();
+    assert!(
+        note.contains("by words alone") && !note.contains("sk-canary"),
+        "{note}"
+    );
+}

@@ -1,0 +1,175 @@
+//! `kill -9` of the agent, the model and the tools at every event of a turn with tools, over a scripted provider: one settled
+//! answer, and no call that has finished is made again. A few events by default; `KEN_KILLS=120` kills so many times.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ken_tests::provider::{Asked, Piece, Provider, Reply, openai};
+use ken_tests::{Builder, Client, System, number};
+use serde_json::{Value, json};
+
+/// Events of the turn, when nobody is killed.
+const EVENTS: u64 = 30;
+
+/// Two calls at once, then one, then the answer; every piece of a stream by itself.
+fn reply(asked: &Asked) -> Reply {
+    let messages = asked.body["messages"].as_array().unwrap();
+    let results = messages
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .count();
+    let pieces = match results {
+        0 => openai(
+            &["I ", "look."],
+            &[
+                ("a", "note_down", "{\"n\": \"a\"}"),
+                ("b", "note_down", "{\"n\": \"b\"}"),
+            ],
+        ),
+        2 => openai(&["Once more."], &[("c", "note_down", "{\"n\": \"c\"}")]),
+        _ => openai(&["All ", "is ", "done."], &[]),
+    };
+    let pieces = pieces
+        .into_iter()
+        .flat_map(|piece| [piece, Piece::Pause(Duration::from_millis(15))]);
+    Reply::Stream(pieces.collect())
+}
+
+fn scratch(system: &System) -> PathBuf {
+    system.home().join("scratch")
+}
+
+/// A tool that leaves a line when it begins and one when it ends.
+fn add_tool(system: &System) {
+    let folder = system.home().join("tools.d");
+    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(scratch(system)).unwrap();
+    let runs = scratch(system).join("runs");
+    let script = format!(
+        "read line; echo \"begin $line\" >> '{0}'; sleep 0.06; echo \"end $line\" >> '{0}'; echo noted",
+        runs.display()
+    );
+    let entry = json!({"name": "note_down", "description": "A tool.", "command": ["sh", "-c", script], "input": {"type": "object"},
+        "writes": "text", "idempotent": false, "approval": "none", "agents": ["orchestrator"],
+        "touch": {"write": [scratch(system)]}});
+    fs::write(folder.join("note_down.json"), entry.to_string()).unwrap();
+    ken_tests::until("the tool is listed", || {
+        let listed = system.call("tools", "tools.list", &[]);
+        listed["tools"]
+            .as_array()
+            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "note_down"))
+    });
+    std::thread::sleep(Duration::from_millis(600));
+}
+
+/// How often each call has begun, and how often it has ended.
+fn runs(system: &System) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
+    let text = fs::read_to_string(scratch(system).join("runs")).unwrap_or_default();
+    let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
+    for line in text.lines() {
+        let (what, input) = line.split_once(' ').unwrap();
+        let name = serde_json::from_str::<Value>(input).unwrap()["n"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        *if what == "begin" { &mut begun } else { &mut ended }
+            .entry(name)
+            .or_default() += 1;
+    }
+    (begun, ended)
+}
+
+fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64) {
+    let what = format!("{part} killed at event {nth}");
+    _ = fs::remove_file(scratch(system).join("runs"));
+    let instance = format!("{part}-{nth}-{round}");
+    let target = format!("/agents/orchestrator/{instance}?wait=result");
+    let address = system.address();
+    let asked = std::thread::spawn(move || {
+        let mut client = Client::connect(address);
+        client.set_patience(Duration::from_secs(90));
+        client.post(&target, &json!({"message": "go"}))
+    });
+    ken_tests::until("the stream is there", || {
+        system
+            .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
+            .status
+            == 200
+    });
+    let mut stream = system.attach(&format!("/agents/orchestrator/{instance}?offset=-1&live=sse"));
+    let mut events = Vec::new();
+    // A turn that is over before its nth event is killed at its end.
+    while (events.len() as u64) <= nth
+        && !events
+            .iter()
+            .any(|event: &Value| event["type"] == "submission_settled")
+    {
+        stream.until_control(&mut events);
+    }
+    system.kill(part);
+    let answer = asked.join().unwrap().expect(200);
+    assert_eq!(answer.text("/result/text"), "All is done.", "{what}");
+    while !events.iter().any(|event| event["type"] == "submission_settled") {
+        stream.until_control(&mut events);
+    }
+    let settled = events
+        .iter()
+        .filter(|event| event["type"] == "submission_settled");
+    assert_eq!(settled.count(), 1, "{what}");
+    let (begun, ended) = runs(system);
+    assert!(
+        begun.values().all(|count| *count == 1),
+        "{what}: made again: {begun:?}"
+    );
+    for id in ["a", "b", "c"] {
+        let results: Vec<_> = events
+            .iter()
+            .filter(|event| event["type"] == "tool" && event["toolCallId"] == id)
+            .collect();
+        assert_eq!(results.len(), 1, "{what}: {id}");
+        let is_interrupted = results[0]["isError"] == true;
+        assert!(
+            is_interrupted || ended.get(id) == Some(&1),
+            "{what}: {id} is told as finished: {ended:?}"
+        );
+        let said = results[0]["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(!is_interrupted || said.contains("interrupted"), "{what}: {said}");
+    }
+    // What the model was told of a finished call, it was told each time.
+    for asked in provider.asked() {
+        let calls: Vec<&str> = asked.body["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|message| message["tool_call_id"].as_str())
+            .collect();
+        assert!(
+            [&[][..], &["a", "b"], &["a", "b", "c"]].contains(&calls.as_slice()),
+            "{what}: {calls:?}"
+        );
+    }
+}
+
+#[test]
+fn one_answer_and_no_finished_call_again_whoever_is_killed_at_whichever_event() {
+    let kills = number("KEN_KILLS", 6);
+    let provider = Provider::answering(reply);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    add_tool(&system);
+    for round in 0..kills {
+        let part = ["agent", "tools", "model"][usize::try_from(round % 3).unwrap()];
+        // The long form goes through every event for every part; the short one takes a few of them.
+        let nth = match kills {
+            0..=30 => (round * 7 + 5) % EVENTS,
+            _ => (round / 3) % EVENTS,
+        };
+        check(&system, &provider, part, nth, round);
+    }
+}
