@@ -1,5 +1,7 @@
 //! The deltas of a model, turned into events.
 
+use std::collections::HashSet;
+
 use ken_text::head;
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Message, Purpose, StopReason};
@@ -39,10 +41,31 @@ impl Answer {
                 .collect(),
             Delta::Think { delta, opaque } => self.think(turn, delta, opaque),
             Delta::ToolCall { id, name, arguments } => {
+                let id = self.own_id(state, id);
                 self.calls.push(Block::ToolCall { id, name, arguments });
                 stop_thinking(turn).into_iter().collect()
             }
         }
+    }
+
+    /// The id of a call, or another one when there is a call of this id already: some servers count from 0 in every answer, and
+    /// a result belongs to exactly one call.
+    fn own_id(&self, state: &TurnState, id: String) -> String {
+        let earlier = state.messages.iter().flat_map(Message::content);
+        let taken: HashSet<&str> = earlier
+            .chain(&self.calls)
+            .filter_map(|block| match block {
+                Block::ToolCall { id, .. } => Some(id.as_str()),
+                _ => None,
+            })
+            .collect();
+        if !id.is_empty() && !taken.contains(id.as_str()) {
+            return id;
+        }
+        let mut numbered = (1..).map(|number| format!("{id}_{number}"));
+        numbered
+            .find(|other| !taken.contains(other.as_str()))
+            .unwrap_or(id)
     }
 
     fn keep(&mut self, delta: Delta) {

@@ -1,5 +1,6 @@
 //! The events that follow from the state alone, and the result.
 
+use ken_text::head;
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Failure, Message, Outcome, StopReason, ToolResult, TurnResult, Usage};
 use ken_types::ops::documents::Used;
@@ -32,6 +33,18 @@ impl Settlement {
             error: self.error.as_ref().map(|error| error.message.clone()),
         }
     }
+}
+
+/// The longest text of a result, in bytes. However it is escaped, it fits one line of the wire with all that stands beside it.
+const RESULT_BYTES: usize = 512 * 1024;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > RESULT_BYTES {
+        let kept = head(&text, RESULT_BYTES).len();
+        text.truncate(kept);
+        text.push_str(" […cut: more than a result may hold]");
+    }
+    text
 }
 
 impl TurnState {
@@ -122,7 +135,7 @@ impl TurnState {
             _ => self.text.clone(),
         };
         TurnResult {
-            text,
+            text: shortened(text),
             usage: self.usage,
             model: self
                 .model

@@ -37,7 +37,7 @@ const AT_ONCE: usize = 64;
 /// Deltas that wait for the caller.
 const WAITING: usize = 64;
 /// An answer is cut at this length, in bytes of text, thoughts and arguments.
-const LONGEST: usize = 4 * 1024 * 1024;
+const LONGEST: usize = 1024 * 1024;
 
 /// The wire formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
