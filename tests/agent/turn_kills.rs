@@ -50,7 +50,7 @@ fn add_tool(system: &System) {
     fs::create_dir_all(scratch(system)).unwrap();
     let runs = scratch(system).join("runs");
     let script = format!(
-        "read line || exit 1; echo \"begin $line\" >> '{0}'; sleep 0.06; echo \"end $line\" >> '{0}'; echo noted",
+        "read line; [ -n \"$line\" ] || exit 1; echo \"begin $line\" >> '{0}'; sleep 0.06; echo \"end $line\" >> '{0}'; echo noted",
         runs.display()
     );
     let entry = json!({"name": "note_down", "description": "A tool.", "command": ["sh", "-c", script], "input": {"type": "object"},
