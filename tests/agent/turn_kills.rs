@@ -15,24 +15,38 @@ use serde_json::{Value, json};
 /// Events of the turn, when nobody is killed.
 const EVENTS: u64 = 30;
 
-/// Two calls at once, then one, then the answer; every piece of a stream by itself.
+/// Two calls at once, then one, then the answer; every piece of a stream by itself. An answer that was cut is continued where it
+/// ends, as the request asks for.
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let results = messages
         .iter()
         .filter(|message| message["role"] == "tool")
         .count();
-    let pieces = match results {
-        0 => openai(
-            &["I ", "look."],
+    let (text, calls): (&str, &[(&str, &str, &str)]) = match results {
+        0 => (
+            "I look.",
             &[
                 ("a", "note_down", "{\"n\": \"a\"}"),
                 ("b", "note_down", "{\"n\": \"b\"}"),
             ],
         ),
-        2 => openai(&["Once more."], &[("c", "note_down", "{\"n\": \"c\"}")]),
-        _ => openai(&["All ", "is ", "done."], &[]),
+        2 => ("Once more.", &[("c", "note_down", "{\"n\": \"c\"}")]),
+        _ => ("All is done.", &[]),
     };
+    let said = match messages.as_slice() {
+        [.., before, last]
+            if last["content"]
+                .as_str()
+                .is_some_and(|note| note.starts_with("Your answer was cut")) =>
+        {
+            before["content"].as_str().unwrap_or_default()
+        }
+        _ => "",
+    };
+    let rest = text.strip_prefix(said).unwrap_or(text).trim_start();
+    let texts: Vec<&str> = rest.split_inclusive(' ').collect();
+    let pieces = openai(&texts, calls);
     let pieces = pieces
         .into_iter()
         .flat_map(|piece| [piece, Piece::Pause(Duration::from_millis(15))]);

@@ -16,7 +16,7 @@ use crate::place::FOLDERS;
 const RUN_BYTES: usize = 64;
 
 /// What every command needs to know.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// The workspace, without links in its path.
     pub(crate) root: PathBuf,
@@ -61,18 +61,10 @@ impl Settings {
             session: text("KEN_SESSION"),
         })
     }
-}
 
-impl Settings {
     /// The same for another folder, which is only read.
     pub(crate) fn at(&self, root: PathBuf) -> Settings {
-        Settings {
-            root,
-            state: self.state.clone(),
-            workspace: self.workspace.clone(),
-            run: self.run.clone(),
-            session: self.session.clone(),
-        }
+        Settings { root, ..self.clone() }
     }
 }
 
