@@ -1,4 +1,4 @@
-//! What would explain the observations.
+//! Abduction: finds hypotheses that explain the observations.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,18 @@ use crate::numbers::{counted, rounded};
 /// The most hypotheses that one explanation joins.
 const LARGEST_SET: usize = 4;
 
-/// The most hypotheses that are looked for where the document gives none.
+/// The most hypotheses that are searched for when the document gives none.
 const MOST_FOUND: usize = 64;
 
-/// The most sets that are tried, and rules looked at in doing so; past that the answer says that the search was cut.
+/// The most sets that are tried, and the most rules that are examined for them; beyond that the answer says that the search
+/// was cut short.
 const MOST_TRIES: usize = 20_000;
 const MOST_WORK: usize = 20_000_000;
 
-/// The most explanations that are told, the best ones.
+/// The most explanations in the answer; the best ones are kept.
 const MOST_TOLD: usize = 100;
 
-/// The weight of an explanation that nobody thought of, against 1 for a complete one of cost 1.
+/// The weight of an unknown explanation, where a complete explanation of cost 1 has weight 1.
 const UNKNOWN: f64 = 0.25;
 
 /// A minimal set of hypotheses: no part of it explains as much.
@@ -45,7 +46,7 @@ struct More<'a> {
     best_explanation: Option<Explanation>,
     ranked_hypotheses: Vec<Explanation>,
     observations: &'a [String],
-    /// The document's; none where they were looked for.
+    /// The hypotheses of the document; none if they were searched for.
     hypotheses: &'a [Hypothesis],
 }
 
@@ -132,7 +133,8 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
     issues
 }
 
-/// Without hypotheses in the document: whatever leads to an observation by the rules, read backwards.
+/// The hypotheses for a document without any: every statement that leads to an observation, found by reading the rules
+/// backwards.
 fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
     let mut theory = Theory::new();
     let observed = statements(&mut theory, &document.observations, "/observations")?;
@@ -164,13 +166,13 @@ struct Search<'a> {
     theory: Theory<'a>,
     hypotheses: &'a [Hypothesis],
     literals: Vec<Literal>,
-    /// What needs an explanation: what is observed and does not follow from the facts anyway.
+    /// The observations that need an explanation, since they do not follow from the facts.
     observed: Vec<Literal>,
-    /// The facts that are no observations.
+    /// The facts that are not observations.
     facts: Vec<Literal>,
-    /// How many observations follow from the facts anyway.
+    /// How many observations follow from the facts without a hypothesis.
     known: usize,
-    /// Contradictions that are there without any hypothesis, and how many they are.
+    /// The contradictions that exist without any hypothesis, and their number.
     contradictions: Vec<Issue>,
     contradicted: usize,
 }

@@ -1,4 +1,4 @@
-//! What one case suggests of another.
+//! Analogy: what one case suggests about another.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
-/// More alike than not, or nothing is transferred.
+/// The least similarity of two cases between which properties are transferred.
 const LEAST_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]
@@ -49,7 +49,7 @@ struct Comparison {
     /// Statements of both cases that agree, in the source's words.
     shared: Vec<String>,
     differences: Vec<String>,
-    /// Things of the source and of the target that play the same part.
+    /// Pairs of things, one of the source and one of the target, that have the same role.
     mapping: Mapping,
     matched: Vec<(usize, usize)>,
     /// The weight of what agrees: one for an attribute, its size for a relation.
@@ -132,7 +132,7 @@ impl Comparison {
         }
     }
 
-    /// What the source has and the target says nothing of; nothing at all between cases that are not alike.
+    /// The properties of the source on which the target is silent; none if the cases are not similar.
     fn transfer(&self) -> Vec<Transfer> {
         if self.similarity() <= LEAST_SIMILARITY {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What brought about what.
+//! Causality: which event caused which.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,19 +15,19 @@ use crate::moment::Moment;
 use crate::numbers::{counted, rounded, wilson};
 use crate::rules::text;
 
-/// A rule alone is worth this much; what the times say can double it.
+/// The confidence that a rule alone gives; consistent times can double it.
 const RULE_ALONE: f64 = 0.5;
 
-/// Without a rule, times that a cause must have been followed by its effect.
+/// How often a cause must have been followed by its effect if there is no rule.
 const FEWEST_REPEATS: usize = 3;
 
 /// The most different events that are searched for repetitions without a rule: pairs grow with the square.
 const MOST_COMPARED: usize = 200;
 
-/// The most events, and links between them: what is looked at grows with the square of both.
+/// The most events and the most links between them, since the time grows with the square of both.
 const MOST_EVENTS: usize = 5_000;
 
-/// The most chains that are told.
+/// The most chains in the answer.
 const MOST_CHAINS: usize = 100;
 
 struct Event {
@@ -112,7 +112,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Causal, &facts, document)))
 }
 
-/// The document's events; without any, its facts as events of unknown time.
+/// The events of the document; if it has none, its facts as events of unknown time.
 fn events(document: &Document<'_>) -> Result<Vec<Event>, Error> {
     if document.events.is_empty() {
         let event = |fact: &Cow<'_, str>| Event {
@@ -191,7 +191,7 @@ fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, 
         .collect()
 }
 
-/// Events by what happened: equal ones are occurrences of one.
+/// Events grouped by description: equal ones are occurrences of the same event.
 struct History<'e> {
     kinds: Vec<Happening<'e>>,
 }
@@ -292,7 +292,7 @@ impl<'e> History<'e> {
         })
     }
 
-    /// What of the effect's events came after all of the causes.
+    /// The occurrences of the effect that came after all of the causes.
     fn seen(&self, causes: &[usize], effect: usize) -> Seen {
         let mut gaps = Vec::new();
         let mut alike = 0.0;
@@ -454,7 +454,7 @@ fn agreement(cause: &Event, effect: &Event) -> f64 {
     }
 }
 
-/// Keeps the links, the surest first, that close no circle; each that would is named.
+/// Keeps the links that close no cycle, the surest first. Each link that would close one is named.
 fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Vec<Issue>) {
     links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());

@@ -12,7 +12,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::trend::{self, Trend};
 
-/// Terms that are looked at for going together, the best supported first: pairs grow with the square.
+/// The most terms that are examined for pairs, the best supported first, since pairs grow with the square.
 const MOST_PAIRED_TERMS: usize = 24;
 
 /// Bytes of observations that all generalisations together cite, and all trends: many long observations of the same words would else fill
@@ -82,7 +82,7 @@ fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<
     issue
 }
 
-/// The same for trends, those of the first numbers first.
+/// The same for trends; those of the first numbers are kept.
 fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
     let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
     let issue = search_cut(fits, trends.len(), "trends");
@@ -251,7 +251,7 @@ fn is_content(word: &str) -> bool {
         && ken_text::expand(&folded).is_none()
 }
 
-/// Enough of a singular to see that "swans" and "swan", "flies" and "fly" are one.
+/// A simple singular, so that "swans" and "swan", "flies" and "fly" count as one.
 fn singular(word: &str) -> String {
     match word {
         _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {
