@@ -22,7 +22,7 @@ pub(crate) struct Answer<'a> {
     completion_tokens: usize,
     token_ids: &'a [u32],
     prompt_token_ids: &'a [u32],
-    /// After the first token; null where there was but one.
+    /// Measured after the first token; null if there was only one.
     tokens_per_second: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The keys and values of the tokens that a text has so far.
+//! The key-value cache of a text: the keys and values of its tokens so far.
 
 use candle_core::{Result, Tensor};
 
@@ -27,7 +27,7 @@ impl Cache {
         }
     }
 
-    /// How many positions are in it.
+    /// The number of cached positions.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -46,7 +46,7 @@ impl Cache {
         }
     }
 
-    /// Adds keys and values on a device, and gives all of the layer's.
+    /// Adds keys and values on a device, and returns all of the layer's.
     pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
         let Some(place) = self.tensors.get_mut(layer) else {
             candle_core::bail!("there is no layer {layer}")

@@ -13,7 +13,7 @@ use crate::simd::Isa;
 use crate::vocabulary::Encoder;
 use crate::weights::Weights;
 
-/// A model that fits together.
+/// The description of a model whose files are consistent.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Checked {
     pub ok: bool,
@@ -29,8 +29,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Checks what a start checks: the configuration, names, types and shapes of all tensors, the length of the file, the
-    /// tokenizer. The weights themselves are not read, so one that is not a number is not found here.
+    /// Checks the same as a start: the configuration, the names, types and shapes of all tensors, the length of the file, and
+    /// the tokenizer. It does not read the weights themselves, so it does not find one that is not a number.
     pub fn of(folder: &Path) -> Result<Checked, Error> {
         check_folder(folder)?;
         let config = Config::read(&folder.join("config.json"))?;
@@ -54,7 +54,7 @@ impl Checked {
     }
 }
 
-/// Numbers that were learned; tied output weights count once.
+/// The number of parameters; tied output weights count once.
 fn parameters(config: &Config, weights: &Weights) -> usize {
     let width = config.n_embd;
     let layers = linear_layers(config).map(|(_, inputs, outputs)| (inputs + 1) * outputs);

@@ -1,4 +1,4 @@
-//! `config.json` and `generation_config.json`: what the model is, and how its maker means it to be sampled.
+//! `config.json` and `generation_config.json`: the architecture of the model, and its recommended settings for sampling.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct Config {
     tie_word_embeddings: bool,
 }
 
-/// The maker's defaults for sampling; flags go before them.
+/// The defaults of the model for sampling; flags override them.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Generation {
     #[serde(default)]
@@ -104,7 +104,7 @@ impl Config {
         self.foreign()
     }
 
-    /// What makes it another architecture than the one that this program computes.
+    /// The setting that needs an architecture which this program does not support, if there is one.
     fn foreign(&self) -> Option<(&'static str, String)> {
         if self.model_type.as_deref().is_some_and(|kind| kind != "gpt2") {
             let kind = self.model_type.as_deref().unwrap_or_default();

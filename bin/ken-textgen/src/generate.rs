@@ -1,4 +1,4 @@
-//! Texts growing token by token, one or several side by side.
+//! Generates texts token by token, one or several at the same time.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::sample::{Sampler, Sampling};
 use crate::text::Text;
 use crate::vocabulary::Vocabulary;
 
-/// What generation needs, whichever the text.
+/// The settings that all texts share.
 pub struct Generator {
     pub model: Model,
     pub vocabulary: Vocabulary,
@@ -18,7 +18,7 @@ pub struct Generator {
     pub ends: Vec<u32>,
 }
 
-/// How one text is to be made.
+/// The settings of one text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wish {
     pub sampling: Sampling,
@@ -33,9 +33,9 @@ pub struct Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The model said so, with one of its end tokens.
+    /// The model produced one of its end tokens.
     Eos,
-    /// The asked number of tokens, or the end of the model's positions where no number was asked.
+    /// The requested number of tokens was reached or, without such a number, the end of the model's positions.
     Length,
     /// A stop sequence.
     Stop,
@@ -86,7 +86,7 @@ impl Run {
         &self.tokens[self.prompt..]
     }
 
-    /// Tokens a second after the first one, or none where there was but one.
+    /// Tokens a second after the first one; `None` if there was only one.
     pub fn speed(&self) -> Option<f64> {
         let seconds = self.last_token.duration_since(self.first_token?).as_secs_f64();
         (seconds > 0.0).then(|| (self.generated().len() as f64 - 1.0) / seconds)
@@ -96,8 +96,8 @@ impl Run {
         self.first_token
     }
 
-    /// What the model is to be fed next. Past its positions, three quarters of them are fed anew from position 0: GPT-2
-    /// learned where each position stands, so a cached token cannot be moved.
+    /// The tokens to feed next. Past the last position, three quarters of the tokens are fed again from position 0: GPT-2 adds
+    /// a learned embedding to each position, so a cached token cannot be moved.
     fn next(&mut self, positions: usize) -> Next<'_> {
         if self.cache.len() + self.tokens.len() - self.fed > positions {
             self.cache.clear();

@@ -15,7 +15,7 @@ use crate::answer::{Tag, line};
 use crate::cli::{Cli, Format};
 use crate::wish::{self, Request};
 
-/// Lines that may wait.
+/// How many lines may wait.
 const WAITING: usize = 64;
 
 /// Answers each line of standard input, or of the file that the flags name, in the order of the lines.
@@ -193,7 +193,7 @@ fn read_ahead(mut input: Input) -> Receiver<Line> {
 
 /// What was read.
 enum Line {
-    /// A line, or why it is none.
+    /// A line, or the reason why it cannot be read.
     Whole(Result<String, Error>),
     /// The input cannot be read any further.
     Broken(Error),

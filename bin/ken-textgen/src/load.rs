@@ -1,4 +1,4 @@
-//! A model directory becomes something that generates.
+//! Loads a model from its directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::simd::Isa;
 use crate::vocabulary::Encoder;
 use crate::weights::Weights;
 
-/// What to load, and how to compute with it.
+/// Which model to load, and how to compute.
 pub struct Plan {
     pub folder: PathBuf,
     pub int8: bool,
-    /// Without it, as many as there are processors, fewer where that turns out faster.
+    /// The number of threads; by default one for each processor, or fewer if that measures faster.
     pub threads: Option<usize>,
     pub isa: Isa,
 }
@@ -146,7 +146,7 @@ pub(crate) fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>,
     }
 }
 
-/// Where to compute: on the processor, unless this build knows a card, one is visible, and nobody forbids it.
+/// The device to compute on: a card if this build supports one, it is visible and not disabled; otherwise the processor.
 fn device() -> Result<Device, Error> {
     let variable = |name: &str| std::env::var(name).ok();
     let forced = variable("PYTORCH_FORCE_CPU").is_some_and(|value| value == "1" || value == "true");

@@ -1,4 +1,4 @@
-//! What the C library's allocator is told. Elsewhere than on glibc both functions do nothing.
+//! Settings of the C library's allocator. Both functions do nothing unless the C library is glibc.
 
 #![allow(unsafe_code)] // two calls of the C library
 

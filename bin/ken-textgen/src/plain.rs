@@ -1,5 +1,5 @@
-//! The same model in candle's own operations, with its weights in the device's memory: how it runs on a card, and, on the
-//! processor, a second opinion for the tests.
+//! The same model in candle's own operations, with its weights in the memory of the device. It runs on a card; on the
+//! processor, the tests compare with it.
 
 use candle_core::{D, Device, Result, Tensor};
 

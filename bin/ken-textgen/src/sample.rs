@@ -1,4 +1,4 @@
-//! From logits to a token.
+//! Sampling: chooses a token from the logits.
 
 use ken_types::Error;
 
@@ -36,7 +36,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Refuses values that choose nothing; `name` tells how the caller calls a field.
+    /// Refuses values with which no token could be chosen; `name` maps a field to the caller's name for it.
     pub fn check(&self, name: impl Fn(&str) -> String) -> Result<(), Error> {
         let fault =
             |field: &str, fault: String| Err(Error::invalid(name(field), format!("{} {fault}", name(field))));

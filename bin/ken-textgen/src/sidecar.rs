@@ -1,4 +1,4 @@
-//! The int8 file beside a model: made once from its f32 weights, read instead of them with `--int8`.
+//! The int8 file beside a model, which is made once from its f32 weights and read in their place with `--int8`.
 //!
 //! It is a safetensors file too. Linear layers and word embeddings become `[out, in]` rows of bytes, 128 added, in groups
 //! of 64 with one f32 scale each; the rest is copied. It is keyed by the SHA-256 of the weights; length and time of
