@@ -1,4 +1,4 @@
-//! A reading as the contract writes it.
+//! The answer: a reading in the form of the contract.
 
 use std::fmt::{self, Write};
 
@@ -15,7 +15,7 @@ pub(crate) struct State<'a> {
     pub(crate) reading: &'a Reading,
 }
 
-/// Three digits are more than a model of feelings can know.
+/// Rounded to three digits, which is more than a model of feelings can know.
 fn rounded(value: f32) -> f64 {
     to_parts(value, 1000.0)
 }

@@ -1,5 +1,5 @@
-//! Turns of speech in which a negation denies nothing, and what denies a feeling without one. The table was trained without
-//! them, but with words that are denied and words that are not, so the model reads the notes as they are after this.
+//! Idioms in which a negation denies nothing, and words that deny a feeling without a negation. The table was trained without
+//! this correction, but with denied and plain words, so the model reads the corrected notes.
 
 use crate::emotion::{ANGER, HOPE};
 use crate::lexicon::{self, Class, Entry};

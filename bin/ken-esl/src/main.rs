@@ -1,4 +1,4 @@
-//! ken-esl: what a text feels. See ken-esl(1).
+//! ken-esl: detects the emotions of a text. See ken-esl(1).
 
 mod answer;
 mod cli;

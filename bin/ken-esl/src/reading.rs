@@ -1,4 +1,4 @@
-//! What a whole text feels: the model's scores and the rules' findings, put together.
+//! The reading of a whole text, from the scores of the model and the findings of the rules.
 
 use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, SADNESS, Valence, shades};
 use crate::feature;
@@ -15,37 +15,37 @@ pub(crate) struct Span {
     pub(crate) end: usize,
 }
 
-/// Spans that are shown for one emotion.
+/// The most spans that are shown for one emotion.
 const MAX_EVIDENCE: usize = 3;
 
-/// Temporal words that are listed.
+/// The most temporal words that are listed.
 const MAX_TEMPORAL: usize = 8;
 
-/// Nothing that is learnt from examples is certain.
+/// The highest confidence, since nothing that is learnt from examples is certain.
 const MOST_CONFIDENT: f32 = 0.98;
 
-/// Within this a valence score is neutral.
+/// A valence score of at most this size is neutral.
 const NEUTRAL_SCORE: f32 = 0.05;
 
 /// The least score of a text that is not neutral.
 const LEAST_SCORE: f32 = 0.06;
 
-/// From this score on a text is not neutral, though no label with a polarity is near: opinions need no emotion.
+/// From this score on a text is not neutral, even if no label with a polarity is near: an opinion needs no emotion.
 const OUTSPOKEN: f32 = 0.45;
 
-/// The least intensity of what a writer feels who may be in danger.
+/// The least intensity of the emotion of a writer who may be in danger.
 const GRAVE: f32 = 0.6;
 
 /// How far an emotion that the model does not know is above its threshold where it is named.
 const NAMED: f32 = 0.5;
 
-/// How far what must stand before another emotion is above it.
+/// The margin of an emotion that has to rank before another one.
 const AHEAD: f32 = 0.01;
 
-/// Within this of the strongest emotion, the one that has the valence of the text is the state.
+/// If an emotion with the valence of the text is this close to the strongest one, it is the state.
 const HARDLY_WEAKER: f32 = 0.5;
 
-/// From this on a score that contradicts the state is heard beside it.
+/// From this size on, a score that contradicts the state makes the valence mixed.
 const LOUD: f32 = 0.2;
 
 /// One emotion that was found.
@@ -99,7 +99,7 @@ impl Reading {
         reader.finish(table)
     }
 
-    /// Takes up that the writer may be in danger: such a text is never positive or neutral.
+    /// Takes into account that the writer may be in danger: such a text is never positive or neutral.
     pub(crate) fn heed(&mut self, risk: Vec<Span>) {
         if risk.is_empty() {
             return;

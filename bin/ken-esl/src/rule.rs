@@ -1,12 +1,10 @@
 //! The rules that correct the model, by name, so that each can be left out to measure what it is worth.
 
-/// A rule of [`crate::idiom`], [`crate::rules`], [`crate::scope`] or [`crate::window`].
+/// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// "couldn't be happier", "joyless"
     Idioms,
-    /// "He fears no one"
-    EmptyObjects,
     /// A family of emotions of which every word is negated is not felt.
     Muting,
     /// Nothing is said outright but what is denied.
@@ -26,9 +24,8 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 10] = [
+    pub(crate) const ALL: [Rule; 9] = [
         Rule::Idioms,
-        Rule::EmptyObjects,
         Rule::Muting,
         Rule::Denial,
         Rule::AtWord,
@@ -42,7 +39,6 @@ impl Rule {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Rule::Idioms => "idioms",
-            Rule::EmptyObjects => "empty_objects",
             Rule::Muting => "muting",
             Rule::Denial => "denial",
             Rule::AtWord => "at_word",

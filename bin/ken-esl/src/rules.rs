@@ -1,4 +1,4 @@
-//! What plain rules add to the model: what is negated, meant ironically, said with emphasis.
+//! The rules that correct the model, for negation, irony and emphasis.
 
 use crate::emotion::{
     ADMIRATION, ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
@@ -37,11 +37,11 @@ pub(crate) struct Findings {
     has_plain_feeling: bool,
 }
 
-/// How far a rule moves a score. The scores are log-odds: 3 is a factor of 20.
+/// By how much a rule moves a score. The scores are log-odds: 3 is a factor of 20.
 const STRONG: f32 = 3.0;
 const WEAK: f32 = 1.5;
 
-/// What a feeling counts before and after a "but" (Hutto and Gilbert 2014).
+/// The weight of a feeling before and after a "but" (Hutto and Gilbert 2014).
 const BEFORE_CONTRAST: f32 = 0.5;
 const AFTER_CONTRAST: f32 = 1.5;
 
@@ -421,7 +421,7 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// What all words of feeling have to add up to, to be heard over the model.
+/// The least sum of all words of feeling that overrules the model.
 const OUTSPOKEN: f32 = 2.0;
 
 /// The families of some emotions, a bit each.
@@ -460,7 +460,7 @@ fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORE
     let negated = of(|note| note.is_negated && note.is_feeling());
     let heard = !felt(notes) & !(1 << Family::Surprise as u32);
     move_families((negated | overruled) & heard, -STRONG, scores);
-    let unseen = (of(|note| note.is_empty) | overruled) & heard;
+    let unseen = overruled & heard;
     for (label, emotion) in EMOTIONS.iter().enumerate().take(LABELS) {
         if unseen & 1 << emotion.family as u32 != 0 {
             scores[label] = scores[label].min(table.threshold(label) - WEAK);

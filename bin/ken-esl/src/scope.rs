@@ -1,17 +1,17 @@
-//! What stands in whose scope: negation, contrast, strength, irony. Read off the words, before the model sees them.
+//! The scope of negation, contrast, strength and irony, found in the words before the model sees them.
 
 use crate::emotion::LABELS;
 use crate::lexicon::{self, Class, Entry};
 use crate::table::Table;
 use crate::token::Token;
 
-/// How many words a negator reaches; clauses are rarely longer, and a mark or a contrast ends it before.
+/// How many words a negator reaches. Clauses are rarely longer, and a mark or a contrast ends its scope earlier.
 pub(crate) const REACH: usize = 5;
 
 /// The longest phrase of the lexicon, in words.
 const MAX_PHRASE: usize = 4;
 
-/// What the rules know of one token.
+/// What the rules know about one token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Note {
     pub(crate) key: u64,
@@ -21,8 +21,6 @@ pub(crate) struct Note {
     /// What the word is alone, where the phrase that it is part of says something else: the worries of "no worries".
     pub(crate) overruled: Option<Class>,
     pub(crate) is_negated: bool,
-    /// It is denied by its object, which the model does not see: [`mark_empty_objects`].
-    pub(crate) is_empty: bool,
     /// It looked like the opposite of what it is, or is a negator that denies nothing: see [`crate::idiom`].
     pub(crate) is_lifted: bool,
     /// Part of a name, as the adjective of "the great wall".
@@ -89,7 +87,6 @@ pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
             width: 1,
             overruled: None,
             is_negated: false,
-            is_empty: false,
             is_lifted: false,
             is_name: false,
             boost: 0.0,
@@ -217,25 +214,5 @@ fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
             note.boost = boost;
             boost = 0.0;
         }
-    }
-}
-
-/// Feelings that need an object: who fears nothing does not fear.
-const TRANSITIVE: [&str; 12] = [
-    "fear", "fears", "feared", "regret", "regrets", "hate", "hates", "envy", "envies", "resent", "dread",
-    "doubt",
-];
-
-/// "He fears no one": the object, and so the feeling, is denied after it is named. The model has seen it as plain, so this
-/// is for the rules alone.
-pub(crate) fn mark_empty_objects(tokens: &[Token], notes: &mut [Note]) {
-    let is_no_one = |at: usize| {
-        let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is(word));
-        is(at, "nothing") || is(at, "nobody") || is(at, "no") && is(at + 1, "one")
-    };
-    for (at, (token, note)) in tokens.iter().zip(notes).enumerate() {
-        let needs_object = || TRANSITIVE.iter().any(|word| token.is(word));
-        note.is_empty = note.is_feeling() && is_no_one(at + 1) && needs_object();
-        note.is_negated |= note.is_empty;
     }
 }

@@ -6,7 +6,7 @@ use crate::idiom;
 use crate::reading::{Span, detected};
 use crate::rule::Rule;
 use crate::rules;
-use crate::scope::{Note, annotate, mark_empty_objects, settle};
+use crate::scope::{Note, annotate, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
@@ -50,9 +50,6 @@ impl Window {
             idiom::correct(table, &tokens, &mut notes);
         }
         let (sums, total) = add_up(table, words, &tokens, &notes);
-        if table.rules.has(Rule::EmptyObjects) {
-            mark_empty_objects(&tokens, &mut notes);
-        }
         let hidden = table.hidden(&total);
         let mut scores = table.scores(&hidden);
         let findings = rules::find(&tokens, &notes);

@@ -93,8 +93,6 @@ fn negation_turns_or_mutes_a_feeling() {
         ("No problem, thanks!", "sadness"),
         ("no worries", "fear"),
         ("no worries", "nervousness"),
-        ("He fears no one.", "fear"),
-        ("I regret nothing", "remorse"),
     ] {
         assert!(!emotions(&feel(text)).contains(&muted), "{text}: {muted}");
     }
