@@ -133,11 +133,11 @@ fn planted(program: &PathBuf) {
     let figures = SETS.map(|(_, text)| Figures::of(text, &mut ask));
     let all = Figures::sum(&figures);
     let names = [
-        "tuned on: dev",
-        "tuned on: second",
-        "tuned on: held",
+        "tuned on: tuned1",
+        "tuned on: tuned2",
+        "tuned on: tuned3",
         "written with the rules known: fresh",
-        "written without: unseen",
+        "held out: unseen",
     ];
     for (name, figures) in names.iter().zip(&figures) {
         row(name, &figures.to_string(), "");
