@@ -258,7 +258,7 @@ impl Model {
     }
 
     /// Tells a person whose terminal is not in focus.
-    fn tell(&mut self, what: &'static str) {
+    pub(super) fn tell(&mut self, what: &'static str) {
         if !self.focused {
             self.effects.push(Effect::Notify(what));
         }

@@ -472,6 +472,10 @@ impl Model {
                             .and_then(Value::as_str)
                             .unwrap_or_default();
                         self.transcript.adopt(&prompt_id(id), submission);
+                        if !self.is_busy() {
+                            // The end of the turn came before the answer to its request.
+                            self.tell("ken: the answer is there");
+                        }
                     }
                 }
             }

@@ -379,6 +379,18 @@ fn a_notification_comes_only_while_nobody_looks() {
         json!({"requestId": "apr_2", "actionType": "git.push", "risk": "high"}),
     )]);
     assert_eq!(tells(&client), 1);
+    // The end of a turn may be read before the answer to its request: it is told once all the same.
+    let mut quick = Client::opened();
+    quick.tell(Message::Terminal(Event::Focus(false)));
+    quick.type_text("quick");
+    quick.key(Key::Enter);
+    quick.events(&[event("operation_start", json!({})), settled("completed")]);
+    assert_eq!(tells(&quick), 0);
+    quick.tell(Message::Sent {
+        id: 1,
+        answer: Ok(json!({"submissionId": "s2"})),
+    });
+    assert_eq!(tells(&quick), 1);
 }
 
 #[test]
