@@ -1,8 +1,10 @@
 //! kend's own log: JSON lines in `kend.log`, as every part writes them. Warnings also go to standard error.
 
 use std::io::Write;
+use std::os::fd::AsFd;
 
 use ken_types::Timestamp;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
 use crate::logs::Rotating;
@@ -31,8 +33,7 @@ impl Journal {
     pub(crate) fn warn(&mut self, part: Option<&str>, message: &str) {
         self.write("WARN", part, message);
         let name = part.map(|part| format!("{part} ")).unwrap_or_default();
-        // In a single write: other processes may write there too.
-        let _ = std::io::stderr().write_all(format!("kend: {name}{message}\n").as_bytes());
+        offer(std::io::stderr(), &format!("kend: {name}{message}"));
     }
 
     fn write(&mut self, level: &'static str, part: Option<&str>, message: &str) {
@@ -47,5 +48,52 @@ impl Journal {
             line.push(b'\n');
             self.out.write(&line);
         }
+    }
+}
+
+/// A pipe that takes anything takes so much at once.
+const PIPE_BUF: usize = 4_096;
+
+/// Writes a line, unless nobody takes it: a pipe that is full or a terminal that is held would hold up the supervisor, and every
+/// part with it. The log has the line.
+fn offer(mut to: impl Write + AsFd, line: &str) {
+    let is_taken = {
+        let mut polled = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
+        let ready = poll(&mut polled, PollTimeout::ZERO);
+        let mut events = polled.iter().filter_map(PollFd::revents);
+        ready.is_ok() && events.any(|events| events.contains(PollFlags::POLLOUT))
+    };
+    if is_taken {
+        let end = (0..PIPE_BUF.min(line.len() + 1))
+            .rev()
+            .find(|end| line.is_char_boundary(*end));
+        let line = line.get(..end.unwrap_or_default()).unwrap_or_default();
+        // In a single write: other processes may write there too.
+        let _ = to.write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_nobody_up() {
+        let (from, to) = nix::unistd::pipe().unwrap();
+        let mut to = File::from(to);
+        let line = "é".repeat(PIPE_BUF);
+        for _ in 0..100 {
+            offer(&mut to, &line);
+            offer(&mut to, "short");
+        }
+        drop(to);
+        let mut text = String::new();
+        File::from(from).read_to_string(&mut text).unwrap();
+        assert!(text.ends_with('\n') && text.lines().count() >= 10);
+        let is_whole = |line: &str| line == "short" || line.len() == PIPE_BUF - 2;
+        assert!(text.lines().all(is_whole), "{}", text.len());
     }
 }
