@@ -1,5 +1,6 @@
 //! One call of a tool: arguments are checked, the process runs, its answer is checked.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ken_types::Error;
@@ -10,18 +11,16 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};
+use crate::bounds::{DETAILS_BYTES, shortened};
 use crate::catalog::Listing;
 use crate::entry::{Entry, Writes};
 use crate::gate::{Gate, Passed};
+use crate::mcp::Servers;
 use crate::preview;
 use crate::process::Ended;
 
 /// Processes at a time; further calls wait.
 const AT_ONCE: usize = 16;
-/// What a model is told of a result, in bytes; the rest is left out and it says so.
-const TEXT_BYTES: usize = 32 * 1024;
-/// Results up to here are also kept whole, as JSON.
-const DETAILS_BYTES: usize = 128 * 1024;
 /// The deepest nesting of a result.
 const MAX_DEPTH: usize = 64;
 
@@ -32,13 +31,15 @@ const MAX_OUTPUT: usize = 1024 * 1024;
 pub(crate) struct Caller {
     places: Semaphore,
     gate: Gate,
+    servers: Arc<Servers>,
 }
 
 impl Caller {
-    pub(crate) fn new(gate: Gate) -> Caller {
+    pub(crate) fn new(gate: Gate, servers: Arc<Servers>) -> Caller {
         Caller {
             places: Semaphore::new(AT_ONCE),
             gate,
+            servers,
         }
     }
 
@@ -52,7 +53,7 @@ impl Caller {
         let begun = Instant::now();
         let result = match self.gate.pass(&call).await? {
             Passed::Refused(reason) => Err(reason),
-            Passed::MayRun => run(&call).await,
+            Passed::MayRun => self.run(&call).await,
         };
         let (is_error, result) = match result {
             Ok(result) => (false, result),
@@ -63,6 +64,15 @@ impl Caller {
             result,
             duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
+    }
+
+    async fn run(&self, call: &Admitted<'_>) -> Result<ToolResult, String> {
+        if let Some((server, tool)) = &call.entry.server {
+            let server = self.servers.find(server).map_err(|error| error.to_string())?;
+            return server.call(tool, &call.call.arguments, call.entry).await;
+        }
+        let ended = call.process(&call.entry.command, true, MAX_OUTPUT).await?;
+        read(call.entry, &ended)
     }
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
@@ -77,11 +87,6 @@ fn text(text: String) -> ToolResult {
         content: vec![Block::text(text)],
         details: Value::Null,
     }
-}
-
-async fn run(call: &Admitted<'_>) -> Result<ToolResult, String> {
-    let ended = call.process(&call.entry.command, true, MAX_OUTPUT).await?;
-    read(call.entry, &ended)
 }
 
 /// What the tool answered; or why it did not, in words for the model.
@@ -114,12 +119,4 @@ fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
             Value::Null
         },
     })
-}
-
-fn shortened(text: &str) -> String {
-    if text.len() <= TEXT_BYTES {
-        return text.to_owned();
-    }
-    let head = ken_text::head(text, TEXT_BYTES);
-    format!("{head}\n[cut: {} of {} bytes are shown]", head.len(), text.len())
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ken_types::ops::tools::{Problem, Tools};
 use ken_types::{Error, share};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
+use crate::changed::Changed;
 use crate::entry::Entry;
+use crate::mcp::Servers;
 
 /// The most tools; more would not fit into what a model is told.
 const MAX_TOOLS: usize = 256;
@@ -18,9 +19,10 @@ const MAX_TOOLS: usize = 256;
 /// The folders, what was found in them, and whether to look again.
 pub(crate) struct Catalog {
     folders: Vec<PathBuf>,
+    pub(crate) servers: Arc<Servers>,
     listing: Mutex<Option<Arc<Listing>>>,
-    /// Set by the watcher when a file has changed.
-    has_changed: Arc<AtomicBool>,
+    /// Set when a file or a server has changed.
+    pub(crate) changed: Arc<Changed>,
     /// Absent when the folders cannot be watched: then they are read for every call.
     watcher: Option<RecommendedWatcher>,
 }
@@ -53,20 +55,36 @@ pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
 impl Catalog {
     /// Reads the folders for every call.
     pub(crate) fn new(folders: Vec<PathBuf>) -> Catalog {
+        Catalog::with_servers(folders, false)
+    }
+
+    fn with_servers(folders: Vec<PathBuf>, keeps_running: bool) -> Catalog {
+        let changed: Arc<Changed> = Arc::default();
+        // `mcp.json` lies beside the first `tools.d`, which is that of the configuration.
+        let beside = folders
+            .first()
+            .and_then(|folder| folder.parent())
+            .unwrap_or(Path::new("/"));
+        let servers = Arc::new(Servers::new(beside, keeps_running, changed.clone()));
         Catalog {
             folders,
+            servers,
             listing: Mutex::default(),
-            has_changed: Arc::default(),
+            changed,
             watcher: None,
         }
     }
 
-    /// Reads the folders again when something in them has changed.
+    /// Reads the folders again when something in them has changed, and keeps the MCP servers running.
     pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
-        let mut catalog = Catalog::new(folders);
-        let has_changed = catalog.has_changed.clone();
-        let watcher = notify::recommended_watcher(move |_: notify::Result<notify::Event>| {
-            has_changed.store(true, Ordering::Release);
+        let mut catalog = Catalog::with_servers(folders, true);
+        let changed = catalog.changed.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // To read a file is an event too.
+            if event.is_ok_and(|event| event.kind.is_access()) {
+                return;
+            }
+            changed.set();
         });
         match watcher.and_then(|watcher| catalog.watch(watcher)) {
             Ok(watcher) => catalog.watcher = Some(watcher),
@@ -84,6 +102,12 @@ impl Catalog {
                 watcher.watch(watched, RecursiveMode::NonRecursive)?;
             }
         }
+        // The files of the MCP servers.
+        if let Some(around) = self.folders.first().and_then(|folder| folder.parent())
+            && around.is_dir()
+        {
+            watcher.watch(around, RecursiveMode::NonRecursive)?;
+        }
         Ok(watcher)
     }
 
@@ -91,11 +115,11 @@ impl Catalog {
     pub(crate) fn read(&self) -> Arc<Listing> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
         // The mark is taken away before the folders are read: what changes meanwhile sets it again.
-        let has_changed = self.has_changed.swap(false, Ordering::AcqRel);
+        let has_changed = self.changed.take();
         match &*listing {
             Some(known) if self.is_watching() && !has_changed => known.clone(),
             _ => {
-                let found = Arc::new(Listing::read(&self.folders));
+                let found = Arc::new(Listing::read(&self.folders, &self.servers));
                 *listing = Some(found.clone());
                 found
             }
@@ -110,7 +134,7 @@ impl Catalog {
 
 impl Listing {
     /// The first file of a name counts, so that a user's description replaces a shipped one.
-    fn read(folders: &[PathBuf]) -> Listing {
+    fn read(folders: &[PathBuf], servers: &Servers) -> Listing {
         let mut listing = Listing::default();
         for folder in folders {
             let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -121,6 +145,14 @@ impl Listing {
             paths.sort();
             for path in paths {
                 listing.add(&path);
+            }
+        }
+        let (entries, problems) = servers.read();
+        listing.problems.extend(problems);
+        for entry in entries {
+            let name = entry.tool.spec.name.clone();
+            if listing.entries.len() < MAX_TOOLS {
+                listing.entries.entry(name).or_insert(entry);
             }
         }
         listing

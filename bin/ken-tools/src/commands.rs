@@ -25,7 +25,7 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    fn catalog(&self) -> Catalog {
+    pub(crate) fn catalog(&self) -> Catalog {
         Catalog::new(match self.dir.is_empty() {
             true => folders(None),
             false => self.dir.clone(),
@@ -71,7 +71,7 @@ impl Answer for Listed {
             }
         }
         for Problem { file, error } in &self.0.problems {
-            writeln!(to, "{file}: not a tool: {error}")?;
+            writeln!(to, "{file}: not offered: {error}")?;
         }
         Ok(())
     }
@@ -164,8 +164,13 @@ impl CallWords {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
-        let listing = self.folders.catalog().read();
-        runtime.block_on(work(Caller::new(Gate::Operator), &listing, call))
+        let catalog = self.folders.catalog();
+        let listing = catalog.read();
+        runtime.block_on(work(
+            Caller::new(Gate::Operator, catalog.servers.clone()),
+            &listing,
+            call,
+        ))
     }
 }
 

@@ -19,10 +19,10 @@ const MAX_DEPTH: usize = 64;
 const NAME_BYTES: usize = 64;
 const DESCRIPTION_CHARACTERS: usize = 1024;
 /// Milliseconds, for a tool that does not say how long it may take, and at most.
-const TIMEOUT_MS: u64 = 30_000;
-const MAX_TIMEOUT_MS: u64 = 600_000;
+pub(crate) const TIMEOUT_MS: u64 = 30_000;
+pub(crate) const MAX_TIMEOUT_MS: u64 = 600_000;
 /// Who may call a tool that does not say it: those that do the work, not the one that delegates it.
-const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
+pub(crate) const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 pub(crate) const ORCHESTRATOR: &str = "orchestrator";
 
 /// As it is written.
@@ -115,6 +115,8 @@ pub(crate) struct Entry {
     /// Exit statuses with which it has answered; any other one is a failure.
     pub(crate) ok_status: Vec<u8>,
     pub(crate) timeout: Duration,
+    /// The MCP server that runs it, and its name there. Without one, `command` is run.
+    pub(crate) server: Option<(String, String)>,
 }
 
 impl Entry {
@@ -140,6 +142,7 @@ impl Entry {
             shows: file.shows,
             ok_status: file.ok_status.unwrap_or(vec![0]),
             timeout: Duration::from_millis(file.timeout_ms.unwrap_or(TIMEOUT_MS)),
+            server: None,
             tool: Tool {
                 spec: ToolSpec {
                     name: file.name,
@@ -210,39 +213,50 @@ impl File {
                 return invalid("/sandbox", message.to_owned());
             }
         }
-        for (at, paths) in [
-            ("/touch/read", &self.touch.read),
-            ("/touch/write", &self.touch.write),
-        ] {
-            if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
-                return invalid(at, format!("{} is not an absolute path", path.display()));
-            }
-        }
-        let is_below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
-        if let Some(path) = self.touch.state.iter().find(|path| !is_below(path)) {
-            return invalid(
-                "/touch/state",
-                format!("{} is not a path below the state directory", path.display()),
-            );
-        }
+        self.touch.check("/touch")?;
         if self.shows.as_ref().is_some_and(|place| !place.starts_with('/')) {
             return invalid("/shows", "a JSON pointer begins with /".to_owned());
         }
-        let is_unknown =
-            |entry: &&String| !(entry.starts_with('$') || is_address(entry) || host_of(entry).is_some());
-        if let Some(entry) = self.touch.reach.iter().find(is_unknown) {
-            let message = format!("{entry:?} is neither an address, a network, HOST:PORT, a URL nor $NAME");
-            return invalid("/touch/reach", message);
-        }
         let agents = self.agents.iter().flatten();
-        let has_network = self.touch.network || !self.touch.reach.is_empty();
-        if has_network && agents.clone().any(|agent| agent == ORCHESTRATOR) {
+        if self.touch.is_networked() && agents.clone().any(|agent| agent == ORCHESTRATOR) {
             return invalid(
                 "/agents",
                 "a tool with network access is not for the orchestrator".to_owned(),
             );
         }
         Ok(())
+    }
+}
+
+impl Touch {
+    /// `invalid` names the field below `at`.
+    pub(crate) fn check(&self, at: &str) -> Result<(), Error> {
+        for (field, paths) in [("read", &self.read), ("write", &self.write)] {
+            if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
+                let message = format!("{} is not an absolute path", path.display());
+                return Err(Error::invalid(format!("{at}/{field}"), message));
+            }
+        }
+        let is_below = |path: &PathBuf| path.components().all(|part| matches!(part, Component::Normal(_)));
+        if let Some(path) = self.state.iter().find(|path| !is_below(path)) {
+            let message = format!("{} is not a path below the state directory", path.display());
+            return Err(Error::invalid(format!("{at}/state"), message));
+        }
+        let is_unknown =
+            |entry: &&String| !(entry.starts_with('$') || is_address(entry) || host_of(entry).is_some());
+        match self.reach.iter().find(is_unknown) {
+            Some(entry) => {
+                let message =
+                    format!("{entry:?} is neither an address, a network, HOST:PORT, a URL nor $NAME");
+                Err(Error::invalid(format!("{at}/reach"), message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether anything on a network can be reached.
+    pub(crate) fn is_networked(&self) -> bool {
+        self.network || !self.reach.is_empty()
     }
 }
 

@@ -2,24 +2,28 @@
 //! a file in `tools.d`; a call of it is one process in a sandbox. See ken-tools(8), ken-tools(5).
 
 mod admitted;
+mod bounds;
 mod call;
 mod catalog;
+mod changed;
 mod commands;
 mod entry;
 mod gate;
+mod mcp;
 mod preview;
 mod process;
 mod reach;
 mod schema;
+mod servers;
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
 use ken_tool::{Filter, Report};
 use ken_types::Error;
-use ken_types::ops::tools::{ToolsCall, ToolsList, ToolsPreview};
+use ken_types::ops::tools::{Problem, ToolsCall, ToolsList, ToolsPreview};
 use ken_wire::{Daemon, Pool, Table};
 use serde_json::{Map, Value};
 
@@ -27,6 +31,7 @@ use crate::call::Caller;
 use crate::catalog::Catalog;
 use crate::commands::{Call, Check, List, Preview};
 use crate::gate::Gate;
+use crate::servers::{Accept, ListServers};
 
 const ABOUT: &str = "Run the tools that agents may call";
 
@@ -37,6 +42,10 @@ fn main() -> ExitCode {
         Some("check") => ken_tool::report::<Check>(),
         Some("call") => ken_tool::subcommand::<Call>(),
         Some("preview") => ken_tool::subcommand::<Preview>(),
+        Some("servers") => ken_tool::report::<ListServers>(),
+        Some("accept") => ken_tool::report::<Accept>(),
+        // Started by itself, in the sandbox.
+        Some("bridge") => mcp::bridge(),
         _ if is_part() => ken_service::run(
             Program {
                 name: "ken-tools",
@@ -54,6 +63,8 @@ fn main() -> ExitCode {
                 ("check", Check::ABOUT),
                 ("call", Call::ABOUT),
                 ("preview", Preview::ABOUT),
+                ("servers", ListServers::ABOUT),
+                ("accept", Accept::ABOUT),
             ],
         ),
     }
@@ -71,7 +82,36 @@ fn is_part() -> bool {
 struct Tools {
     catalog: Catalog,
     caller: Caller,
+    /// What the log has been told.
+    told: Mutex<Vec<Problem>>,
 }
+
+impl Tools {
+    /// Reads what has changed, says in the log what is wrong, and tells kend of the servers, for `ken status`.
+    fn look(&self) {
+        let listing = self.catalog.read();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in listing.problems.iter().filter(|problem| !told.contains(problem)) {
+            tracing::warn!(file = problem.file, "not offered: {}", problem.error);
+        }
+        told.clone_from(&listing.problems);
+        let status = self.catalog.servers.status();
+        _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
+    }
+
+    /// Servers come and go, also while nobody asks for the tools.
+    async fn keep_looking(&self) {
+        loop {
+            self.catalog.changed.wait().await;
+            // Editors change a file more than once.
+            tokio::time::sleep(SETTLED).await;
+            self.look();
+        }
+    }
+}
+
+/// How long changes are gathered before they are looked at.
+const SETTLED: Duration = Duration::from_millis(100);
 
 impl Daemon for Tools {
     fn stats(&self) -> Map<String, Value> {
@@ -85,14 +125,22 @@ impl Daemon for Tools {
 }
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
-    let tools = Tools {
-        catalog: Catalog::watched(catalog::folders(Some(&start.places.config))),
-        caller: Caller::new(Gate::Approver(Pool::new(start.places.socket("approver")))),
-    };
-    for problem in &tools.catalog.read().problems {
-        tracing::warn!(file = problem.file, "not a tool: {}", problem.error);
-    }
-    Ok((table(), Arc::new(tools)))
+    let catalog = Catalog::watched(catalog::folders(Some(&start.places.config)));
+    let gate = Gate::Approver(Pool::new(start.places.socket("approver")));
+    let tools = Arc::new(Tools {
+        caller: Caller::new(gate, catalog.servers.clone()),
+        catalog,
+        told: Mutex::default(),
+    });
+    tools.look();
+    let (looking, mut stop) = (tools.clone(), start.stop.clone());
+    start.tasks.spawn(async move {
+        tokio::select! {
+            () = looking.keep_looking() => {}
+            () = stop.stopped() => {}
+        }
+    });
+    Ok((table(), tools))
 }
 
 fn table() -> Table<Tools> {

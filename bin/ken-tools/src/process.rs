@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::entry::{Confinement, Entry};
+use crate::entry::{Confinement, Entry, Touch};
 use crate::reach;
 
 /// What is kept of standard error: the beginning, in bytes.
@@ -107,22 +107,23 @@ fn unconfined(work: &Work<'_>) -> Result<Command, String> {
     Ok(command)
 }
 
-async fn confined(work: &Work<'_>) -> Result<Command, String> {
-    let unready = |error: std::io::Error| format!("The tool could not be prepared: {error}");
-    let (entry, touch) = (work.entry, &work.entry.touch);
+fn unready(error: std::io::Error) -> String {
+    format!("The tool could not be prepared: {error}")
+}
+
+/// ken-sandbox with what may be touched; without `may_change` it may write nowhere and reach no network. What it runs is
+/// still to be added.
+pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, String> {
     let mut command = Command::new(installed("ken-sandbox")?);
-    command
-        .arg("--timeout")
-        .arg(entry.timeout.as_secs_f64().to_string());
     for path in &touch.read {
         command.arg("--read").arg(path);
     }
     for path in &touch.write {
         command
-            .arg(if work.may_change { "--write" } else { "--read" })
+            .arg(if may_change { "--write" } else { "--read" })
             .arg(path);
     }
-    if work.may_change && !touch.state.is_empty() {
+    if may_change && !touch.state.is_empty() {
         // By hand there may be none; then the tool runs without its folders.
         if let Some(state) = std::env::var_os("KEN_STATE_DIR").map(PathBuf::from) {
             for folder in &touch.state {
@@ -133,6 +134,23 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
             command.args(["--env", "KEN_STATE_DIR"]);
         }
     }
+    if may_change {
+        if touch.network {
+            command.arg("--network");
+        }
+        for address in reach::addresses(&touch.reach).await {
+            command.arg("--reach").arg(address);
+        }
+    }
+    Ok(command)
+}
+
+async fn confined(work: &Work<'_>) -> Result<Command, String> {
+    let entry = work.entry;
+    let mut command = sandbox(&entry.touch, work.may_change).await?;
+    command
+        .arg("--timeout")
+        .arg(entry.timeout.as_secs_f64().to_string());
     if let Some(secrets) = secrets(work).map_err(unready)? {
         let number = secrets.as_raw_fd().to_string();
         command.args(["--fd", &number, "--env", "KEN_SECRETS_FD"]);
@@ -145,14 +163,6 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
     for (name, _) in work.variables {
         command.arg("--env").arg(name);
     }
-    if work.may_change {
-        if touch.network {
-            command.arg("--network");
-        }
-        for address in reach::addresses(&touch.reach).await {
-            command.arg("--reach").arg(address);
-        }
-    }
     command.args(["--cwd", "/", "--"]).args(work.command);
     Ok(command)
 }
@@ -163,13 +173,18 @@ fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     let names = work.entry.secrets.iter().filter(|_| work.may_change);
     let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
     let text: String = entries.collect();
-    if text.is_empty() {
-        return Ok(None);
+    match text.is_empty() {
+        true => Ok(None),
+        false => memory_file(&text).map(Some),
     }
+}
+
+/// Entries `NAME=value` and a NUL, for `KEN_SECRETS_FD` of a process.
+pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
     file.rewind()?;
-    Ok(Some(file.into()))
+    Ok(file.into())
 }
 
 async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {

@@ -5,13 +5,14 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ken_tls::roots;
 use ken_types::Error;
 use ken_types::address::{Allowed, Refused};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header::HeaderMap;
 use ureq::http::{Response, StatusCode};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::DefaultConnector;
 
@@ -157,22 +158,5 @@ fn failed(url: &str, error: ureq::Error) -> Error {
             Error::forbidden(format!("{error}; KEN_WEB_ALLOW can name exceptions"))
         }
         error => Error::unavailable(format!("cannot reach {host}: {error}")),
-    }
-}
-
-fn roots() -> Result<RootCerts, Error> {
-    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
-        return Ok(RootCerts::WebPki);
-    };
-    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
-    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
-    let items = parse_pem(&pem).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    let certificates: Vec<Certificate<'static>> = items.collect();
-    match certificates.is_empty() {
-        true => Err(wrong("it holds no certificate".into())),
-        false => Ok(RootCerts::Specific(Arc::new(certificates))),
     }
 }

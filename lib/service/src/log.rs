@@ -1,6 +1,9 @@
 //! Logs: JSON lines on standard error, which `kend` keeps and rotates.
 
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts logging. `KEN_LOG` is the level; `info` if it is unset or not a level.
 pub(crate) fn start() {
@@ -14,9 +17,14 @@ pub(crate) fn start() {
         .with_current_span(false)
         .with_span_list(false)
         .with_max_level(level)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .finish();
+    // rmcp tells at `info` what MCP servers say of themselves.
+    let filter = Targets::new()
+        .with_default(level)
+        .with_target("rmcp", level.min(LevelFilter::WARN));
     // Tests start more than one daemon in a process; the first subscriber stays.
-    _ = subscriber.try_init();
+    _ = subscriber.with(filter).try_init();
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
         tracing::error!(at = place, "defect: {}", panic_text(panic));

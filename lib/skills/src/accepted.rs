@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use ken_types::{Error, json};
@@ -43,27 +42,8 @@ impl Accepted {
     /// Puts it in the place of the file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
-        replace(path, &format!("{text}\n")).map_err(|error| {
-            Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
-        })
+        ken_trusted::replace(path, format!("{text}\n").as_bytes())
     }
-}
-
-/// Whole or not at all, also when the power fails.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! An error says what is wrong with a file, and how to mend it, without the path, which is for the caller to add.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -64,6 +64,26 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
         true => check_mode(path, meta.mode() & 0o777),
         false => Ok(()),
     }
+}
+
+/// Puts bytes in the place of a file, readable by everybody and written by this user: whole or not at all, also when the
+/// power fails. The folder is made when it is missing.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let put = || {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o644);
+        let mut file = options.open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        File::open(folder)?.sync_all()
+    };
+    put().map_err(|error: std::io::Error| {
+        Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
+    })
 }
 
 fn missing() -> Error {

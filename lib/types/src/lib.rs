@@ -20,6 +20,7 @@ pub mod rate;
 pub mod rule;
 pub mod secrets;
 pub mod share;
+pub mod sse;
 pub mod time;
 pub mod uri;
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ken_tls::roots;
 use ken_types::Error;
 use ureq::http::Response;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
@@ -136,23 +137,6 @@ fn unreachable(url: &str, error: ureq::Error) -> Error {
         ureq::Error::HostNotFound => Error::unavailable(format!("{host} has no address")),
         ureq::Error::BadUri(_) => Error::invalid("", format!("{host} is not an http or https address")),
         error => Error::unavailable(format!("cannot reach {host}: {error}")),
-    }
-}
-
-fn roots() -> Result<RootCerts, Error> {
-    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
-        return Ok(RootCerts::WebPki);
-    };
-    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
-    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
-    let items = parse_pem(&pem).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    let certificates: Vec<Certificate<'static>> = items.collect();
-    match certificates.is_empty() {
-        true => Err(wrong("it holds no certificate".into())),
-        false => Ok(RootCerts::Specific(Arc::new(certificates))),
     }
 }
 

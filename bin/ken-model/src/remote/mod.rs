@@ -8,7 +8,6 @@ mod failure;
 mod format;
 mod http;
 mod openai;
-mod sse;
 mod stream;
 
 #[cfg(test)]

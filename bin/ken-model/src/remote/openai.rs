@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
 use super::format::{Broken, Ended, arguments, parameters, parse};
-use super::sse::Event;
+use ken_types::sse::Event;
 
 /// The body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {

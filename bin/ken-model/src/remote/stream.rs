@@ -5,7 +5,7 @@ use ken_types::ops::model::Delta;
 use super::anthropic::Events;
 use super::format::{Broken, Ended};
 use super::openai::Chunks;
-use super::sse::{Event, Parser};
+use ken_types::sse::{Event, Parser};
 
 /// A stream of one of the two formats.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ mod host;
 mod setup;
 mod system;
 mod texts;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -124,6 +125,9 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     texts::check(places, &mut findings);
     progress.set("checking the parts");
     let is_up = system::check(places, &config, &mut findings);
+    if is_up {
+        tools::check(places, &mut findings);
+    }
     progress.set("checking the data");
     data::check(places, is_up, &mut findings);
     Ok(findings.0)

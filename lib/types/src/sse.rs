@@ -1,22 +1,22 @@
 //! Server-sent events, as the HTML standard defines their stream format (section 9.2.6). Bytes may be cut anywhere, also
 //! within a character: lines are decoded whole.
 
-use ken_types::Error;
+use crate::Error;
 
 /// An event with more data than this is refused.
 const LIMIT_BYTES: usize = 8 * 1024 * 1024;
 
 /// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub struct Event {
     /// Empty when the stream does not name it.
-    pub(super) name: String,
-    pub(super) data: String,
+    pub name: String,
+    pub data: String,
 }
 
 /// Reads a stream, chunk by chunk.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub struct Parser {
     line: Vec<u8>,
     open: Event,
     has_data: bool,
@@ -27,7 +27,10 @@ pub(super) struct Parser {
 
 impl Parser {
     /// Takes the next chunk; returns the events that it completes.
-    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, Error> {
+    ///
+    /// # Errors
+    /// `unavailable` for an event of more than 8 MiB.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         for byte in chunk {
             match byte {
@@ -37,7 +40,7 @@ impl Parser {
             }
             self.after_cr = *byte == b'\r';
             if self.line.len() + self.open.data.len() > LIMIT_BYTES {
-                let message = format!("an event of the provider's stream has more than {LIMIT_BYTES} bytes");
+                let message = format!("an event of the stream has more than {LIMIT_BYTES} bytes");
                 return Err(Error::unavailable(message));
             }
         }
@@ -45,7 +48,7 @@ impl Parser {
     }
 
     /// The stream has ended: returns an event that only lacks its blank line.
-    pub(super) fn finish(mut self) -> Option<Event> {
+    pub fn finish(mut self) -> Option<Event> {
         let unfinished = self.end_line();
         unfinished.or_else(|| self.dispatch())
     }

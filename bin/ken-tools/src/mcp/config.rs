@@ -1,0 +1,344 @@
+//! The file `mcp.json`: objects `mcpServers` as other programs write them, each with an object `ken` for what only ken knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use ken_types::ops::tools::{Approval, Problem};
+use ken_types::{Error, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::problem;
+use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, TIMEOUT_MS, Touch, WORKERS};
+
+/// The largest file, in bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
+const MAX_DEPTH: usize = 16;
+const MAX_SERVERS: usize = 32;
+const NAME_BYTES: usize = 32;
+
+/// What the file says.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) servers: Vec<ServerConfig>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// One server. Two that are equal run in the same way.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ServerConfig {
+    pub(crate) name: String,
+    pub(crate) reached: Reached,
+    pub(crate) ken: Own,
+}
+
+/// How a server is reached. A value may hold `${NAME}`: a secret of the part, or a variable.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reached {
+    /// A program that speaks on standard input and output.
+    Stdio {
+        /// The program and its arguments, without placeholders: everybody on the machine can see them.
+        command: Vec<String>,
+        env: BTreeMap<String, String>,
+        cwd: Option<String>,
+    },
+    /// An address of streamable HTTP.
+    Http {
+        url: String,
+        headers: BTreeMap<String, String>,
+    },
+}
+
+/// What only ken knows of a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Own {
+    /// Agents that may call its tools.
+    pub(crate) agents: Vec<String>,
+    pub(crate) approval: Approval,
+    /// Whether what it says of its own tools (`readOnlyHint`, `idempotentHint`) counts.
+    pub(crate) trust_hints: bool,
+    /// Tools whose calls may be made again, by the server's names.
+    pub(crate) idempotent: BTreeSet<String>,
+    /// The only tools that are offered, by the server's names; absent: all.
+    pub(crate) tools: Option<BTreeSet<String>>,
+    pub(crate) touch: Touch,
+    pub(crate) timeout_ms: u64,
+}
+
+impl Default for Own {
+    fn default() -> Own {
+        Own {
+            agents: WORKERS.map(str::to_owned).into(),
+            approval: Approval::Ask,
+            trust_hints: false,
+            idempotent: BTreeSet::new(),
+            tools: None,
+            touch: Touch::default(),
+            timeout_ms: TIMEOUT_MS,
+        }
+    }
+}
+
+/// An entry as it is written. Fields that other programs have beside these are left alone.
+#[derive(Deserialize)]
+struct Written {
+    #[serde(rename = "type", alias = "transport")]
+    kind: Option<String>,
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    cwd: Option<String>,
+    #[serde(alias = "serverUrl", alias = "httpUrl")]
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    ken: Own,
+}
+
+impl Settings {
+    /// Reads the file; without one there are no servers. An entry that cannot be used is named, and the others are.
+    pub(crate) fn read(path: &Path) -> Settings {
+        let mut settings = Settings::default();
+        if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return settings;
+        }
+        let entries = match entries(path) {
+            Ok(entries) => entries,
+            Err(error) => {
+                settings.problems.push(problem(path, "", error));
+                return settings;
+            }
+        };
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        for (number, (name, value)) in entries.into_iter().enumerate() {
+            let config = match number < MAX_SERVERS {
+                true => ServerConfig::of(&name, value, folder),
+                false => Err(Error::too_large(format!(
+                    "there are {MAX_SERVERS} servers already"
+                ))),
+            };
+            match config {
+                Ok(Some(config)) => settings.servers.push(config),
+                Ok(None) => {}
+                Err(error) => settings.problems.push(problem(path, &name, error)),
+            }
+        }
+        settings
+    }
+}
+
+fn entries(path: &Path) -> Result<serde_json::Map<String, Value>, Error> {
+    let bytes = ken_trusted::read(path, MAX_BYTES)?;
+    let mut file = json::parse(&bytes, MAX_DEPTH)?;
+    match file.get_mut("mcpServers").map(Value::take) {
+        Some(Value::Object(entries)) => Ok(entries),
+        _ => Err(Error::invalid("/mcpServers", "an object of servers is needed")),
+    }
+}
+
+impl ServerConfig {
+    /// `None` for one that is switched off.
+    fn of(name: &str, value: Value, folder: &Path) -> Result<Option<ServerConfig>, Error> {
+        if !is_name(name) {
+            let wanted = format!("a name is 1 to {NAME_BYTES} letters, digits, - and single _");
+            return Err(Error::invalid("", format!("{name:?}: {wanted}")));
+        }
+        let written: Written = json::from_value(value)?;
+        if written.disabled {
+            return Ok(None);
+        }
+        let config = ServerConfig {
+            name: name.to_owned(),
+            ken: written.ken.clone(),
+            reached: written.reached(folder)?,
+        };
+        config.check()?;
+        Ok(Some(config))
+    }
+
+    /// Whether it can reach the network.
+    pub(crate) fn is_networked(&self) -> bool {
+        self.ken.touch.is_networked() || matches!(self.reached, Reached::Http { .. })
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.ken.timeout_ms)
+    }
+
+    /// What is run, for the person who approves a call: a program with its arguments, or an address without what may be
+    /// secret in it.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let what = format!("mcp:{}", self.name);
+        match &self.reached {
+            Reached::Stdio { command, .. } => std::iter::once(what).chain(command.iter().cloned()).collect(),
+            Reached::Http { url, .. } => {
+                vec![what, url.split(['?', '#']).next().unwrap_or_default().to_owned()]
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
+        let own = &self.ken;
+        if own.approval == Approval::Preview {
+            return invalid(
+                "/ken/approval",
+                "a server has no preview: `ask` or `none`".to_owned(),
+            );
+        }
+        if !(1..=MAX_TIMEOUT_MS).contains(&own.timeout_ms) {
+            return invalid(
+                "/ken/timeout_ms",
+                format!("{} is not 1 to {MAX_TIMEOUT_MS} ms", own.timeout_ms),
+            );
+        }
+        if self.is_networked() && own.agents.iter().any(|agent| agent == ORCHESTRATOR) {
+            return invalid(
+                "/ken/agents",
+                "a server with network access is not for the orchestrator".to_owned(),
+            );
+        }
+        own.touch.check("/ken/touch")
+    }
+}
+
+impl Written {
+    fn reached(self, folder: &Path) -> Result<Reached, Error> {
+        let kind = self.kind.as_deref().unwrap_or(match self.url {
+            Some(_) => "http",
+            None => "stdio",
+        });
+        match (kind, self.command, self.url) {
+            ("stdio" | "local", Some(program), _) if !program.is_empty() => {
+                if let Some(word) = std::iter::once(&program)
+                    .chain(&self.args)
+                    .find(|word| word.contains("${"))
+                {
+                    let message =
+                        format!("{word:?}: everybody on this machine can see arguments; pass it in `env`");
+                    return Err(Error::invalid("/args", message));
+                }
+                let program = match program.contains('/') {
+                    true => folder.join(program).display().to_string(),
+                    false => program,
+                };
+                Ok(Reached::Stdio {
+                    command: std::iter::once(program).chain(self.args).collect(),
+                    env: self.env,
+                    cwd: self.cwd,
+                })
+            }
+            ("stdio" | "local", ..) => Err(Error::invalid("/command", "the program is missing")),
+            ("http" | "streamable-http" | "streamable_http" | "streamableHttp", _, Some(url)) => {
+                if !url.starts_with("http://") && !url.starts_with("https://") {
+                    return Err(Error::invalid(
+                        "/url",
+                        "an address begins with http:// or https://",
+                    ));
+                }
+                Ok(Reached::Http {
+                    url,
+                    headers: self.headers,
+                })
+            }
+            ("http" | "streamable-http" | "streamable_http" | "streamableHttp", ..) => {
+                Err(Error::invalid("/url", "the address is missing"))
+            }
+            ("sse", ..) => Err(Error::invalid(
+                "/type",
+                "`sse` is the transport of 2024, which is not spoken",
+            )
+            .hint("most servers offer streamable HTTP too: \"type\": \"http\"")),
+            (other, ..) => Err(Error::invalid(
+                "/type",
+                format!("{other:?} is neither `stdio` nor `http`"),
+            )),
+        }
+    }
+}
+
+/// No `__`: that ends it in the names of its tools.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=NAME_BYTES).contains(&name.len())
+        && name.bytes().all(is_plain)
+        && !name.contains("__")
+        && !name.ends_with('_')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn read(text: &str) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mcp.json");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        Settings::read(&path)
+    }
+
+    #[test]
+    fn entries_of_other_programs_are_read_as_they_are() {
+        let settings = read(
+            r#"{"inputs": [], "mcpServers": {
+                "files": {"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}, "autoApprove": ["*"], "timeout": 60},
+                "off": {"command": "x", "disabled": true},
+                "remote": {"type": "http", "url": "https://example.org/mcp?key=1", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+            }}"#,
+        );
+        assert!(settings.problems.is_empty(), "{:?}", settings.problems);
+        let [files, remote] = &settings.servers[..] else {
+            panic!("{:?}", settings.servers)
+        };
+        assert_eq!(files.shown(), ["mcp:files", "npx", "-y", "x"]);
+        assert_eq!(
+            (files.ken.approval, files.ken.agents.len(), files.is_networked()),
+            (Approval::Ask, 2, false)
+        );
+        assert_eq!(remote.shown(), ["mcp:remote", "https://example.org/mcp"]);
+        assert!(remote.is_networked());
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_is_named_and_the_others_stay() {
+        let settings = read(
+            r#"{"mcpServers": {"good": {"command": "x"},
+                "a__b": {"command": "x"}, "b": {}, "c": {"type": "sse", "url": "http://x"}, "d": {"url": "ftp://x"},
+                "e": {"command": "x", "args": ["${TOKEN}"]}, "f": {"command": "x", "ken": {"agent": []}},
+                "g": {"url": "http://x", "ken": {"agents": ["orchestrator"]}},
+                "h": {"command": "x", "ken": {"touch": {"read": ["relative"]}}},
+                "i": {"command": "x", "ken": {"approval": "preview"}}, "j": {"command": "x", "ken": {"timeout_ms": 0}}}}"#,
+        );
+        assert_eq!(settings.servers.len(), 1);
+        let places: Vec<_> = settings
+            .problems
+            .iter()
+            .map(|problem| problem.error.at.clone().unwrap_or_default())
+            .collect();
+        let wanted = [
+            "",
+            "/command",
+            "/type",
+            "/url",
+            "/args",
+            "/ken",
+            "/ken/agents",
+            "/ken/touch/read",
+            "/ken/approval",
+            "/ken/timeout_ms",
+        ];
+        assert_eq!(places, wanted);
+        assert_eq!(read("[]").problems[0].error.at.as_deref(), Some("/mcpServers"));
+    }
+}

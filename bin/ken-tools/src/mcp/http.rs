@@ -1,0 +1,276 @@
+//! `ken-tools bridge`: a server of streamable HTTP as one on standard input and output. It runs in the sandbox, which has the
+//! network; ken-tools itself has none. One message a line in, one a line out; the address and the headers, which may hold
+//! keys, come as secrets.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ken_types::sse::Parser;
+use ken_types::{Error, json};
+use serde_json::{Value, json};
+use ureq::http::{Response, StatusCode};
+use ureq::tls::TlsConfig;
+use ureq::{Agent, Body, RequestBuilder};
+
+use super::transport::MAX_LINE;
+
+/// The secrets that hold the address and the headers, as a JSON object.
+pub(crate) const URL: &str = "KEN_MCP_URL";
+pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Between two streams for what the server says by itself.
+const PAUSE: Duration = Duration::from_secs(5);
+const ERROR_BYTES: u64 = 512;
+
+/// Carries messages until standard input ends or the session is lost; ken-tools then starts it anew.
+pub(crate) fn bridge() -> ExitCode {
+    let ended = ken_service::inherit_secrets()
+        .and_then(|()| Bridge::open())
+        .and_then(|bridge| Arc::new(bridge).carry());
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
+
+struct Bridge {
+    agent: Agent,
+    url: String,
+    headers: BTreeMap<String, String>,
+    session: Mutex<Session>,
+    out: Mutex<std::io::Stdout>,
+}
+
+/// What the server has set when it was greeted.
+#[derive(Debug, Clone, Default)]
+struct Session {
+    id: Option<String>,
+    version: Option<String>,
+}
+
+impl Bridge {
+    fn open() -> Result<Bridge, Error> {
+        let missing =
+            |name: &str| Error::invalid(name, "not set: ken-tools starts this, for a server in mcp.json");
+        let url = ken_service::secret(URL).ok_or_else(|| missing(URL))?;
+        let headers = ken_service::secret(HEADERS).ok_or_else(|| missing(HEADERS))?;
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("ken/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT))
+            .tls_config(TlsConfig::builder().root_certs(ken_tls::roots()?).build());
+        Ok(Bridge {
+            agent: config.build().into(),
+            url,
+            headers: json::from_value(json::parse(headers.as_bytes(), 2)?)?,
+            session: Mutex::default(),
+            out: Mutex::new(std::io::stdout()),
+        })
+    }
+
+    fn carry(self: Arc<Bridge>) -> Result<(), Error> {
+        for line in std::io::stdin().lock().lines() {
+            let line = line.map_err(|error| Error::internal(format!("standard input: {error}")))?;
+            let message = json::parse(line.as_bytes(), json::MAX_DEPTH)?;
+            let method = message.get("method").and_then(Value::as_str);
+            let bridge = self.clone();
+            match method {
+                // What follows needs the session that the server sets here.
+                Some("initialize") => bridge.send(&message)?,
+                Some("notifications/initialized") => {
+                    bridge.send(&message)?;
+                    std::thread::spawn(move || bridge.listen());
+                }
+                // A call that takes long holds up no other, nor what cancels it.
+                _ => drop(std::thread::spawn(move || {
+                    if let Err(error) = bridge.send(&message) {
+                        _ = writeln!(std::io::stderr(), "{error}");
+                        // A session that is lost is begun anew with the process.
+                        bridge.leave();
+                    }
+                })),
+            }
+        }
+        let session = self.session();
+        if session.id.is_some() {
+            _ = self.with_headers(self.agent.delete(&self.url), &session).call();
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Session {
+        self.session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Ends the process: nothing here is worth keeping.
+    fn leave(&self) {
+        _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
+    }
+
+    fn with_headers<B>(&self, request: RequestBuilder<B>, session: &Session) -> RequestBuilder<B> {
+        let own = [
+            ("mcp-session-id", &session.id),
+            ("mcp-protocol-version", &session.version),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let given = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let request = request.header("accept", "application/json, text/event-stream");
+        given
+            .chain(own)
+            .fold(request, |request, (name, value)| request.header(name, value))
+    }
+
+    /// Sends a message and prints what comes back. A request always gets an answer: where the server gives none, one that
+    /// says so. An error means that the session is lost.
+    fn send(&self, message: &Value) -> Result<(), Error> {
+        let session = self.session();
+        let id = message.get("method").and_then(|_| message.get("id"));
+        let request = self
+            .with_headers(self.agent.post(&self.url), &session)
+            .header("content-type", "application/json");
+        let mut response = match request.send(&message.to_string()) {
+            Ok(response) => response,
+            Err(error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
+        };
+        if response.status() == StatusCode::NOT_FOUND && session.id.is_some() {
+            self.fail(id, "the server has forgotten the session")?;
+            return Err(Error::not_found("the server has forgotten the session"));
+        }
+        if !response.status().is_success() {
+            let mut said = String::new();
+            _ = response
+                .body_mut()
+                .as_reader()
+                .take(ERROR_BYTES)
+                .read_to_string(&mut said);
+            return self.fail(
+                id,
+                &format!("the server answers {}: {}", response.status(), said.trim()),
+            );
+        }
+        let set = response
+            .headers()
+            .get("mcp-session-id")
+            .and_then(|value| value.to_str().ok());
+        if let Some(set) = set.filter(|_| session.id.is_none()) {
+            self.session.lock().unwrap_or_else(PoisonError::into_inner).id = Some(set.to_owned());
+        }
+        match self.print(response, id) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.fail(id, "the server ended its answer before it was whole"),
+            Err(error) => self.fail(id, &error.message),
+        }
+    }
+
+    /// What the server says by itself, as long as it does that.
+    fn listen(&self) {
+        loop {
+            let request = self.with_headers(self.agent.get(&self.url), &self.session());
+            match request.call() {
+                Ok(response) if response.status().is_success() => _ = self.print(response, None),
+                // It offers no such stream.
+                Ok(_) => return,
+                Err(_) => {}
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Prints the messages of a body. Whether the answer to the request is among them, if there was a request.
+    fn print(&self, response: Response<Body>, id: Option<&Value>) -> Result<bool, Error> {
+        let kind = response
+            .headers()
+            .get("content-type")
+            .and_then(|value| value.to_str().ok());
+        let is_stream = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let mut reader = response.into_body().into_reader();
+        let mut answered = id.is_none();
+        if !is_stream {
+            let mut text = Vec::new();
+            let read = reader.take(MAX_LINE as u64 + 1).read_to_end(&mut text);
+            read.map_err(|error| Error::unavailable(format!("the answer broke off: {error}")))?;
+            if !text.trim_ascii().is_empty() {
+                answered |= self.print_text(&text, id)?;
+            }
+            return Ok(answered);
+        }
+        let (mut parser, mut buffer) = (Parser::default(), [0; 16 * 1024]);
+        loop {
+            let read = reader.read(&mut buffer);
+            let read = read.map_err(|error| Error::unavailable(format!("the answer broke off: {error}")))?;
+            let chunk = buffer.get(..read).unwrap_or_default();
+            for event in parser.push(chunk)? {
+                if !event.data.is_empty() {
+                    answered |= self.print_text(event.data.as_bytes(), id)?;
+                }
+            }
+            if read == 0 {
+                return Ok(answered);
+            }
+        }
+    }
+
+    /// Prints a message, or several in an array. Whether it is the answer to the request.
+    fn print_text(&self, text: &[u8], id: Option<&Value>) -> Result<bool, Error> {
+        if text.len() > MAX_LINE {
+            return Err(Error::too_large(format!(
+                "the server sent a message of more than {MAX_LINE} bytes"
+            )));
+        }
+        let broken =
+            |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));
+        let messages = match json::parse(text, json::MAX_DEPTH).map_err(broken)? {
+            Value::Array(messages) => messages,
+            message => vec![message],
+        };
+        let mut answered = false;
+        for message in messages {
+            if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
+                self.session
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .version = Some(version.to_owned());
+            }
+            answered |= id.is_some() && message.get("method").is_none() && message.get("id") == id;
+            self.put(&message)?;
+        }
+        Ok(answered)
+    }
+
+    /// Answers a request in place of the server; what nobody waits for is told on standard error.
+    fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
+        match id {
+            Some(id) => {
+                self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}))
+            }
+            None => {
+                _ = writeln!(std::io::stderr(), "{why}");
+                Ok(())
+            }
+        }
+    }
+
+    fn put(&self, message: &Value) -> Result<(), Error> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let put = out
+            .write_all(format!("{message}\n").as_bytes())
+            .and_then(|()| out.flush());
+        put.map_err(|error| Error::cancelled(format!("standard output: {error}")))
+    }
+}

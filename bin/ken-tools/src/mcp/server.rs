@@ -1,0 +1,626 @@
+//! One server: started, kept running, called.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ken_types::Error;
+use ken_types::event::ToolResult;
+use ken_types::ops::model::ToolSpec;
+use ken_types::ops::tools::{Approval, Tool};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientRequest, Implementation,
+    InitializeRequestParams, PaginatedRequestParams, PingRequest,
+};
+use rmcp::service::{NotificationContext, RunningService, ServiceError, serve_client};
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStderr};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::accepted::{Pinned, PinnedTool};
+use super::config::ServerConfig;
+use super::launch::{self, Secrets};
+use super::result;
+use super::transport::{Lines, Reason};
+use crate::changed::Changed;
+use crate::entry::{Confinement, Entry, Writes};
+use crate::schema::Schema;
+
+/// How long a server may take until it has named its tools.
+const START: Duration = Duration::from_secs(30);
+/// How long one that did not answer a call may take to say that it is alive.
+const PING: Duration = Duration::from_secs(5);
+/// The pause before a server that has ended is started again: doubled each time, and short again after it ran for a while.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const RAN_WELL: Duration = Duration::from_secs(30);
+/// A server that says again and again that its list has changed is asked this often.
+const BETWEEN_LISTS: Duration = Duration::from_secs(1);
+const MAX_TOOLS: usize = 128;
+const MAX_PAGES: usize = 16;
+/// What a model may be told of a tool: more leaves the tool out.
+const DESCRIPTION_BYTES: usize = 8 * 1024;
+const SCHEMA_BYTES: usize = 32 * 1024;
+/// The names that models may be given.
+const TOOL_BYTES: usize = 64;
+/// What is kept of standard error: its end.
+const ERROR_BYTES: usize = 1024;
+/// How long a server that is gone may take to say its last word.
+const LAST_WORD: Duration = Duration::from_millis(250);
+
+/// A server and what runs for it. Dropped, it is ended.
+pub(crate) struct Server {
+    pub(crate) config: ServerConfig,
+    pinned: Mutex<Option<Pinned>>,
+    state: watch::Sender<State>,
+    changed: Arc<Changed>,
+    runs: Mutex<Option<AbortHandle>>,
+    secrets: Arc<Secrets>,
+}
+
+/// How it stands with a server.
+#[derive(Clone)]
+pub(crate) enum State {
+    /// It has not been started.
+    Idle,
+    Starting,
+    Ready(Arc<Link>),
+    /// It is started again after a pause.
+    Down(String),
+}
+
+/// A server that answers.
+pub(crate) struct Link {
+    service: RunningService<RoleClient, Handler>,
+    tools: Mutex<Pinned>,
+    reason: Reason,
+    errors: Errors,
+    _child: Child,
+}
+
+/// What a server offers to agents, and what keeps it from offering more.
+#[derive(Default)]
+pub(crate) struct Offer {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) problems: Vec<Error>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    /// One that is kept running is started at once, and again whenever it ends.
+    pub(crate) fn new(
+        config: ServerConfig,
+        keeps_running: bool,
+        secrets: Arc<Secrets>,
+        changed: Arc<Changed>,
+    ) -> Arc<Server> {
+        let server = Arc::new(Server {
+            config,
+            pinned: Mutex::default(),
+            state: watch::Sender::new(State::Idle),
+            changed,
+            runs: Mutex::default(),
+            secrets,
+        });
+        if keeps_running {
+            server.state.send_replace(State::Starting);
+            let (config, state) = (server.config.clone(), server.state.clone());
+            let task = tokio::spawn(keep_running(
+                config,
+                server.secrets.clone(),
+                state,
+                server.changed.clone(),
+            ));
+            *lock(&server.runs) = Some(task.abort_handle());
+        }
+        server
+    }
+
+    /// Sets the list of tools that a person has accepted.
+    pub(crate) fn pin(&self, pinned: Option<Pinned>) {
+        *lock(&self.pinned) = pinned;
+    }
+
+    pub(crate) fn pinned(&self) -> Option<Pinned> {
+        lock(&self.pinned).clone()
+    }
+
+    /// The tools that agents may see: those that were accepted, as long as the server does not say otherwise.
+    pub(crate) fn offer(&self, file: &str) -> Offer {
+        let mut offer = Offer::default();
+        let pinned = self.pinned();
+        let state = self.state.borrow().clone();
+        if let State::Down(why) = &state {
+            offer.problems.push(Error::unavailable(format!(
+                "the MCP server {} is down: {why}",
+                self.config.name
+            )));
+        }
+        if let State::Ready(link) = &state
+            && let Err(error) = self.is_accepted(link)
+        {
+            offer.problems.push(error);
+            return offer;
+        }
+        for tool in pinned
+            .iter()
+            .flat_map(|list| &list.0)
+            .filter(|tool| self.is_wanted(tool))
+        {
+            match self.entry(tool, file) {
+                Ok(entry) => offer.entries.push(entry),
+                Err(error) => offer.problems.push(error),
+            }
+        }
+        offer
+    }
+
+    fn is_wanted(&self, tool: &PinnedTool) -> bool {
+        self.config
+            .ken
+            .tools
+            .as_ref()
+            .is_none_or(|tools| tools.contains(&tool.name))
+    }
+
+    fn is_accepted(&self, link: &Link) -> Result<(), Error> {
+        let name = &self.config.name;
+        let said = lock(&link.tools).clone();
+        let hint = format!("ken tools accept {name}");
+        match &*lock(&self.pinned) {
+            Some(pinned) if *pinned == said => Ok(()),
+            Some(pinned) => {
+                let changes = pinned.changes(&said);
+                let message = format!(
+                    "the MCP server {name} has changed its tools ({}); they are not used",
+                    few(&changes)
+                );
+                Err(Error::forbidden(message).hint(hint))
+            }
+            None => {
+                let message = format!(
+                    "nobody has accepted the {} tools of the MCP server {name}; they are not used",
+                    said.0.len()
+                );
+                Err(Error::forbidden(message).hint(hint))
+            }
+        }
+    }
+
+    /// A tool as agents know it.
+    fn entry(&self, tool: &PinnedTool, file: &str) -> Result<Entry, Error> {
+        let own = &self.config.ken;
+        let name = offered_name(&self.config.name, &tool.name);
+        let left_out = |why: &str| {
+            Error::invalid(
+                "",
+                format!(
+                    "the tool {} of the MCP server {} is left out: {why}",
+                    tool.name, self.config.name
+                ),
+            )
+        };
+        if name.len() > TOOL_BYTES {
+            return Err(left_out(&format!(
+                "its name {name} has more than {TOOL_BYTES} bytes"
+            )));
+        }
+        if tool.description.len() > DESCRIPTION_BYTES || tool.input_schema.to_string().len() > SCHEMA_BYTES {
+            return Err(left_out("its description is too long"));
+        }
+        let schema = |schema: &Value| Schema::compile("", schema).map_err(|error| left_out(&error.message));
+        let hints = own.trust_hints.then_some(tool);
+        Ok(Entry {
+            input: schema(&tool.input_schema)?,
+            output: match &tool.output_schema {
+                Value::Null => None,
+                output => Some(schema(output)?),
+            },
+            command: self.config.shown(),
+            touch: own.touch.clone(),
+            timeout: self.config.timeout(),
+            server: Some((self.config.name.clone(), tool.name.clone())),
+            preview: None,
+            writes: Writes::Json,
+            sandbox: Confinement::Touch,
+            env: Vec::new(),
+            secrets: Vec::new(),
+            shows: None,
+            ok_status: vec![0],
+            tool: Tool {
+                spec: ToolSpec {
+                    name,
+                    description: tool.description.clone(),
+                    parameters: tool.input_schema.clone(),
+                },
+                idempotent: own.idempotent.contains(&tool.name)
+                    || hints.is_some_and(|tool| tool.idempotent || tool.read_only),
+                approval: match hints {
+                    Some(PinnedTool { read_only: true, .. }) => Approval::None,
+                    _ => own.approval,
+                },
+                agents: own.agents.clone(),
+                file: file.to_owned(),
+            },
+        })
+    }
+
+    /// Calls a tool. An error is for the model.
+    pub(crate) async fn call(
+        self: &Arc<Server>,
+        tool: &str,
+        arguments: &Value,
+        entry: &Entry,
+    ) -> Result<ToolResult, String> {
+        let again = entry.tool.idempotent;
+        match self.call_once(tool, arguments, entry).await {
+            Err(Failed::Ended(link, _)) if again => {
+                self.another_than(&link).await;
+                self.call_once(tool, arguments, entry).await
+            }
+            called => called,
+        }
+        .map_err(|failed| match failed {
+            Failed::Ended(_, why) => format!(
+                "The MCP server {} ended while the call was under way ({why}). Whether it took effect is unknown.",
+                self.config.name
+            ),
+            Failed::Told(why) => why,
+        })
+    }
+
+    async fn call_once(
+        self: &Arc<Server>,
+        tool: &str,
+        arguments: &Value,
+        entry: &Entry,
+    ) -> Result<ToolResult, Failed> {
+        let name = &self.config.name;
+        let link = self.ready().await.map_err(Failed::Told)?;
+        self.is_accepted(&link)
+            .map_err(|error| Failed::Told(format!("The call was not allowed: {error}.")))?;
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments = arguments.as_object().cloned();
+        match timeout(entry.timeout, link.service.call_tool_once(params)).await {
+            Ok(Ok(CallToolResponse::Complete(answer))) => {
+                result::read(name, answer, entry.output.as_ref()).map_err(Failed::Told)
+            }
+            Ok(Ok(_)) => Err(Failed::Told(format!(
+                "The MCP server {name} asks for something that ken does not do."
+            ))),
+            Ok(Err(ServiceError::McpError(error))) => Err(Failed::Told(format!(
+                "The MCP server {name} refused the call: {}",
+                ken_text::head(&error.message, ERROR_BYTES)
+            ))),
+            Ok(Err(
+                ServiceError::TransportClosed
+                | ServiceError::TransportSend(_)
+                | ServiceError::Cancelled { .. },
+            )) => {
+                let why = link.why().await;
+                Err(Failed::Ended(link, why))
+            }
+            Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Told(format!(
+                "The MCP server {name} did not answer as the protocol says. Whether the call took effect is unknown."
+            ))),
+            Ok(Err(error)) => Err(Failed::Told(format!(
+                "The call of the MCP server {name} failed: {error}."
+            ))),
+            Err(_) => {
+                link.check_alive();
+                let seconds = entry.timeout.as_secs_f64();
+                Err(Failed::Told(format!(
+                    "The MCP server {name} did not answer within {seconds} s. Whether the call took effect is unknown."
+                )))
+            }
+        }
+    }
+
+    /// The server when it answers. One that is not kept running is started; one that is down is not waited for.
+    async fn ready(self: &Arc<Server>) -> Result<Arc<Link>, String> {
+        let down = |why: &str| Err(format!("The MCP server {} is down: {why}.", self.config.name));
+        let mut state = self.state.subscribe();
+        let until = Instant::now() + START;
+        loop {
+            match state.borrow_and_update().clone() {
+                State::Ready(link) if !link.service.is_transport_closed() => return Ok(link),
+                State::Ready(_) => return down("it has ended"),
+                State::Down(why) => return down(&why),
+                State::Idle => break,
+                State::Starting => {}
+            }
+            if !matches!(tokio::time::timeout_at(until, state.changed()).await, Ok(Ok(()))) {
+                return down("it takes too long to start");
+            }
+        }
+        match Link::open(&self.config, &self.secrets).await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                self.state.send_replace(State::Ready(link.clone()));
+                Ok(link)
+            }
+            Err(why) => down(&why),
+        }
+    }
+
+    /// Waits until it was started again.
+    async fn another_than(&self, ended: &Arc<Link>) {
+        if lock(&self.runs).is_none() {
+            self.state.send_replace(State::Idle);
+            return;
+        }
+        let mut state = self.state.subscribe();
+        let is_another = |state: &State| matches!(state, State::Ready(link) if !Arc::ptr_eq(link, ended));
+        _ = timeout(START, state.wait_for(is_another)).await;
+    }
+
+    /// Starts it, only to see which tools it has.
+    pub(crate) async fn look(&self) -> Result<Pinned, String> {
+        let link = Link::open(&self.config, &self.secrets).await?;
+        let tools = lock(&link.tools).clone();
+        Ok(tools)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(task) = lock(&self.runs).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Why a call came to nothing.
+enum Failed {
+    /// The server has ended meanwhile.
+    Ended(Arc<Link>, String),
+    /// In words for the model.
+    Told(String),
+}
+
+/// `mcp__SERVER__TOOL`, of the letters that models may be given.
+fn offered_name(server: &str, tool: &str) -> String {
+    let plain = tool.chars().map(|letter| match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => letter,
+        _ => '_',
+    });
+    format!("mcp__{server}__{}", plain.collect::<String>())
+}
+
+/// The first of many.
+fn few(all: &[String]) -> String {
+    let shown = all
+        .iter()
+        .take(5)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    match all.len().saturating_sub(5) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Starts a server again whenever it has ended.
+async fn keep_running(
+    config: ServerConfig,
+    secrets: Arc<Secrets>,
+    state: watch::Sender<State>,
+    changed: Arc<Changed>,
+) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let begun = Instant::now();
+        let why = match Link::open(&config, &secrets).await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                state.send_replace(State::Ready(link.clone()));
+                changed.set();
+                tracing::info!(server = config.name, "the MCP server is ready");
+                link.serve(&changed).await
+            }
+            Err(why) => why,
+        };
+        tracing::warn!(server = config.name, "the MCP server is down: {why}");
+        state.send_replace(State::Down(why));
+        changed.set();
+        if begun.elapsed() > RAN_WELL {
+            pause = FIRST_PAUSE;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        state.send_replace(State::Starting);
+    }
+}
+
+/// What a server may tell without being asked.
+struct Handler {
+    list_changed: Arc<Notify>,
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> InitializeRequestParams {
+        let version = env!("CARGO_PKG_VERSION");
+        InitializeRequestParams::new(ClientCapabilities::default(), Implementation::new("ken", version))
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.list_changed.notify_one();
+    }
+}
+
+impl Link {
+    /// Starts the server and asks for its tools. An error says why it could not be done.
+    async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, String> {
+        let mut child = launch::command(config, secrets)
+            .await?
+            .spawn()
+            .map_err(|error| format!("the sandbox could not be started: {error}"))?;
+        let (reason, errors) = (Reason::default(), Errors::default());
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("the sandbox has no pipes".to_owned());
+        };
+        tokio::spawn(errors.clone().read(stderr));
+        let handler = Handler {
+            list_changed: Arc::default(),
+        };
+        let lines = Lines::new(stdout, stdin, reason.clone());
+        let opened = timeout(START, async {
+            let service = serve_client(handler, lines)
+                .await
+                .map_err(|error| error.to_string())?;
+            let tools = listed(&service).await?;
+            Ok((service, tools))
+        });
+        let opened = opened
+            .await
+            .unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
+        match opened {
+            Ok((service, tools)) => Ok(Link {
+                service,
+                tools: Mutex::new(tools),
+                reason,
+                errors,
+                _child: child,
+            }),
+            Err(why) => {
+                let why: String = reason.get().unwrap_or(why);
+                let said = errors.said().await;
+                // What it says itself tells more than that the connection was closed.
+                Err(match said.is_empty() {
+                    true => why,
+                    false => format!("{why}; it said: {said}"),
+                })
+            }
+        }
+    }
+
+    /// Looks after it until it has ended; says why.
+    async fn serve(self: Arc<Link>, changed: &Changed) -> String {
+        loop {
+            let list_changed = &self.service.service().list_changed;
+            tokio::select! {
+                () = self.reason.closed() => return self.end().await,
+                () = list_changed.notified() => {}
+            }
+            match timeout(START, listed(&self.service)).await {
+                Ok(Ok(tools)) => {
+                    *lock(&self.tools) = tools;
+                    changed.set();
+                }
+                Ok(Err(why)) => self.reason.set(why),
+                Err(_) => self.reason.set("it does not name its tools any more"),
+            }
+            if self.reason.get().is_some() {
+                return self.end().await;
+            }
+            sleep(BETWEEN_LISTS).await;
+        }
+    }
+
+    /// Ends the calls that are under way; the process ends with the last of them. Says why.
+    async fn end(&self) -> String {
+        self.service.cancellation_token().cancel();
+        self.why().await
+    }
+
+    /// Why it has ended.
+    async fn why(&self) -> String {
+        let said = self.errors.said().await;
+        match (self.reason.get(), said.as_str()) {
+            (Some(why), _) => why,
+            (None, "") => "it has ended".to_owned(),
+            (None, said) => format!("it has ended and said: {said}"),
+        }
+    }
+
+    /// Ends a server that does not even answer a ping.
+    fn check_alive(self: &Arc<Link>) {
+        let link = self.clone();
+        tokio::spawn(async move {
+            let ping = ClientRequest::PingRequest(PingRequest::default());
+            let answered = timeout(PING, link.service.send_request(ping)).await;
+            if !matches!(answered, Ok(Ok(_) | Err(ServiceError::McpError(_)))) {
+                link.reason.set("it does not answer any more");
+                link.reason.close();
+            }
+        });
+    }
+}
+
+/// All tools of a server, by name.
+async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned, String> {
+    let mut tools = Vec::new();
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+        let page = service
+            .list_tools(Some(params))
+            .await
+            .map_err(|error| format!("it does not name its tools: {error}"))?;
+        tools.extend(page.tools.into_iter().map(|tool| {
+            let hint = |hint: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| {
+                tool.annotations.as_ref().and_then(hint).unwrap_or(false)
+            };
+            PinnedTool {
+                read_only: hint(|said| said.read_only_hint),
+                idempotent: hint(|said| said.idempotent_hint),
+                name: tool.name.to_string(),
+                description: tool.description.as_deref().unwrap_or_default().to_owned(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+                output_schema: tool
+                    .output_schema
+                    .as_deref()
+                    .cloned()
+                    .map_or(Value::Null, Value::Object),
+            }
+        }));
+        if tools.len() > MAX_TOOLS {
+            return Err(format!("it has more than {MAX_TOOLS} tools"));
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            tools.sort_by(|one: &PinnedTool, other| one.name.cmp(&other.name));
+            return Ok(Pinned(tools));
+        }
+    }
+    Err(format!("it names its tools on more than {MAX_PAGES} pages"))
+}
+
+/// The end of what a server writes to standard error.
+#[derive(Clone, Default)]
+struct Errors {
+    text: Arc<Mutex<Vec<u8>>>,
+    ended: Arc<Notify>,
+}
+
+impl Errors {
+    async fn read(self, mut from: ChildStderr) {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            let mut text = lock(&self.text);
+            text.extend(buffer.iter().take(count));
+            let extra = text.len().saturating_sub(ERROR_BYTES);
+            text.drain(..extra);
+        }
+        self.ended.notify_one();
+    }
+
+    /// Its last line, once it has ended or a moment has passed.
+    async fn said(&self) -> String {
+        _ = timeout(LAST_WORD, self.ended.notified()).await;
+        self.ended.notify_one();
+        let text = lock(&self.text).clone();
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        last.unwrap_or_default().trim().to_owned()
+    }
+}

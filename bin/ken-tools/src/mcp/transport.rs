@@ -1,0 +1,220 @@
+//! What a server writes and reads: one JSON-RPC message a line. Nobody here wrote the server, so a line has an end, and there
+//! are so many a second.
+
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rmcp::RoleClient;
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The longest line, in bytes.
+pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
+/// What a server may write in a second: more is a flood.
+const MAX_LINES: u32 = 1_000;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+const SECOND: Duration = Duration::from_secs(1);
+/// How long it may leave what is written to it unread.
+const WRITE: Duration = Duration::from_secs(10);
+
+/// Why the connection was closed from this side, and that it is closed. The first reason counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reason(Arc<Closed>);
+
+#[derive(Debug, Default)]
+struct Closed {
+    why: Mutex<Option<String>>,
+    closed: Notify,
+}
+
+impl Reason {
+    pub(crate) fn set(&self, why: impl Into<String>) {
+        let mut reason = self.0.why.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.get_or_insert_with(|| why.into());
+    }
+
+    /// Tells who waits that nothing more comes.
+    pub(crate) fn close(&self) {
+        self.0.closed.notify_one();
+    }
+
+    pub(crate) async fn closed(&self) {
+        self.0.closed.notified().await;
+    }
+
+    pub(crate) fn get(&self) -> Option<String> {
+        let why = self.0.why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.clone()
+    }
+}
+
+/// The pipes of a server.
+pub(crate) struct Lines {
+    from: BufReader<ChildStdout>,
+    to: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
+    /// The beginning of a line: reading may be cut off anywhere.
+    line: Vec<u8>,
+    since: Instant,
+    lines: u32,
+    bytes: usize,
+    reason: Reason,
+}
+
+impl Lines {
+    pub(crate) fn new(from: ChildStdout, to: ChildStdin, reason: Reason) -> Lines {
+        Lines {
+            from: BufReader::new(from),
+            to: Arc::new(tokio::sync::Mutex::new(Some(to))),
+            line: Vec::new(),
+            since: Instant::now(),
+            lines: 0,
+            bytes: 0,
+            reason,
+        }
+    }
+
+    /// The next line; `None` at the end, or when the reason says why no more is read. Cancel safe.
+    async fn next_line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let (taken, is_whole) = match self.from.fill_buf().await {
+                Ok([]) => return None,
+                Err(error) => {
+                    self.reason.set(format!("its output cannot be read: {error}"));
+                    return None;
+                }
+                Ok(bytes) => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    let taken = end.map_or(bytes.len(), |end| end + 1);
+                    self.line.extend(bytes.iter().take(taken));
+                    (taken, end.is_some())
+                }
+            };
+            self.from.consume(taken);
+            if self.line.len() > MAX_LINE {
+                self.reason
+                    .set(format!("it wrote a line of more than {MAX_LINE} bytes"));
+                return None;
+            }
+            if self.is_flood(taken, is_whole) {
+                self.reason.set(format!(
+                    "it wrote more than {MAX_LINES} lines or {MAX_BYTES} bytes in a second"
+                ));
+                return None;
+            }
+            if is_whole {
+                return Some(std::mem::take(&mut self.line));
+            }
+        }
+    }
+
+    fn is_flood(&mut self, bytes: usize, is_line: bool) -> bool {
+        if self.since.elapsed() > SECOND {
+            (self.since, self.lines, self.bytes) = (Instant::now(), 0, 0);
+        }
+        self.lines += u32::from(is_line);
+        self.bytes += bytes;
+        self.lines > MAX_LINES || self.bytes > MAX_BYTES
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.reason.close();
+    }
+}
+
+impl Transport<RoleClient> for Lines {
+    type Error = Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let to = self.to.clone();
+        async move {
+            let mut line = serde_json::to_vec(&message).map_err(Error::other)?;
+            line.push(b'\n');
+            let mut to = to.lock().await;
+            let to = to.as_mut().ok_or_else(|| Error::from(ErrorKind::NotConnected))?;
+            let write = async {
+                to.write_all(&line).await?;
+                to.flush().await
+            };
+            let written = tokio::time::timeout(WRITE, write).await;
+            written.unwrap_or_else(|_| Err(Error::from(ErrorKind::TimedOut)))
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let line = self.next_line().await?;
+            let line = line.trim_ascii();
+            // Programs that print other things on standard output are many, and it does no harm.
+            if !line.starts_with(b"{") {
+                continue;
+            }
+            match message(line) {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(why) => {
+                    self.reason.set(why);
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Error> {
+        drop(self.to.lock().await.take());
+        Ok(())
+    }
+}
+
+/// The message of a line. An answer that is none becomes an error with its id, so that nobody waits for it; another message
+/// that nobody knows is left out.
+fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
+    let value: Value = ken_types::json::parse(line, 64)
+        .map_err(|error| format!("it wrote broken JSON: {}", error.message))?;
+    let id = match (value.get("method"), value.get("id")) {
+        (None, Some(id)) => serde_json::from_value::<RequestId>(id.clone()).ok(),
+        _ => None,
+    };
+    match serde_json::from_value(value) {
+        Ok(message) => Ok(Some(message)),
+        Err(_) => Ok(id.map(|id| {
+            let what = "the answer is not one of the Model Context Protocol";
+            JsonRpcMessage::error(ErrorData::new(ErrorCode::INVALID_REQUEST, what, None), Some(id))
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_none_is_an_error_with_its_id() {
+        let read = |line: &str| message(line.as_bytes());
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
+            Ok(Some(JsonRpcMessage::Response(_)))
+        ));
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#),
+            Ok(Some(_))
+        ));
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#),
+            Ok(Some(JsonRpcMessage::Error(_)))
+        ));
+        assert!(matches!(read(r#"{"jsonrpc":"3.0","method":7}"#), Ok(None)));
+        assert!(read(r#"{"jsonrpc": "#).unwrap_err().contains("broken JSON"));
+    }
+}

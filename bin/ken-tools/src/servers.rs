@@ -1,0 +1,203 @@
+//! `ken-tools servers` and `ken-tools accept`: the MCP servers that are configured, and which of their tools may be used.
+
+use std::fmt;
+use std::sync::Arc;
+
+use clap::Args;
+use ken_text::for_terminal;
+use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
+use ken_types::ops::tools::Problem;
+use serde::Serialize;
+
+use crate::commands::Folders;
+use crate::mcp::{Pinned, Server};
+
+#[derive(Args)]
+pub(crate) struct ListServers {
+    #[command(flatten)]
+    folders: Folders,
+}
+
+impl Report for ListServers {
+    const NAME: &'static str = "ken-tools servers";
+    const ABOUT: &'static str = "Start the MCP servers that mcp.json names, and say what each offers";
+    const AFTER_HELP: &'static str = "Exit status: 0 all can be used, 1 some cannot, 2 an error.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let catalog = self.folders.catalog();
+        let problems = catalog.servers.read().1;
+        let servers = catalog.servers.all();
+        let looks = async {
+            let mut seen = Vec::new();
+            for server in &servers {
+                seen.push(Seen::of(server, server.look().await));
+            }
+            seen
+        };
+        Ok(reply.send(&Listed {
+            servers: runtime()?.block_on(looks),
+            problems,
+        }))
+    }
+}
+
+/// A server that was asked.
+#[derive(Serialize)]
+struct Seen {
+    name: String,
+    /// `accepted`, `new`, `changed` or `down`.
+    state: &'static str,
+    /// Why it is down, or what has changed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    why: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    sha256: String,
+    tools: Pinned,
+}
+
+impl Seen {
+    fn of(server: &Arc<Server>, looked: Result<Pinned, String>) -> Seen {
+        let name = server.config.name.clone();
+        let tools = match looked {
+            Ok(tools) => tools,
+            Err(why) => {
+                return Seen {
+                    name,
+                    state: "down",
+                    why,
+                    sha256: String::new(),
+                    tools: Pinned::default(),
+                };
+            }
+        };
+        let (state, why) = match server.pinned() {
+            None => ("new", String::new()),
+            Some(pinned) if pinned == tools => ("accepted", String::new()),
+            Some(pinned) => ("changed", pinned.changes(&tools).join(", ")),
+        };
+        Seen {
+            name,
+            state,
+            why,
+            sha256: tools.digest(),
+            tools,
+        }
+    }
+
+    fn is_usable(&self) -> bool {
+        self.state == "accepted"
+    }
+}
+
+#[derive(Serialize)]
+struct Listed {
+    servers: Vec<Seen>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<Problem>,
+}
+
+impl Answer for Listed {
+    fn verdict(&self) -> Verdict {
+        match self.servers.iter().all(Seen::is_usable) && self.problems.is_empty() {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        for seen in &self.servers {
+            show(seen, verbose, to)?;
+        }
+        for Problem { file, error } in &self.problems {
+            writeln!(to, "{}: {}", for_terminal(file), for_terminal(&error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn show(seen: &Seen, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+    let Seen { name, state, why, .. } = seen;
+    let why = match why.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", for_terminal(why)),
+    };
+    writeln!(to, "{name}: {state}{why}, {} tools", seen.tools.0.len())?;
+    for tool in seen.tools.0.iter().filter(|_| verbose || !seen.is_usable()) {
+        writeln!(
+            to,
+            "  {}: {}",
+            for_terminal(&tool.name),
+            for_terminal(&tool.description)
+        )?;
+    }
+    match *state {
+        "new" | "changed" => writeln!(
+            to,
+            "  accept them as they are: ken tools accept {name} {}",
+            seen.sha256
+        ),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Accept {
+    /// The server
+    #[arg(value_name = "SERVER")]
+    server: String,
+    /// The SHA-256 of the list that was shown; without it the list is shown and nothing is accepted
+    #[arg(value_name = "SHA256")]
+    sha256: Option<String>,
+    #[command(flatten)]
+    folders: Folders,
+}
+
+impl Report for Accept {
+    const NAME: &'static str = "ken-tools accept";
+    const ABOUT: &'static str = "Let agents use the tools of an MCP server, as it describes them now";
+    const AFTER_HELP: &'static str = "Exit status: 0 they may be used, 1 they may not, 2 an error.";
+
+    fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
+        let catalog = self.folders.catalog();
+        let _problems = catalog.servers.read();
+        let server = catalog.servers.find(&self.server)?;
+        let mut seen = Seen::of(&server, runtime()?.block_on(server.look()));
+        match &self.sha256 {
+            Some(sha256) if *sha256 == seen.sha256 => {
+                catalog.servers.accept(&self.server, seen.tools.clone())?;
+                seen.state = "accepted";
+                seen.why = String::new();
+            }
+            Some(_) if seen.state != "down" => {
+                let message = format!("the list is another one now: {}", seen.sha256);
+                return Err(
+                    Error::conflict(message).hint(format!("look at it: ken tools accept {}", self.server))
+                );
+            }
+            _ => {}
+        }
+        Ok(reply.send(&Accepted(seen)))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Accepted(Seen);
+
+impl Answer for Accepted {
+    fn verdict(&self) -> Verdict {
+        match self.0.is_usable() {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+
+    fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        show(&self.0, verbose, to)
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
+}

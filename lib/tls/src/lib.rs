@@ -1,0 +1,24 @@
+//! Whom HTTPS trusts.
+
+use std::sync::Arc;
+
+use ken_types::Error;
+use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
+
+/// The certificates of `SSL_CERT_FILE`, or those that Mozilla ships. `invalid` for a file without any.
+pub fn roots() -> Result<RootCerts, Error> {
+    let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
+        return Ok(RootCerts::WebPki);
+    };
+    let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
+    let pem = std::fs::read(&file).map_err(|error| wrong(error.to_string()))?;
+    let items = parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<Certificate<'static>> = items.collect();
+    match certificates.is_empty() {
+        true => Err(wrong("it holds no certificate".into())),
+        false => Ok(RootCerts::Specific(Arc::new(certificates))),
+    }
+}

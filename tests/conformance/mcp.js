@@ -1,0 +1,113 @@
+// node mcp.js DIRECTORY-OF-PROGRAMS: two reference servers of the Model Context Protocol, which others have written, as
+// sources of tools of a system of its own: over pipes and over streamable HTTP. Ends with 0 if all answer as they should.
+import assert from "node:assert/strict"
+import { spawn, spawnSync } from "node:child_process"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { dirname, join, resolve } from "node:path"
+import { createInterface } from "node:readline"
+import { setTimeout as sleep } from "node:timers/promises"
+import { fileURLToPath } from "node:url"
+
+const here = dirname(fileURLToPath(import.meta.url))
+const ken = resolve(process.argv[2] ?? join(here, "../../target/release"), "ken")
+const home = mkdtempSync(join(tmpdir(), "ken-mcp-"))
+const modules = join(here, "node_modules")
+const program = (name) => join(modules, "@modelcontextprotocol", name, "dist/index.js")
+const files = join(home, "files")
+
+function run(words, input = "") {
+  const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8" })
+  const text = ended.stdout.trim().split("\n").at(-1) || ended.stderr.trim()
+  return { status: ended.status, ...JSON.parse(text) }
+}
+
+function call(server, tool, given) {
+  return run(["call", "tools", "tools.call", "-"], JSON.stringify({ name: `mcp__${server}__${tool}`, arguments: given }))
+}
+
+function said(called) {
+  assert.equal(called.is_error, false, JSON.stringify(called).slice(0, 2000))
+  return called.result.content[0].text
+}
+
+async function until(what, holds) {
+  for (const end = Date.now() + 60_000; !holds(); await sleep(200)) assert.ok(Date.now() < end, `not within a minute: ${what}`)
+}
+
+/** A free port, as good as it gets. */
+function freePort() {
+  return new Promise((done) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address()
+      server.close(() => done(port))
+    })
+  })
+}
+
+const port = await freePort()
+const remote = spawn(process.execPath, [program("server-everything"), "streamableHttp"], {
+  env: { ...process.env, PORT: String(port) },
+  stdio: "ignore",
+})
+mkdirSync(files)
+const own = { approval: "none", timeout_ms: 20_000 }
+const node = (name, ...words) => ({ command: process.execPath, args: [program(name), ...words] })
+writeFileSync(
+  join(home, "mcp.json"),
+  JSON.stringify({
+    mcpServers: {
+      everything: { ...node("server-everything", "stdio"), ken: { ...own, touch: { read: [modules, process.execPath] } } },
+      remote: { type: "http", url: `http://127.0.0.1:${port}/mcp`, ken: own },
+      files: {
+        ...node("server-filesystem", files),
+        ken: { ...own, touch: { read: [modules, process.execPath], write: [files] } },
+      },
+    },
+  }),
+  { mode: 0o600 },
+)
+const system = spawn(ken, ["--home", home, "up", "--port", "0", "--cognitive-port", "0"], { stdio: ["ignore", "pipe", "inherit"] })
+try {
+  for await (const line of createInterface({ input: system.stdout })) if (line.startsWith("ready")) break
+  await until("all servers name their tools", () => {
+    const { servers } = run(["tools", "servers"])
+    return servers.every((server) => server.state === "new" && server.tools.length > 5)
+  })
+  for (const server of ["everything", "remote", "files"]) {
+    const { sha256, tools } = run(["tools", "accept", server])
+    assert.equal(run(["tools", "accept", server, sha256]).state, "accepted")
+    await until(`${server} is offered`, () => run(["call", "tools", "tools.list"]).tools.some((tool) => tool.name.startsWith(`mcp__${server}__`)))
+    console.log(`${server}: ${tools.length} tools accepted`)
+  }
+  for (const server of ["everything", "remote"]) {
+    await until(`${server} answers`, () => call(server, "echo", { message: "x" }).is_error === false)
+    assert.match(said(call(server, "echo", { message: "Grüße" })), /Grüße/)
+    assert.match(said(call(server, "get-sum", { a: 2, b: 40 })), /42/)
+    assert.match(said(call(server, "get-tiny-image", {})), /an image, image\/png, \d+ bytes, is not shown/)
+    assert.equal(typeof call(server, "get-structured-content", { location: "New York" }).result.details.temperature, "number")
+    // It reports its progress meanwhile.
+    assert.match(said(call(server, "trigger-long-running-operation", { duration: 2, steps: 4 })), /completed/i)
+    assert.match(JSON.stringify(call(server, "get-sum", { a: "two", b: 1 })), /\/arguments\/a/)
+    console.log(`${server}: echo, sum, image, structured content, progress`)
+  }
+  assert.doesNotMatch(said(call("everything", "get-env", {})), /KEN_|NOTIFY_SOCKET|npm_/)
+  const path = join(files, "note.txt")
+  said(call("files", "write_file", { path, content: "written\n" }))
+  assert.equal(readFileSync(path, "utf8"), "written\n")
+  assert.match(said(call("files", "read_text_file", { path })), /written/)
+  assert.match(said(call("files", "list_directory", { path: files })), /note\.txt/)
+  assert.equal(call("files", "read_text_file", { path: "/etc/hostname" }).is_error, true)
+  console.log("files: write, read, list; nothing else can be read")
+  // A server that is gone is told.
+  remote.kill("SIGKILL")
+  await until("the loss of the remote server is told", () => call("remote", "echo", { message: "x" }).is_error !== false)
+  console.log("remote: its loss is an error of the call")
+} finally {
+  remote.kill()
+  const ended = new Promise((done) => system.on("close", done))
+  system.kill("SIGINT")
+  await ended
+  rmSync(home, { recursive: true, force: true })
+}

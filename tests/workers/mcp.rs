@@ -1,0 +1,496 @@
+//! MCP servers as sources of tools: accepted once, called in a sandbox, and none of what a bad one does reaches further than
+//! an error of its own call.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ken_tests::{Builder, Client, System, until};
+use serde_json::{Value, json};
+
+const DOUBLE: &str = include_str!("../doubles/mcp.py");
+const CANARY: &str = "mcp-canary-41";
+
+/// A system with the double, not yet configured.
+fn start(script: &[Value]) -> System {
+    let system = Builder::default()
+        .config("[part.tools]\nsecrets = [\"MCP_TOKEN\", \"HTTP_TOKEN\"]\n")
+        .secrets(&format!("MCP_TOKEN={CANARY}\nHTTP_TOKEN=http-canary-77\n"))
+        .file("mcp.py", DOUBLE)
+        .script(script)
+        .start();
+    std::fs::create_dir(scratch(&system)).unwrap();
+    system
+}
+
+fn scratch(system: &System) -> PathBuf {
+    system.home().join("scratch")
+}
+
+/// The entry of the double; what only ken knows is laid over what makes tests short.
+fn entry(system: &System, ken: &Value) -> Value {
+    let (home, scratch) = (system.home(), scratch(system));
+    let mut own = json!({"agents": ["orchestrator"], "approval": "none", "timeout_ms": 2000,
+        "touch": {"read": [home.join("mcp.py")], "write": [scratch]}});
+    own.as_object_mut()
+        .unwrap()
+        .extend(ken.as_object().unwrap().clone());
+    json!({"command": "python3", "args": [home.join("mcp.py"), scratch], "env": {"TOKEN": "${MCP_TOKEN}", "PLAIN": "plain"},
+        "autoApprove": ["*"], "ken": own})
+}
+
+/// Writes `mcp.json` in one step.
+fn configure(system: &System, servers: &Value) {
+    let file = system.home().join("mcp.json");
+    let beside = file.with_extension("new");
+    std::fs::write(&beside, json!({ "mcpServers": servers }).to_string()).unwrap();
+    std::fs::rename(beside, file).unwrap();
+}
+
+/// Accepts the tools of a server as it describes them now.
+#[track_caller]
+fn accept(system: &System, name: &str) {
+    let shown = system.ken(&["tools", "accept", name]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).expect(&String::from_utf8_lossy(&shown.stderr));
+    let digest = shown["sha256"].as_str().unwrap_or_else(|| panic!("{shown}"));
+    let accepted = system.ken(&["tools", "accept", name, digest]);
+    assert_eq!(
+        accepted.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&accepted.stderr)
+    );
+}
+
+fn listed(system: &System) -> Value {
+    system.call("tools", "tools.list", &[])
+}
+
+fn names(system: &System) -> Vec<String> {
+    let listed = listed(system);
+    let names = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.starts_with("mcp__")).collect()
+}
+
+/// What keeps tools from being offered.
+fn problems(system: &System) -> String {
+    listed(system)["problems"].to_string()
+}
+
+/// A system with the double configured and accepted.
+fn ready(script: &[Value], ken: &Value) -> System {
+    let system = start(script);
+    configure(&system, &json!({ "double": entry(&system, ken) }));
+    accept(&system, "double");
+    until_ready(&system);
+    system
+}
+
+#[track_caller]
+fn until_ready(system: &System) {
+    patiently("the tools are offered and the server runs", || {
+        let called = call(system, "echo", &json!({"text": "ready?"}));
+        called["is_error"] == false
+    });
+}
+
+/// A crowded machine may take long to start a server.
+#[track_caller]
+fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Calls a tool as an operator; an error of the part as the reply.
+fn call(system: &System, tool: &str, arguments: &Value) -> Value {
+    call_of(system, "double", tool, arguments)
+}
+
+fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Value {
+    let args = json!({"name": format!("mcp__{server}__{tool}"), "arguments": arguments}).to_string();
+    let mut command = system.command(&["call", "tools", "tools.call", "-"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(args.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = match output.status.success() {
+        true => output.stdout,
+        false => output.stderr,
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    serde_json::from_str(text.lines().last().unwrap_or_default()).unwrap_or(Value::String(text))
+}
+
+fn said(called: &Value) -> &str {
+    called["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{called}"))
+}
+
+/// How often a tool of the double was called.
+fn calls(system: &System, tool: &str) -> usize {
+    let calls = std::fs::read_to_string(scratch(system).join("calls")).unwrap_or_default();
+    calls.lines().filter(|line| *line == tool).count()
+}
+
+fn events(system: &System, instance: &str) -> Vec<Value> {
+    let page = system.get(&format!("/agents/orchestrator/{instance}?offset=-1"));
+    page.expect(200).json().as_array().unwrap().clone()
+}
+
+fn script(calls: &[(&str, Value)]) -> Vec<Value> {
+    let lines = calls.iter().flat_map(|(tool, arguments)| {
+        let call = json!({"tool": {"name": format!("mcp__double__{tool}"), "arguments": arguments}});
+        [
+            json!({"when": tool, "after_tools": 0, "events": [call]}),
+            json!({"when": tool, "after_tools": 1, "events": [{"text": "Done."}]}),
+        ]
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_turn_calls_a_tool_once_its_server_is_accepted() {
+    let system = start(&script(&[("echo", json!({"text": "hello"}))]));
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    // Nobody has looked at it: it runs, and nothing of it is offered.
+    patiently("it is named as new", || {
+        problems(&system).contains("nobody has accepted the 17 tools")
+    });
+    assert_eq!(names(&system), [""; 0]);
+    patiently("ken status tells it", || {
+        let status = system.ken(&["status"]);
+        String::from_utf8_lossy(&status.stderr).contains("nobody has accepted")
+    });
+    let servers = system.ken(&["tools", "servers", "--format", "summary"]);
+    let shown = String::from_utf8(servers.stdout).unwrap();
+    assert_eq!(servers.status.code(), Some(1));
+    assert!(
+        shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"),
+        "{shown}"
+    );
+    // A list that nobody was shown is not accepted.
+    let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
+    assert_eq!(other.status.code(), Some(2));
+    accept(&system, "double");
+    until_ready(&system);
+    assert!(names(&system).contains(&"mcp__double__with_dots_and-more".to_owned()));
+    assert_eq!(problems(&system), "null");
+
+    std::thread::sleep(Duration::from_millis(600)); // the agent's own list
+    let body = json!({"message": "echo"});
+    system
+        .post("/agents/orchestrator/turn?wait=result", &body)
+        .expect(200);
+    let events = events(&system, "turn");
+    let tool = events.iter().find(|event| event["type"] == "tool").unwrap();
+    let text = tool["result"]["content"][0]["text"].as_str().unwrap();
+    assert_eq!(tool["isError"], false);
+    // The text of the server is marked as that of somebody else.
+    let mark = text.split("--- begin ").nth(1).unwrap().lines().next().unwrap();
+    assert!(
+        text.contains("which others have written")
+            && text.ends_with(&format!("\nYou said: hello\n--- end {mark}")),
+        "{text}"
+    );
+    let at = |kind: &str| events.iter().position(|event| event["type"] == kind).unwrap();
+    assert!(at("tool_start") < at("tool"));
+}
+
+#[test]
+fn results_and_secrets_and_what_it_may_touch() {
+    let system = ready(&[], &json!({}));
+    let sum = call(&system, "add", &json!({"a": 2, "b": 3}));
+    assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
+    let wrong = call(&system, "add", &json!({"a": "two"}));
+    assert!(wrong.to_string().contains("/arguments/a"), "{wrong}");
+    let lie = call(&system, "lie", &json!({}));
+    assert!(
+        lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"),
+        "{lie}"
+    );
+    let failed = call(&system, "fail", &json!({}));
+    assert!(
+        failed["is_error"] == true && said(&failed).contains("it did not work"),
+        "{failed}"
+    );
+    // A secret comes by name, and is seen by nobody else.
+    for (name, value) in [
+        ("TOKEN", CANARY),
+        ("PLAIN", "plain"),
+        ("MCP_TOKEN", "(not set)"),
+        ("HOME_OF_KEN", "(not set)"),
+    ] {
+        let variable = call(&system, "variable", &json!({ "name": name }));
+        assert!(said(&variable).contains(&format!("\n{value}\n")), "{variable}");
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&words).contains(CANARY), "{process:?}");
+    }
+    let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
+    assert!(!log.contains(CANARY), "{log}");
+    // The sandbox: no other file, no other folder.
+    let reach = call(&system, "reach", &json!({}));
+    assert!(said(&reach).contains("refused: "), "{reach}");
+    // A result of three megabytes is cut, and says so.
+    let huge = call(&system, "huge", &json!({}));
+    assert!(
+        said(&huge).len() < 40_000 && said(&huge).contains("[cut: 32768 of 3000000 bytes are shown]"),
+        "{}",
+        said(&huge).len()
+    );
+}
+
+#[test]
+fn what_a_bad_server_does_ends_with_its_own_call() {
+    let system = ready(&[], &json!({"idempotent": ["die_once"]}));
+    for (tool, why) in [
+        (
+            "die",
+            "ended while the call was under way (it has ended and said: last words). Whether it took effect is unknown.",
+        ),
+        ("flood", "lines or"),
+        ("garbage", "it wrote broken JSON"),
+        ("endless", "it wrote a line of more than 4194304 bytes"),
+        ("hang", "did not answer within 2 s"),
+        ("odd", "did not answer as the protocol says"),
+        ("freeze", "did not answer within 2 s"),
+    ] {
+        let called = call(&system, tool, &json!({}));
+        assert!(
+            called["is_error"] == true && said(&called).contains(why),
+            "{tool}: {called}"
+        );
+        assert_eq!(calls(&system, tool), 1, "{tool} was called again");
+        if tool != "freeze" {
+            until_ready(&system);
+        }
+    }
+    // One that does not even answer a ping is ended, and started again.
+    patiently("it is ended", || {
+        let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
+        log.contains("it does not answer any more")
+    });
+    until_ready(&system);
+    // With ken-tools the pause before the next start is a short one again.
+    system.kill("tools");
+    until_ready(&system);
+    // A call that may be made again is: once, on the server that was started again.
+    patiently("it is called again", || {
+        _ = std::fs::remove_file(scratch(&system).join("calls"));
+        let called = call(&system, "die_once", &json!({}));
+        called["is_error"] == false
+            && said(&called).contains("alive again")
+            && calls(&system, "die_once") == 2
+    });
+}
+
+#[test]
+fn a_server_that_changes_its_tools_is_not_used_until_it_is_accepted_again() {
+    let system = ready(&[], &json!({}));
+    call(&system, "change", &json!({}));
+    patiently("the change is seen", || names(&system).is_empty());
+    let problem = problems(&system);
+    assert!(
+        problem.contains("has changed its tools (echo is described otherwise)"),
+        "{problem}"
+    );
+    let called = call(&system, "echo", &json!({"text": "x"}));
+    assert!(!called.to_string().contains("You said"), "{called}");
+    let doctor = String::from_utf8(system.ken(&["doctor"]).stdout).unwrap();
+    assert!(doctor.contains("has changed its tools"), "{doctor}");
+    let shown = system.ken(&["tools", "accept", "double", "--format", "summary"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"),
+        "{shown}"
+    );
+    // Back to what was accepted, it is used again, also after a restart of the part.
+    std::fs::remove_file(scratch(&system).join("poison")).unwrap();
+    system.kill("tools");
+    until_ready(&system);
+    call(&system, "change", &json!({}));
+    patiently("the change is seen", || names(&system).is_empty());
+    accept(&system, "double");
+    until_ready(&system);
+}
+
+#[test]
+fn entries_that_cannot_be_used_are_named_and_one_that_does_not_start_too() {
+    let system = start(&[]);
+    let mut lost = entry(&system, &json!({}));
+    lost["args"] = json!(["-c", "import sys; sys.exit('no such module')"]);
+    let mut keyless = entry(&system, &json!({}));
+    keyless["env"] = json!({"KEY": "${NO_SUCH_KEY}"});
+    let networked = entry(&system, &json!({"touch": {"network": true}}));
+    configure(
+        &system,
+        &json!({"lost": lost, "keyless": keyless, "networked": networked, "a__b": {"command": "x"}}),
+    );
+    let wanted = [
+        "the MCP server lost is down",
+        "no such module",
+        "NO_SUCH_KEY is not set: put it into secrets.env",
+        "a server with network access is not for the orchestrator",
+        "a name is 1 to 32 letters",
+    ];
+    patiently("all are named", || {
+        let problems = problems(&system);
+        wanted.iter().all(|text| problems.contains(text))
+    });
+    let doctor = String::from_utf8(system.ken(&["doctor"]).stdout).unwrap();
+    assert!(wanted.iter().all(|text| doctor.contains(text)), "{doctor}");
+    let status = system.ken(&["status"]);
+    assert!(
+        String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"),
+        "{status:?}"
+    );
+    // Without the file there are none.
+    std::fs::remove_file(system.home().join("mcp.json")).unwrap();
+    patiently("nothing is wrong", || problems(&system) == "null");
+}
+
+#[test]
+fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
+    let script = script(&[
+        ("echo", json!({"text": "approved"})),
+        ("add", json!({"a": 1, "b": 1})),
+    ]);
+    let system = ready(&script, &json!({}));
+    configure(
+        &system,
+        &json!({ "double": entry(&system, &json!({"approval": "ask", "trust_hints": true})) }),
+    );
+    let approval = |name: &str| {
+        let listed = listed(&system);
+        let tools = listed["tools"].as_array().unwrap();
+        tools
+            .iter()
+            .find(|tool| tool["name"] == name)
+            .map(|tool| tool["approval"].clone())
+    };
+    // What it says of itself counts only because the entry says so.
+    patiently("the entry is read", || {
+        approval("mcp__double__add") == Some(json!("ask"))
+    });
+    assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
+    std::thread::sleep(Duration::from_millis(600));
+    system
+        .post(
+            "/agents/orchestrator/free?wait=result",
+            &json!({"message": "echo"}),
+        )
+        .expect(200);
+    let (address, body) = (system.address(), json!({"message": "add"}));
+    let turn = std::thread::spawn(move || {
+        Client::connect(address).post("/agents/orchestrator/held?wait=result", &body)
+    });
+    let mut pending = Value::Null;
+    until("it is asked for", || {
+        pending = system.get("/api/approvals/pending").expect(200).json();
+        pending.to_string().contains("mcp__double__add")
+    });
+    assert!(
+        pending.to_string().contains("mcp:double") && !pending.to_string().contains(CANARY),
+        "{pending}"
+    );
+    assert_eq!(calls(&system, "add"), 0);
+    let id = find(&pending, "requestId")
+        .or_else(|| find(&pending, "id"))
+        .expect("an id");
+    let approved = system.ken(&["approve", &id]);
+    assert!(approved.status.success(), "{approved:?}");
+    turn.join().unwrap().expect(200);
+    assert_eq!(calls(&system, "add"), 1);
+}
+
+/// The first text of this name, anywhere.
+fn find(value: &Value, name: &str) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields
+            .get(name)
+            .and_then(|text| text.as_str().map(str::to_owned))
+            .or_else(|| fields.values().find_map(|value| find(value, name))),
+        Value::Array(items) => items.iter().find_map(|item| find(item, name)),
+        _ => None,
+    }
+}
+
+/// The double as a server of streamable HTTP; it ends with the test.
+struct Http(Child);
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_of_streamable_http_is_reached_through_the_sandbox() {
+    let system = start(&[]);
+    let mut command = Command::new("python3");
+    command
+        .arg(system.home().join("mcp.py"))
+        .arg(scratch(&system))
+        .arg("http")
+        .stdout(Stdio::null());
+    let _server = Http(command.spawn().unwrap());
+    let port = scratch(&system).join("port");
+    until("it listens", || port.exists());
+    let url = format!("http://127.0.0.1:{}/mcp", std::fs::read_to_string(&port).unwrap());
+    let ken = json!({"approval": "none", "timeout_ms": 10_000});
+    let headers = |value: &str| json!({ "Authorization": value });
+    configure(
+        &system,
+        &json!({
+            "remote": {"type": "http", "url": url, "headers": headers("Bearer ${HTTP_TOKEN}"), "ken": ken},
+            "refused": {"url": url, "headers": headers("Bearer wrong"), "ken": ken},
+            "gone": {"url": "http://127.0.0.1:9/mcp", "ken": ken},
+        }),
+    );
+    accept(&system, "remote");
+    patiently("it answers", || {
+        call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false
+    });
+    let sum = call_of(&system, "remote", "add", &json!({"a": 2, "b": 3}));
+    assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
+    let huge = call_of(&system, "remote", "huge", &json!({}));
+    assert!(said(&huge).contains("[cut: 32768 of 3000000 bytes are shown]"));
+    patiently("the others are named", || {
+        let problems = problems(&system);
+        problems.contains("the server answers 401") && problems.contains("the server cannot be reached")
+    });
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        assert!(
+            !String::from_utf8_lossy(&words).contains("http-canary-77"),
+            "{process:?}"
+        );
+    }
+    // The orchestrator is never offered a tool with network access.
+    let tool = listed(&system)["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|tool| tool["name"] == "mcp__remote__echo")
+        .cloned();
+    assert_eq!(
+        tool.unwrap()["agents"],
+        json!(["research-worker", "coding-worker"])
+    );
+}
