@@ -61,6 +61,7 @@ torture: toolchain
 	node tests/conformance/torture.js target/release
 	tests/conformance/cron.sh target/release/ken-scheduler
 	node tests/conformance/messenger.js target/release
+	node tests/conformance/mcp.js target/release
 	nice tests/conformance/servers.sh target/release target/servers
 	$(CARGO) build --workspace --bins --tests --locked
 	KEN_STALLS=30 $(CARGO) test --locked -p ken-tests --test stalls

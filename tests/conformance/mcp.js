@@ -19,8 +19,7 @@ const files = join(home, "files")
 
 function run(words, input = "") {
   const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8" })
-  const text = ended.stdout.trim().split("\n").at(-1) || ended.stderr.trim()
-  return { status: ended.status, ...JSON.parse(text) }
+  return { status: ended.status, ...JSON.parse(ended.stdout.trim() || ended.stderr.trim()) }
 }
 
 function call(server, tool, given) {
