@@ -2,7 +2,6 @@
 //! that the server sends.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ken_tls::roots;
