@@ -158,7 +158,11 @@ impl Answer {
             api: generated.api.clone(),
             output: vec![Block::Text { text: self.summary }],
             usage: generated.usage,
-            stop_reason: generated.stop_reason,
+            // No tools were offered. A model that calls one nevertheless would be asked for ever.
+            stop_reason: match generated.stop_reason {
+                StopReason::ToolUse => StopReason::Stop,
+                given => given,
+            },
             is_error: false,
             error: None,
         }
