@@ -167,7 +167,9 @@ impl Background {
     ) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
-                self.compaction_request(usable(budget, state))
+                let mut request = self.compaction_request(usable(budget, state));
+                request.session = Some(caller.claim.instance.clone());
+                request
             }
             _ => self.prompt_request(caller, state, seams, budget),
         }
@@ -200,6 +202,8 @@ impl Background {
             tools,
             prefix: state.cut_text.clone(),
             purpose: Purpose::Agent,
+            session: Some(caller.claim.instance.clone()),
+            ..Generate::default()
         }
     }
 
@@ -216,6 +220,7 @@ impl Background {
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Compaction,
+            ..Generate::default()
         }
     }
 
@@ -256,7 +261,7 @@ fn is_preflight(claim: &Claim) -> bool {
 }
 
 /// What is searched for a prompt; nothing for a blank one.
-fn search(claim: &Claim) -> Option<Search> {
+pub(crate) fn search(claim: &Claim) -> Option<Search> {
     let query = head(&claim.text, QUERY_BYTES);
     (!query.trim().is_empty()).then(|| Search {
         query: query.to_owned(),

@@ -15,6 +15,11 @@ pub(crate) trait Journal: Send {
 
     fn state_mut(&mut self) -> &mut TurnState;
 
+    /// Whether pauses between tries are made; a replay has no use for them.
+    fn paces(&self) -> bool {
+        true
+    }
+
     /// Records one event: of the agent itself, or of a task or worker of it.
     fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
 

@@ -14,7 +14,9 @@ mod model;
 mod names;
 mod passage;
 mod policy;
+mod record;
 mod recorder;
+mod replay;
 mod retry;
 mod scheduled;
 mod seams;
@@ -41,6 +43,7 @@ use ken_claims::{Claiming, Held, Worker};
 use ken_service::{Program, Start};
 use ken_skills::Sources;
 use ken_types::Error;
+use ken_types::ops::agent::AgentRecord;
 use ken_types::ops::rules::{BaseRule, BaseRules, RulesBase};
 use ken_types::ops::store::{Claim, Work};
 use ken_wire::{Daemon, Pool, Table};
@@ -68,6 +71,9 @@ fn main() -> ExitCode {
         about: "Run turns: claim submissions, ask the model, record every step",
         drain: Duration::from_secs(5),
     };
+    if replay::is_wanted() {
+        return replay::run();
+    }
     match std::env::args_os().skip(1).any(|word| word == "--print-rules") {
         true => share::print(),
         false => ken_service::run(program, start),
@@ -79,6 +85,15 @@ struct Flags {
     /// Print the governing rules and what each agent is told about itself, with their files, and exit
     #[arg(long)]
     print_rules: bool,
+    /// Replay the record of a turn on standard input, compare every step, and exit: status 1 when one differs
+    #[arg(long)]
+    replay: bool,
+    /// With --replay: call this model for real, and compare what it does
+    #[arg(long, value_name = "PROVIDER/MODEL", requires = "replay")]
+    model: Option<String>,
+    /// With --model: the socket of ken-model
+    #[arg(long, value_name = "PATH", requires = "model")]
+    model_socket: Option<std::path::PathBuf>,
 }
 
 /// Submissions that are worked on at a time.
@@ -94,6 +109,7 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,
+    recorder: record::Recorder,
 }
 
 impl Daemon for Part {
@@ -136,6 +152,11 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
         model: model.clone(),
     };
     start.tasks.spawn(indexer.run(start.stop.clone()));
+    let recorder = record::Recorder {
+        pool: pool("store"),
+        model: model.clone(),
+        tools: tools.clone(),
+    };
     let claiming = Claiming {
         worker: Agent {
             store: WireStore::new(pool("store")),
@@ -167,5 +188,8 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
             rules: part.base.clone(),
         })
     });
-    Ok((table, Arc::new(Part { held, base })))
+    let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, asked| async move {
+        part.recorder.record(caller, asked).await
+    });
+    Ok((table, Arc::new(Part { held, base, recorder })))
 }

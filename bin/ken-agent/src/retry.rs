@@ -44,6 +44,7 @@ impl Retry {
 /// The failure of a model call as events show it, named by its code. A provider that asks for a long wait is `exhausted`.
 pub(crate) fn failure(error: &Error) -> Failure {
     let name = match error.retry_after_ms {
+        _ if error.at.as_deref() == Some("/budget") => BUDGET,
         Some(ms) if ms > LONGEST_WAIT_MS => EXHAUSTED,
         _ => error.code.name(),
     };
@@ -54,6 +55,8 @@ pub(crate) fn failure(error: &Error) -> Failure {
 }
 
 const EXHAUSTED: &str = "exhausted";
+/// The name of the failure when a budget is spent. The next model of the list may cost nothing, or be under no cap.
+pub(crate) const BUDGET: &str = "budget";
 
 /// Overload and network failures pass; a wrong key or a bad request stays.
 fn is_temporary(failure: &Failure) -> bool {

@@ -1,6 +1,7 @@
 //! The store, as an agent calls it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use ken_claims::patiently;
 use ken_types::ops::store::{
@@ -17,6 +18,9 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn history(&self, args: ReadHistory) -> impl Future<Output = Result<History, Error>> + Send;
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
+
+/// How long the store may take where nobody waits for it to come back.
+pub(crate) const CALL: Duration = Duration::from_secs(10);
 
 /// Entries of the largest size that fit one line of the wire.
 const LONG_SOURCES: u32 = 5;

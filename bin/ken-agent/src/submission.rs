@@ -246,7 +246,7 @@ impl From<Verdict> for Ending {
     }
 }
 
-fn operation_kind(kind: SubmissionKind) -> OperationKind {
+pub(crate) fn operation_kind(kind: SubmissionKind) -> OperationKind {
     match kind {
         SubmissionKind::Compact => OperationKind::Compact,
         _ => OperationKind::Prompt,

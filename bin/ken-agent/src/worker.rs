@@ -36,7 +36,12 @@ impl<M: Model> Workers for ModelWorkers<M> {
 }
 
 /// Does a task; its result is the worker's last message.
-async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
+pub(crate) async fn work(
+    model: &impl Model,
+    task: Task,
+    seams: &Seams,
+    events: Events,
+) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
     // Nobody aborts a worker by itself: what it runs for is dropped, and it with that.

@@ -386,6 +386,7 @@ fn request(asked: &Asked, found: &Material) -> Generate {
         tools: Vec::new(),
         prefix: String::new(),
         purpose: Purpose::Agent,
+        ..Generate::default()
     }
 }
 

@@ -446,7 +446,7 @@ fn failure(standing: &SubmissionStatus) -> Failure {
     match (standing.state, cause.name.as_str()) {
         (State::Aborted, _) => Error::cancelled(cause.message.clone()).into(),
         (_, "timeout") => Error::deadline(cause.message.clone()).into(),
-        (_, "provider" | "model_not_configured") => failed("model_failed"),
+        (_, "provider" | "model_not_configured" | "budget") => failed("model_failed"),
         _ => failed("internal"),
     }
 }

@@ -166,6 +166,7 @@ fn try_model(
         tools: Vec::new(),
         prefix: String::new(),
         purpose: Purpose::Agent,
+        ..Generate::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;

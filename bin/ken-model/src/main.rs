@@ -1,5 +1,6 @@
 //! ken-model: one model call, messages in, events out. ken-model(8).
 
+mod budget;
 mod choice;
 mod collected;
 mod command;
@@ -13,19 +14,24 @@ mod remote;
 mod rules;
 mod script;
 mod secrets;
+mod telemetry;
 mod usage;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_types::ops::model::{Delta, ModelEmbed, ModelGenerate, ModelInfo};
-use ken_wire::{Context, Daemon, Table};
+use ken_types::ops::model::{Delta, ModelBudget, ModelEmbed, ModelGenerate, ModelInfo};
+use ken_wire::{Context, Daemon, Pool, Table};
+use serde_json::{Map, Value, json};
 
-use crate::choice::Choice;
-use crate::provider::{DeltaSink, Pending, generate};
+use crate::budget::Budget;
+use crate::choice::{Choice, setting};
+use crate::provider::{DeltaSink, Pending};
+use crate::telemetry::{Counts, Exporter};
 
 fn main() -> ExitCode {
     let program = Program {
@@ -58,6 +64,8 @@ fn is_part() -> bool {
 
 struct Model {
     choice: Choice,
+    budget: Budget,
+    telemetry: Arc<Counts>,
     /// What kend was told last.
     status: Mutex<String>,
 }
@@ -70,10 +78,9 @@ impl Model {
             .iter()
             .map(|one| format!("{}: {}", one.model, one.why))
             .collect();
-        let status = match words.is_empty() {
-            true => String::new(),
-            false => format!("not configured: {}", words.join("; ")),
-        };
+        let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
+        let status = missing.into_iter().chain(self.budget.refused());
+        let status = status.collect::<Vec<_>>().join("; ");
         let mut told = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         if *told != status {
             _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
@@ -82,7 +89,15 @@ impl Model {
     }
 }
 
-impl Daemon for Model {}
+impl Daemon for Model {
+    fn stats(&self) -> Map<String, Value> {
+        let count = |counter: &AtomicU64| json!(counter.load(Ordering::Relaxed));
+        Map::from_iter([
+            ("telemetry_exported".to_owned(), count(&self.telemetry.exported)),
+            ("telemetry_lost".to_owned(), count(&self.telemetry.lost)),
+        ])
+    }
+}
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
     let settings = &start.config.model;
@@ -92,8 +107,16 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
         tracing::warn!(model = unusable.model, "model not configured: {}", unusable.why);
     }
     tracing::info!(models = state.models.join(","), "models");
+    let store = Pool::new(start.places.socket("store"));
+    let telemetry = Arc::<Counts>::default();
+    let exporter = Exporter::configured(&start.config.telemetry, setting, store.clone(), telemetry.clone())?;
+    if let Some(exporter) = exporter {
+        start.tasks.spawn(exporter.run(start.stop.clone()));
+    }
     let model = Model {
         choice,
+        budget: Budget::new(store, start.config.model.budget)?,
+        telemetry,
         status: Mutex::default(),
     };
     model.report();
@@ -106,9 +129,19 @@ fn table() -> Table<Model> {
         .op::<ModelEmbed, _, _>(
             |model: Arc<Model>, _, args| async move { model.choice.embed(&args.texts).await },
         )
+        .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move {
+            model.budget.state(asked.session).await
+        })
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
-            let provider = model.choice.find(request.model.as_deref())?;
-            let generated = generate(provider, &request, &Caller(caller)).await;
+            let unlisted = match &request.model {
+                Some(name) if request.unlisted => Some(Choice::read(name, setting)?),
+                _ => None,
+            };
+            let provider = match &unlisted {
+                Some(choice) => choice.find(None)?,
+                None => model.choice.find(request.model.as_deref())?,
+            };
+            let generated = model.budget.generate(provider, request, &Caller(caller)).await;
             model.report();
             generated
         })

@@ -6,6 +6,8 @@ use ken_types::Error;
 use ken_types::event::{Cost, Usage};
 use serde::Deserialize;
 
+use crate::provider::Rates;
+
 /// What is known of a model. Prices are in US dollars per million tokens; 0 where none is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
@@ -110,6 +112,15 @@ fn fits(pattern: &str, name: &str) -> bool {
         }
     }
     true
+}
+
+/// What a token costs at most, cached or not.
+pub(crate) fn rates(model: &Model) -> Rates {
+    let prices = &model.prices;
+    Rates {
+        input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6,
+        output: prices.output / 1e6,
+    }
 }
 
 /// What a call cost.

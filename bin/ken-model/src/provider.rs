@@ -27,6 +27,16 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         }
     }
 
+    /// What its tokens cost.
+    fn rates(&self) -> Rates {
+        Rates::default()
+    }
+
+    /// Whether its calls count against the budget.
+    fn is_model(&self) -> bool {
+        true
+    }
+
     /// Past exchanges of a conversation that it makes use of, at most.
     fn exchanges(&self) -> u32 {
         100
@@ -43,6 +53,13 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         request: &'a Generate,
         sink: &'a dyn DeltaSink,
     ) -> Pending<'a, Result<Completion, Error>>;
+}
+
+/// In US dollars for a token; 0 where nothing is paid.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) input: f64,
+    pub(crate) output: f64,
 }
 
 /// In tokens.

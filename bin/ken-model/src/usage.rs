@@ -1,7 +1,7 @@
 //! What a call took, where nobody has counted: one token per four bytes (`estimated_tokens`), and no cost.
 
 use ken_types::event::{Block, Usage, estimated_tokens};
-use ken_types::ops::model::Generate;
+use ken_types::ops::model::{Delta, Generate};
 
 /// Input is all that the request shows the model; output what it has said in this call.
 pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
@@ -14,7 +14,16 @@ pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     }
 }
 
-fn input_tokens(request: &Generate) -> u64 {
+/// Bytes of text, thoughts and arguments.
+pub(crate) fn delta_bytes(delta: &Delta) -> usize {
+    match delta {
+        Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),
+        Delta::ToolCall { arguments, .. } => arguments.to_string().len(),
+        Delta::Start { .. } => 0,
+    }
+}
+
+pub(crate) fn input_tokens(request: &Generate) -> u64 {
     let sources = request.sources.iter();
     let sources = sources.map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
     let blocks = request.messages.iter().flat_map(|message| message.content());

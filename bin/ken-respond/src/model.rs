@@ -49,6 +49,7 @@ fn request(question: &Question, attempts: &[Attempt]) -> Generate {
         tools: Vec::new(),
         prefix: String::new(),
         purpose: Purpose::Agent,
+        ..Generate::default()
     }
 }
 

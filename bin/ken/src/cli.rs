@@ -9,8 +9,10 @@ use ken_types::places::Places;
 use nix::unistd::geteuid;
 
 use crate::approvals::{Approvals, Approve, Deny};
+use crate::eval::Eval;
 use crate::knowledge::Knowledge;
 use crate::messenger::Messenger;
+use crate::replay::Replay;
 use crate::rules::Rules;
 use crate::schedule::Schedule;
 use crate::skills::Skills;
@@ -97,6 +99,10 @@ pub(crate) enum Command {
     Skills(Skills),
     /// Show tokens and cost by day, model or session
     Usage(Usage),
+    /// Let a turn go through the turn loop again, from its record alone, and compare every step
+    Replay(Replay),
+    /// Make cases of recorded turns, and try models on them
+    Eval(Eval),
     /// Say what became of a message, also of one that was refused
     Why(Why),
     /// Check the audit log of the cognitive server

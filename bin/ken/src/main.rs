@@ -10,6 +10,7 @@ mod client;
 mod completions;
 mod config;
 mod doctor;
+mod eval;
 mod events;
 mod external;
 mod gateway;
@@ -25,6 +26,7 @@ mod operations;
 mod output;
 mod parts;
 mod progress;
+mod replay;
 mod rules;
 mod runs;
 mod schedule;
@@ -85,6 +87,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Rules(rules) => rules::run(|| cli.places(), rules),
         Command::Skills(skills) => skills::run(|| cli.places(), skills),
         Command::Usage(usage) => usage::usage(&cli.places()?, usage),
+        Command::Replay(replay) => replay::run(&cli.places()?, replay),
+        Command::Eval(eval) => eval::run(&cli.places()?, eval),
         Command::Why(why) => usage::why(&cli.places()?, why),
         Command::Doctor(doctor) => doctor::run(cli, doctor),
         Command::Backup(backup) => backup::backup(&cli.places()?, backup),

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use ken_types::Error;
+use ken_types::ops::budget::Sum;
+use ken_types::ops::model::BudgetState;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
@@ -12,6 +14,7 @@ use crate::ids::field;
 use crate::output::{Outcome, one_line, say, say_json, table};
 
 const STORE: &str = "store";
+const MODEL: &str = "model";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ken usage\n  ken usage --by model")]
@@ -19,6 +22,9 @@ pub(crate) struct Usage {
     /// What to add up by
     #[arg(long, value_enum, default_value_t = By::Day)]
     by: By,
+    /// Show what this session has used of the budget, too
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -62,8 +68,12 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
+    let budget = budget(places, args.session.as_deref())?;
     if args.json {
         groups.iter().try_for_each(say_json)?;
+        budget
+            .iter()
+            .try_for_each(|budget| say_json(&json!({"budget": budget})))?;
         return Ok(ExitCode::SUCCESS);
     }
     let head = [
@@ -92,7 +102,61 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
     };
     let rows: Vec<_> = std::iter::once(head).chain(groups.iter().map(row)).collect();
     table(&rows).iter().try_for_each(|line| say(line))?;
+    if let Some(budget) = budget {
+        budget_lines(&budget, args.session.as_deref())
+            .iter()
+            .try_for_each(|line| say(line))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The caps and what is used of them; `None` when there are none.
+fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>, Error> {
+    let mut model = client::connect(&places.socket(MODEL), MODEL)?;
+    let args = match session {
+        Some(session) => json!({"session": session}),
+        None => json!({}),
+    };
+    let state = model.call("model.budget", &args, None, |_| Ok(()))?;
+    let state: BudgetState = serde_json::from_value(state)
+        .map_err(|error| Error::internal(format!("the answer of model.budget is not understood: {error}")))?;
+    Ok((!state.caps.is_unlimited()).then_some(state))
+}
+
+/// One line for the day, and one for a session: what is used, and what is left.
+fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
+    let (caps, spent) = (&state.caps, &state.spent);
+    let line = |scope: &str, tokens: u64, cost: f64, used: &Sum| {
+        let mut parts = Vec::new();
+        if tokens > 0 {
+            let left = tokens.saturating_sub(used.tokens);
+            parts.push(format!("{} of {tokens} tokens used, {left} left", used.tokens));
+        }
+        if cost > 0.0 {
+            let left = (cost - used.cost).max(0.0);
+            parts.push(format!("${:.4} of ${cost:.4} used, ${left:.4} left", used.cost));
+        }
+        if used.reserved_tokens > 0 && !parts.is_empty() {
+            parts.push(format!("{} tokens of it reserved", used.reserved_tokens));
+        }
+        (!parts.is_empty()).then(|| format!("budget of {scope}: {}", parts.join("; ")))
+    };
+    let day = line(&state.day, caps.tokens_per_day, caps.cost_per_day, &spent.day);
+    let of_session = match session {
+        Some(session) => line(
+            &one_line(session),
+            caps.tokens_per_session,
+            caps.cost_per_session,
+            &spent.session,
+        ),
+        None => line(
+            "each session",
+            caps.tokens_per_session,
+            caps.cost_per_session,
+            &Sum::default(),
+        ),
+    };
+    day.into_iter().chain(of_session).collect()
 }
 
 pub(crate) fn why(places: &Places, args: &Why) -> Outcome {

@@ -18,11 +18,12 @@ pub(crate) const FIRST_FD: i32 = 3;
 type Shown = fn(&Config) -> String;
 
 /// The sections that a part can name in `reads`.
-pub(crate) const SECTIONS: [(&str, Shown); 7] = [
+pub(crate) const SECTIONS: [(&str, Shown); 8] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
     ("chat", |config| format!("{:?}", config.chat)),
     ("model", |config| format!("{:?}", config.model)),
+    ("telemetry", |config| format!("{:?}", config.telemetry)),
     ("approvals", |config| format!("{:?}", config.approvals)),
     ("limits", |config| format!("{:?}", config.limits)),
     ("workspace", |config| format!("{:?}", config.workspace)),

@@ -18,6 +18,7 @@ pub struct Config {
     pub cognitive: Cognitive,
     pub chat: Chat,
     pub model: Model,
+    pub telemetry: Telemetry,
     pub approvals: Approvals,
     pub limits: Limits,
     pub workspace: Workspace,
@@ -150,6 +151,24 @@ pub struct Model {
     pub choice: String,
     /// `openai/MODEL`: what makes vectors for search by meaning; empty: nothing. The variable `KEN_EMBED` takes precedence.
     pub embed: String,
+    pub budget: Budget,
+}
+
+/// Caps on what models may use; 0 is none. A day is one of UTC, and costs are in US dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    pub tokens_per_day: u64,
+    pub cost_per_day: f64,
+    pub tokens_per_session: u64,
+    pub cost_per_session: f64,
+}
+
+impl Budget {
+    /// Whether there is no cap at all.
+    pub fn is_unlimited(&self) -> bool {
+        *self == Budget::default()
+    }
 }
 
 impl Default for Model {
@@ -157,8 +176,20 @@ impl Default for Model {
         Model {
             choice: String::from("rules"),
             embed: String::new(),
+            budget: Budget::default(),
         }
     }
+}
+
+/// Where summaries of what was done are sent, as traces of OpenTelemetry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    /// The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`; if empty, nothing is sent. The variable
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT` takes precedence.
+    pub otlp: String,
+    /// Whether answers and results of tools are sent, too.
+    pub content: bool,
 }
 
 /// Requests for approvals.

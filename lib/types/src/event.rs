@@ -262,9 +262,10 @@ pub enum OperationKind {
     Compact,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
+    #[default]
     Agent,
     Compaction,
     CompactionPrefix,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::plan::{Plan, RULE, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
 use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
-use crate::retry::is_not_configured;
+use crate::retry::{BUDGET, is_not_configured};
 
 /// The name of the failure when no model can be called before somebody changes the configuration.
 const NOT_CONFIGURED: &str = "model_not_configured";
@@ -110,6 +110,7 @@ impl TurnState {
                 format!("The model called tools in {MOST_TURNS} turns and gave no answer."),
             ),
             None => (NOT_CONFIGURED, "No model is configured.".to_owned()),
+            Some((_, failure)) if failure.name == BUDGET => (BUDGET, failure.message.clone()),
             Some((model, failure)) => {
                 let name = if is_not_configured(failure) {
                     NOT_CONFIGURED

@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use ken_types::event::{ModelName, StopReason};
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::prices::{Model, price};
-use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
-use crate::usage::estimate;
+use crate::prices::{Model, price, rates};
+use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window};
+use crate::usage::{delta_bytes, estimate};
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
 use http::Http;
@@ -123,9 +123,14 @@ impl Endpoint {
 
     /// Why it cannot be called. A server of one's own may need no key.
     fn missing_key(&self) -> Option<String> {
-        let (public, _, key) = self.format.settings();
-        let needs_key = self.base == public.trim_end_matches('/');
-        (self.key.is_none() && needs_key).then(|| format!("{key} is not set"))
+        let (_, _, key) = self.format.settings();
+        (self.key.is_none() && self.is_public()).then(|| format!("{key} is not set"))
+    }
+
+    /// Whether it is the service of the company that has made the format.
+    fn is_public(&self) -> bool {
+        let (public, ..) = self.format.settings();
+        self.base == public.trim_end_matches('/')
     }
 
     fn url(&self, path: &str) -> String {
@@ -213,6 +218,62 @@ impl Endpoint {
     }
 }
 
+/// Posts JSON to one address, with headers that may be secret.
+#[derive(Clone)]
+pub(crate) struct Poster {
+    url: String,
+    headers: Vec<(String, String)>,
+    http: Http,
+}
+
+impl Poster {
+    pub(crate) fn new(url: String, headers: Vec<(String, String)>) -> Result<Poster, Error> {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(Error::invalid("", "it is not an http or https address"));
+        }
+        let http = Http::from_environment()?;
+        Ok(Poster { url, headers, http })
+    }
+
+    /// The status of the answer. Blocks.
+    pub(crate) fn post(&self, body: &str) -> Result<u16, Error> {
+        let headers = self.headers.iter();
+        let headers: Vec<_> = headers
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let response = self.http.post(&self.url, &headers, body)?;
+        let status = response.status().as_u16();
+        // Read to its end, so that the connection can be used again.
+        _ = http::text(response);
+        Ok(status)
+    }
+}
+
+/// Headers as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,name=value`, the values percent-encoded. The error does not
+/// repeat them.
+pub(crate) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, String> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let pair = pair
+                .split_once('=')
+                .and_then(|(name, value)| Some((name.trim().to_owned(), percent_decoded(value.trim())?)));
+            pair.ok_or_else(|| "it is not a list of name=value, separated by commas".to_owned())
+        })
+        .collect()
+}
+
+/// `None` for what is no percent-encoding, or no text.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(part.get(2..)?.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Type (or code) and message of an error, in the forms that are in use: `{"error":{…}}`, the inner object alone, or a text.
 fn words(body: &Value) -> (String, String) {
     let error = body.get("error").unwrap_or(body);
@@ -297,8 +358,22 @@ impl Remote {
 
     fn body(&self, request: &Generate) -> Value {
         match self.endpoint.format {
-            Format::OpenAi => openai::body(&self.name.id, request),
-            Format::Anthropic => anthropic::body(&self.name.id, request, self.model.output),
+            Format::OpenAi => {
+                let mut body = openai::body(&self.name.id, request);
+                if let Some(most) = request.max_output {
+                    // OpenAI's newer models refuse the older name, and many servers know no other one.
+                    let name = match self.endpoint.is_public() {
+                        true => "max_completion_tokens",
+                        false => "max_tokens",
+                    };
+                    body[name] = json!(most);
+                }
+                body
+            }
+            Format::Anthropic => {
+                let most = request.max_output.unwrap_or(u64::MAX).min(self.model.output);
+                anthropic::body(&self.name.id, request, most)
+            }
         }
     }
 
@@ -331,6 +406,10 @@ impl Provider for Remote {
             tokens: self.model.window,
             reserve: self.model.output.min(self.model.window / 4),
         }
+    }
+
+    fn rates(&self) -> Rates {
+        rates(&self.model)
     }
 
     fn unusable(&self) -> Option<String> {
@@ -422,11 +501,7 @@ impl Call {
 
     fn pass(&self, deltas: Vec<Delta>, passed: &mut usize) -> Result<(), Error> {
         for delta in deltas {
-            *passed += match &delta {
-                Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),
-                Delta::ToolCall { arguments, .. } => arguments.to_string().len(),
-                Delta::Start { .. } => 0,
-            };
+            *passed += delta_bytes(&delta);
             if self.deltas.blocking_send(delta).is_err() {
                 return Err(Error::new(
                     Code::Cancelled,

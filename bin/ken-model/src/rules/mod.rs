@@ -95,6 +95,10 @@ impl Provider for Rules {
         "rules"
     }
 
+    fn is_model(&self) -> bool {
+        false
+    }
+
     fn name(&self) -> &ModelName {
         &self.name
     }
@@ -132,6 +136,7 @@ mod tests {
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Agent,
+            ..Generate::default()
         }
     }
 

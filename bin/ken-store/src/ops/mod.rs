@@ -4,6 +4,7 @@
 pub(crate) mod approvals;
 pub(crate) mod background;
 mod blobs;
+mod budget;
 mod calls;
 pub(crate) mod documents;
 mod entries;
@@ -139,6 +140,7 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         telemetry::add,
         notes::add,
         governing::add,
+        budget::add,
         approvals::add,
         schedules::add,
         messenger::add,

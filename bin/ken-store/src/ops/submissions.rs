@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ken_types::Error;
 use ken_types::ops::store::*;
+use ken_types::{Error, Offset};
 use ken_wire::Context;
 
 use crate::engine::change::Change;
@@ -20,7 +20,8 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SubmissionsAppend>()
         .write::<SubmissionsSettle>()
         .write::<SubmissionsAbort>()
-        .read::<SubmissionsHistory>();
+        .read::<SubmissionsHistory>()
+        .read::<SubmissionsRecord>();
     // Leases belong to the connection that these are called on.
     let table = table
         .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
@@ -107,6 +108,40 @@ impl Read for SubmissionsHistory {
         }
         history.rules = governing::enabled(tables)?;
         Ok(history)
+    }
+}
+
+impl Read for SubmissionsRecord {
+    fn run(tables: &dyn Tables, args: &OfWork) -> Result<Claim, Error> {
+        let work = tables.work(&args.id)?;
+        let work =
+            work.ok_or_else(|| Error::not_found(format!("there is no submission {}", args.id)).at("/id"))?;
+        let found = work.submission;
+        if !found.state.is_settled() {
+            return Err(Error::conflict(format!("submission {} has not ended", found.id)).at("/id"));
+        }
+        let log = tables.log_by_key(found.stream)?;
+        Ok(Claim {
+            lease: Lease {
+                submission_id: found.id,
+                number: 0,
+            },
+            attempt: 1,
+            kind: found.kind,
+            instance: log.instance().to_owned(),
+            workflow: None,
+            stream: log.name,
+            text: work.text,
+            images: work.images,
+            scope: work.scope,
+            context: work.context,
+            message_kind: work.message_kind,
+            next_event_index: found.next_index,
+            recorded_from: Offset::end(found.recorded_from),
+            last_timestamp: None,
+            time_left_ms: 0,
+            verdict: None,
+        })
     }
 }
 

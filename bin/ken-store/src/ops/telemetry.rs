@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
-use ken_types::ops::Page;
 use ken_types::ops::messenger::UpdateRecord;
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
-use ken_types::{Error, Timestamp};
+use ken_types::ops::{Nothing, Page};
+use ken_types::{Error, Offset, Timestamp};
 
 use crate::engine::change::Change;
-use crate::ops::{Host, Operations, Read};
+use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::telemetry::Fold;
 use crate::rules::{check, record, stream_names};
@@ -31,6 +31,8 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .read::<TelemetryList>()
         .read::<TelemetryGet>()
         .read::<TelemetryUsage>()
+        .read::<TelemetryEnded>()
+        .write::<TelemetryExported>()
         .read::<EventsWhy>()
 }
 
@@ -286,6 +288,61 @@ fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGr
         usage: Tokens::default(),
         cost: None,
     })
+}
+
+/// What is exported at a time.
+const EXPORTED: u32 = 256;
+/// The fact that says up to which time, in milliseconds, everything is exported, and the counter of what was lost.
+const EXPORTED_UNTIL: &str = "telemetry.exported_until";
+const LOST: &str = "telemetry.lost";
+/// What has ended just now may not be all that ends in this millisecond.
+const SETTLING_MS: i64 = 20;
+
+impl Read for TelemetryEnded {
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<Ended, Error> {
+        let since = tables.fact(EXPORTED_UNTIL)?;
+        let Some(since) = since
+            .and_then(|since| since.parse().ok())
+            .map(Timestamp::from_millis)
+        else {
+            return Ok(Ended {
+                since: None,
+                runs: Vec::new(),
+                waiting: 0,
+            });
+        };
+        let until = Timestamp::now().plus_millis(-SETTLING_MS);
+        let (rows, all) = tables.ended(since, until, EXPORTED)?;
+        let runs = rows.iter().filter_map(|row| {
+            Some(EndedRun {
+                id: row.submission.id.as_str().to_owned(),
+                kind: kind(row),
+                stream: row.stream.clone(),
+                recorded_from: match row.submission.kind {
+                    SubmissionKind::Workflow => Offset::Start,
+                    _ => Offset::end(row.submission.recorded_from),
+                },
+                ended_at: row.settled_at?,
+            })
+        });
+        let runs: Vec<EndedRun> = runs.collect();
+        Ok(Ended {
+            since: Some(since),
+            waiting: all.saturating_sub(runs.len() as u64),
+            runs,
+        })
+    }
+}
+
+impl Write for TelemetryExported {
+    fn run(tables: &dyn Tables, args: &Exported, _: &mut Change) -> Result<Nothing, Error> {
+        tables.set_fact(EXPORTED_UNTIL, &args.until.millis().to_string())?;
+        if args.lost > 0 {
+            let known = tables.fact(LOST)?.and_then(|lost| lost.parse::<u64>().ok());
+            tables.set_fact(LOST, &(known.unwrap_or_default() + args.lost).to_string())?;
+        }
+        Ok(Nothing {})
+    }
 }
 
 impl Read for EventsWhy {

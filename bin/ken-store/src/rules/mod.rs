@@ -1,6 +1,7 @@
 //! The domain without tables and without I/O: each function decides from what it is given.
 
 pub(crate) mod approvals;
+pub(crate) mod budget;
 pub(crate) mod check;
 pub(crate) mod cursor;
 pub(crate) mod digest;

@@ -80,6 +80,7 @@ pub trait Tables:
     + Messenger
     + Outbox
     + Telemetry
+    + Budgets
 {
     /// Sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
@@ -289,6 +290,8 @@ pub trait Submissions {
     -> Result<(), Error>;
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
     /// Those that may be claimed, oldest first.
+    /// With its event, whatever its state.
+    fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
     fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
     /// Entries of the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
@@ -336,6 +339,8 @@ pub trait Telemetry {
     fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error>;
     /// Newest first, strictly before a key.
     fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error>;
+    /// Those that ended after a time, up to another one, in that order; and how many there are.
+    fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
     /// Deletes at most `most` of those stored before a time, and of those beyond the newest `kept`; how many.
     fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error>;
 }
@@ -695,6 +700,37 @@ pub trait Blobs {
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
     /// Bytes of all blobs.
     fn blob_bytes(&self) -> Result<u64, Error>;
+}
+
+/// What model calls have used, by scope: a day or a session.
+pub trait Budgets {
+    /// All that counts against the caps of a scope, reservations included.
+    fn budget(&self, scope: &str) -> Result<Amount, Error>;
+    fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error>;
+    fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error>;
+    fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error>;
+    fn delete_reservation(&self, id: &str) -> Result<(), Error>;
+    /// The sum of the reservations of a scope.
+    fn reserved(&self, scope: &str) -> Result<Amount, Error>;
+    fn prune_budgets(&self, before: Timestamp) -> Result<(), Error>;
+}
+
+/// Tokens, and what they cost in billionths of a US dollar. Negative where a reservation was too high.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub tokens: i64,
+    pub cost: i64,
+}
+
+/// What a call may use at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservationRow {
+    pub id: String,
+    pub day: String,
+    pub session: Option<String>,
+    pub amount: Amount,
+    /// Of the tokens, those of the answer.
+    pub output_tokens: i64,
 }
 
 /// Notes of instances, by kind and name.

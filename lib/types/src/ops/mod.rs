@@ -7,8 +7,10 @@
 //! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or
 //! they follow from the content), and the store repeats its first answer for an id that it knows.
 
+pub mod agent;
 pub mod approvals;
 pub mod blobs;
+pub mod budget;
 pub mod call;
 pub mod cognitive;
 pub mod documents;

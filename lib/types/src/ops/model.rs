@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Nothing;
+use super::budget::Spent;
+use crate::config::Budget;
 use crate::event::{Message, ModelName, StopReason, Usage};
 
 crate::operations! {
@@ -17,9 +19,11 @@ crate::operations! {
     ModelEmbed, "model.embed": Embed => Embedded;
     /// The configured models.
     ModelInfo, "model.info": Nothing => ModelState;
+    /// The caps of `[model.budget]`, and what is used of them.
+    ModelBudget, "model.budget": OfSession => BudgetState;
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
     /// `provider/model`, one of `model.info`'s; absent: its first. `not_found` for any other.
@@ -40,6 +44,31 @@ pub struct Generate {
     pub prefix: String,
     /// The purpose of the call: `agent` or `compaction`.
     pub purpose: crate::event::Purpose,
+    /// The instance that the call is for; its budget is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// `model` may be one of a provider that is set up, and not in the list: for an evaluation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
+    /// Tokens that the answer may have, where that is less than what the model can give. The budget sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfSession {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetState {
+    pub caps: Budget,
+    /// Today, `YYYY-MM-DD` in UTC.
+    pub day: String,
+    /// Nothing when there are no caps.
+    pub spent: Spent,
 }
 
 /// A source for the answer.

@@ -52,6 +52,8 @@ crate::operations! {
     SubmissionsAbort, "submissions.abort": OfInstance => AbortedSubmissions;
     /// The newest settled exchanges of an instance before a submission, oldest first, and what was compacted before.
     SubmissionsHistory, "submissions.history": ReadHistory => History;
+    /// A submission that has ended, as its first holder was given it. `conflict` for one that has not.
+    SubmissionsRecord, "submissions.record": OfWork => Claim;
 
     /// Entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none.
     /// `not_found` for a stream that is not there; `conflict` for one that is kept only for the sake of its forks.
@@ -502,6 +504,13 @@ pub struct Claim {
     /// It must be closed instead of continued, for this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfWork {
+    /// Of a submission or a run.
+    pub id: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Nothing;
 use crate::event::Failure;
 use crate::id::SubmissionId;
-use crate::{Error, Timestamp};
+use crate::{Error, Offset, Timestamp};
 
 crate::operations! {
     /// Summaries, newest first.
@@ -14,6 +15,10 @@ crate::operations! {
     TelemetryGet, "telemetry.get": ByWork => Summary;
     /// What was used, by day, model or session: of the submissions and runs that have ended, at most 10 000 and 30 days.
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
+    /// What has ended and is not exported yet, in that order: at most 256.
+    TelemetryEnded, "telemetry.ended": Nothing => Ended;
+    /// Everything up to a time is exported, or given up.
+    TelemetryExported, "telemetry.exported": Exported => Nothing;
     /// What became of a message, also of one that was refused: by the id of its event, its submission or its run.
     EventsWhy, "events.why": ByWork => Why;
 }
@@ -22,6 +27,35 @@ crate::operations! {
 #[serde(deny_unknown_fields)]
 pub struct ByWork {
     pub id: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ended {
+    /// `None` when nothing was ever exported: what ended before the export was configured is not meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    pub runs: Vec<EndedRun>,
+    /// Those that wait beside these.
+    pub waiting: u64,
+}
+
+/// A submission or a run that has ended, and where its events are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedRun {
+    pub id: String,
+    pub kind: WorkKind,
+    pub stream: String,
+    pub recorded_from: Offset,
+    pub ended_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exported {
+    pub until: Timestamp,
+    /// How many of them could not be sent.
+    #[serde(default)]
+    pub lost: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -21,6 +21,7 @@ pub(crate) const STEPS: &[&str] = &[
     TELEMETRY,
     DOCUMENTS,
     ENDED_APPROVALS,
+    BUDGETS,
 ];
 
 /// The version that a database has after all steps.
@@ -77,6 +78,26 @@ CREATE TABLE governing_rules (
   enabled    INTEGER NOT NULL DEFAULT 1,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// What model calls have used. scope: the day or the session, see rules/budget.rs; cost: in billionths of a US dollar, as in
+/// reservations, which are those of calls that have not said yet what they used.
+const BUDGETS: &str = "
+CREATE TABLE budgets (
+  scope      TEXT PRIMARY KEY,
+  tokens     INTEGER NOT NULL,
+  cost       INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE reservations (
+  id            TEXT PRIMARY KEY,
+  day           TEXT NOT NULL,
+  session       TEXT,
+  tokens        INTEGER NOT NULL,
+  cost          INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  made_at       INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

@@ -3,6 +3,7 @@
 mod approvals;
 mod backup;
 mod blobs;
+mod budgets;
 mod checkpoints;
 mod documents;
 mod exchanges;

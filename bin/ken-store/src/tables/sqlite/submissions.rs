@@ -227,6 +227,14 @@ impl Submissions for Database {
         all(self, sql, [rows(most)], open)
     }
 
+    fn work(&self, id: &str) -> Result<Option<OpenRow>, Error> {
+        let sql = "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind,
+                     c.scope, c.connector, c.actor, c.conversation, c.thread
+                   FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
+                   WHERE s.id = ?1";
+        first(self, sql, [id], open)
+    }
+
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(recorded_from) FROM submissions
                    WHERE live = 1 AND stream = ?1 AND kind = 'prompt' AND lease > 0";
@@ -310,6 +318,17 @@ impl Telemetry for Database {
     fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error> {
         let sql = format!("{SUMMARIES} WHERE s.submission < ?1 ORDER BY s.submission DESC LIMIT ?2");
         all(self, &sql, params![before, limit], summary)
+    }
+
+    fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error> {
+        let range = params![after.millis(), until.millis(), limit];
+        let sql = format!(
+            "{SUMMARIES} WHERE t.settled_at > ?1 AND t.settled_at <= ?2 ORDER BY t.settled_at, s.submission LIMIT ?3"
+        );
+        let rows = all(self, &sql, range, summary)?;
+        let sql = "SELECT count(*) AS number FROM telemetry WHERE settled_at > ?1 AND settled_at <= ?2";
+        let range = params![after.millis(), until.millis()];
+        Ok((rows, unique(self, sql, range, |row| count(row, "number"))?))
     }
 
     fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error> {

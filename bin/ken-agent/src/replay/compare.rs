@@ -1,0 +1,264 @@
+//! The replay of a record, holder by holder, until a step differs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_types::ops::model::ModelState;
+use ken_types::{Code, Error};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::journal::Compared;
+use super::seams::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
+use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments, shown};
+use super::{Case, RecordedHistory, mint, say};
+use crate::background::Background;
+use crate::budget::Budget;
+use crate::envelope::Envelope;
+use crate::seams::{Caller, Seams};
+use crate::share::Share;
+use crate::submission::operation_kind;
+use crate::turn_loop::TurnLoop;
+use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
+
+/// A loop that does nothing for so long waits for something that the record does not have.
+const STILL: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
+    if case.events.is_empty() {
+        return Err(Error::invalid("/events", "the record has no events"));
+    }
+    let mut before = TurnState::default();
+    for (number, mut segment) in segments(&case.events).into_iter().enumerate() {
+        if number == 0 {
+            cut_at_timeout(&mut segment);
+        }
+        let difference = play(&case, &share, &before, &segment, number > 0).await?;
+        if let Some(difference) = difference {
+            say(&shown(&difference))?;
+            return Ok(false);
+        }
+        for event in &segment.events {
+            before.apply(event);
+        }
+    }
+    say(&json!({"same": true, "events": case.events.len()}))?;
+    Ok(true)
+}
+
+/// A replay has no time limit: what was done after it had passed is left out.
+fn cut_at_timeout(segment: &mut Segment) {
+    let is_timeout = |event: &Event| matches!(&event.body, Body::Operation { error: Some(error), .. } if error.name == "timeout");
+    if !segment.events.iter().any(is_timeout) {
+        return;
+    }
+    let is_closing = |event: &Event| match &event.body {
+        Body::MessageEnd {
+            message: Message::Assistant { stop_reason, .. },
+        } => *stop_reason == Some(StopReason::Interrupted),
+        Body::Tool { interrupted, .. } => *interrupted,
+        Body::AgentEnd { .. } | Body::Operation { .. } => true,
+        _ => false,
+    };
+    let closing = segment.events.iter().position(is_closing);
+    segment.events.truncate(closing.unwrap_or(segment.events.len()));
+    segment.is_cut = true;
+}
+
+async fn play(
+    case: &Case,
+    share: &Arc<Share>,
+    before: &TurnState,
+    segment: &Segment,
+    is_resumed: bool,
+) -> Result<Option<Difference>, Error> {
+    let (abort, aborted) = watch::channel(false);
+    let is_aborted = case.events.iter().any(|event| {
+        matches!(
+            event.body,
+            Body::SubmissionSettled {
+                outcome: Outcome::Aborted,
+                ..
+            }
+        )
+    });
+    let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, is_aborted, &case.events, abort)));
+    let state = ModelState {
+        models: lock(&tape).models("default"),
+        context_window: case.record.context_window,
+        output_reserve: case.record.output_reserve,
+        exchanges: 100,
+        unusable: Vec::new(),
+    };
+    let model = TapeModel {
+        tape: tape.clone(),
+        session: "default".to_owned(),
+        state: state.clone(),
+    };
+    let seams = Seams {
+        share: share.clone(),
+        tools: Arc::new(TapeTools {
+            record: case.record.clone(),
+            tape: tape.clone(),
+        }),
+        policy: Arc::new(TapePolicy { tape: tape.clone() }),
+        workers: Arc::new(TapeWorkers { model: model.clone() }),
+    };
+    let mut claim = case.record.claim.clone();
+    if let Some(Body::SubmissionResumed { attempt }) = segment.events.first().map(|event| &event.body) {
+        claim.attempt = *attempt;
+    }
+    let claim = Arc::new(claim);
+    let mut turns = TurnLoop {
+        journal: Compared {
+            state: resumed(before, segment, is_resumed),
+            envelope: Envelope::of(&claim, mint()?),
+            tape: tape.clone(),
+        },
+        model: &model,
+        seams: &seams,
+        caller: Caller::orchestrator(claim.clone()),
+        plan: plan(case, segment, is_resumed, state.models.clone()),
+        background: None,
+        budget: None,
+        abort: aborted,
+        until: None,
+        waiting_since: None,
+    };
+    let store = RecordedHistory(Arc::new(case.record.history.clone()));
+    match Background::load(&store, &seams, &claim, state.exchanges).await {
+        Ok(background) => {
+            turns.caller.rules = background.rules.clone();
+            turns.plan.duties = Duties {
+                required: background.rules.required(),
+                is_judged: background.rules.validation().is_some(),
+                // What knowledge said then is not recorded; that it was there shows.
+                has_knowledge: has_validation(&case.events),
+            };
+            turns.background = Some(background);
+            turns.budget = Some(Budget::of(&state));
+        }
+        Err(error) => turns.plan.ending = Some(Ending::Defect(error.to_string())),
+    }
+    let played = timeout(STILL, turns.go()).await;
+    let settled = match played {
+        Ok(Ok(())) => {
+            use crate::journal::Journal;
+            let settlement = turns.journal.state.settlement(&turns.plan);
+            turns.journal.record(settlement.event(), None).await
+        }
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(Error::new(Code::Cancelled, "the loop stands still")),
+    };
+    let mut tape = lock(&tape);
+    match settled {
+        Err(error) if error.code != Code::Cancelled => Err(error),
+        _ => {
+            tape.finish();
+            Ok(tape.difference.clone())
+        }
+    }
+}
+
+/// The state in which a holder took the turn over. What the record shows as interrupted was not made again.
+fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState {
+    let mut state = before.clone();
+    if is_resumed {
+        let is_cut = |id: &str| {
+            segment.events.iter().any(|event| {
+                matches!(&event.body, Body::Tool { tool_call_id, interrupted: true, .. } if tool_call_id == id)
+            })
+        };
+        state.resume(&|call| !is_cut(&call.id));
+    }
+    state
+}
+
+fn plan(case: &Case, segment: &Segment, is_resumed: bool, models: Vec<String>) -> Plan {
+    let claim = &case.record.claim;
+    let (compaction, on_overflow) = compactions(&case.events);
+    let attempt = match segment.events.first().map(|event| &event.body) {
+        Some(Body::SubmissionResumed { attempt }) => *attempt,
+        _ => 1,
+    };
+    Plan {
+        kind: claim.kind,
+        operation: operation_kind(claim.kind),
+        attempt,
+        models,
+        compaction,
+        on_overflow,
+        prompt: None,
+        duties: Duties::default(),
+        ending: ending(case, segment, is_resumed),
+    }
+}
+
+/// Why a holder had to close the turn from its start.
+fn ending(case: &Case, segment: &Segment, is_resumed: bool) -> Option<Ending> {
+    let has_begun = case
+        .events
+        .iter()
+        .any(|event| matches!(event.body, Body::OperationStart { .. }));
+    for event in &segment.events {
+        match &event.body {
+            Body::SubmissionSettled { outcome, error } if !has_begun => {
+                return match outcome {
+                    Outcome::Aborted => Some(Ending::Aborted),
+                    Outcome::Failed => Some(Ending::Defect(error.clone().unwrap_or_default())),
+                    Outcome::Completed => None,
+                };
+            }
+            Body::Operation {
+                error: Some(error), ..
+            } if is_resumed => match error.name.as_str() {
+                "retry_exhausted" => return Some(Ending::RetryExhausted),
+                "timeout" => return Some(Ending::Timeout),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The compactions that were due, as the record has them.
+fn compactions(events: &[Event]) -> (Option<Planned>, Option<Planned>) {
+    let mut planned = None;
+    for event in events {
+        match &event.body {
+            Body::CompactionStart {
+                reason,
+                estimated_tokens,
+            } => {
+                let reason = ["manual", "threshold", "overflow"]
+                    .into_iter()
+                    .find(|known| known == reason)
+                    .unwrap_or("threshold");
+                planned = Some(Planned {
+                    reason,
+                    estimated_tokens: *estimated_tokens,
+                    messages: 1,
+                });
+            }
+            Body::Compaction { messages_before, .. } => {
+                if let Some(planned) = &mut planned {
+                    planned.messages = *messages_before;
+                }
+            }
+            _ => {}
+        }
+    }
+    match planned {
+        Some(overflow) if overflow.reason == "overflow" => (None, Some(overflow)),
+        due => (due, None),
+    }
+}
+
+fn has_validation(events: &[Event]) -> bool {
+    events
+        .iter()
+        .any(|event| matches!(event.body, Body::Validation { .. }) && event.place.parent_session.is_none())
+}

@@ -1,0 +1,291 @@
+//! Another model does what a recorded turn did. Its tools are answered from the record; a call that is not there is a
+//! difference, and is not executed.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ken_types::Error;
+use ken_types::event::{Body, Event, ToolResult};
+use ken_types::ops::agent::Record;
+use ken_types::ops::model::{Generate, ModelState, ToolSpec};
+use ken_wire::Pool;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::journal::Kept;
+use super::{Case, Course, LONGEST_TURN, RecordedHistory, mint, say};
+use crate::background::Background;
+use crate::budget::Budget;
+use crate::envelope::Envelope;
+use crate::journal::Journal;
+use crate::model::{Model, ModelError, WireModel, WireReply};
+use crate::names::{CODING_WORKER, RESEARCH_WORKER};
+use crate::seams::{Asked, Caller, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
+use crate::share::Share;
+use crate::submission::operation_kind;
+use crate::turn_loop::TurnLoop;
+use crate::turn_state::{Duties, Plan, TurnState};
+
+const NOT_RECORDED: &str = "There is no recorded result of this call.";
+
+pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path) -> Result<bool, Error> {
+    let model = Named {
+        inner: WireModel::new(Pool::new(socket)),
+        state: ModelState {
+            models: vec![name.to_owned()],
+            context_window: case.record.context_window,
+            output_reserve: case.record.output_reserve,
+            exchanges: 100,
+            unusable: Vec::new(),
+        },
+    };
+    let recorded = Arc::new(Results::of(&case));
+    let seams = Seams {
+        share,
+        tools: recorded.clone(),
+        policy: Arc::new(Nobody),
+        workers: recorded.clone(),
+    };
+    let claim = Arc::new(case.record.claim.clone());
+    let store = RecordedHistory(Arc::new(case.record.history.clone()));
+    let background = Background::load(&store, &seams, &claim, model.state.exchanges).await?;
+    let budget = Budget::of(&model.state);
+    let (compaction, on_overflow) = background.compactions(&claim, &budget);
+    // Nobody aborts it; `ken` ends the process.
+    let (_abort, aborted) = watch::channel(false);
+    let mut caller = Caller::orchestrator(claim.clone());
+    caller.rules = background.rules.clone();
+    let plan = Plan {
+        kind: claim.kind,
+        operation: operation_kind(claim.kind),
+        attempt: 1,
+        models: model.state.models.clone(),
+        compaction,
+        on_overflow,
+        prompt: None,
+        duties: Duties {
+            required: background.rules.required(),
+            is_judged: background.rules.validation().is_some(),
+            has_knowledge: background.has_knowledge(),
+        },
+        ending: None,
+    };
+    let mut turns = TurnLoop {
+        journal: Kept {
+            state: TurnState::default(),
+            envelope: Envelope::of(&claim, mint()?),
+            bodies: Vec::new(),
+        },
+        model: &model,
+        seams: &seams,
+        caller,
+        plan,
+        background: Some(background),
+        budget: Some(budget),
+        abort: aborted,
+        until: Some(Instant::now() + LONGEST_TURN),
+        waiting_since: None,
+    };
+    let started = Instant::now();
+    turns.go().await?;
+    let settlement = turns.journal.state.settlement(&turns.plan);
+    turns.journal.record(settlement.event(), None).await?;
+    let own = case
+        .events
+        .iter()
+        .filter(|event| event.place.parent_session.is_none());
+    let then = Course::of(own.map(|event| &event.body));
+    let now = Course::of(turns.journal.bodies.iter());
+    let unrecorded = recorded.unrecorded();
+    let differs = differences(&then, &now, &unrecorded);
+    say(&json!({
+        "model": name,
+        "differs": differs,
+        "recorded": then,
+        "now": now,
+        "unrecordedCalls": *unrecorded,
+        "error": settlement.error,
+        "usage": turns.journal.state.usage,
+        "durationMs": started.elapsed().as_millis() as u64,
+    }))?;
+    Ok(differs.is_empty())
+}
+
+/// In what two courses differ.
+fn differences(then: &Course, now: &Course, unrecorded: &[Value]) -> Vec<&'static str> {
+    let found = [
+        (
+            "tool calls",
+            then.tool_calls != now.tool_calls || !unrecorded.is_empty(),
+        ),
+        ("outcome", then.outcome != now.outcome),
+        ("verdict", then.verdict != now.verdict),
+        ("answer", then.answer != now.answer),
+    ];
+    let differing = found.iter().filter(|(_, differs)| *differs);
+    differing.map(|(name, _)| *name).collect()
+}
+
+/// The model that is tried, whether or not the configuration lists it.
+#[derive(Clone)]
+struct Named {
+    inner: WireModel,
+    state: ModelState,
+}
+
+impl Model for Named {
+    type Reply = WireReply;
+
+    async fn info(&self) -> Result<ModelState, Error> {
+        Ok(self.state.clone())
+    }
+
+    async fn generate(&self, request: &Generate) -> Result<WireReply, ModelError> {
+        let request = Generate {
+            unlisted: true,
+            ..request.clone()
+        };
+        self.inner.generate(&request).await
+    }
+}
+
+/// A call, by its tool and arguments, or a task, by its worker and prompt.
+type Key = (String, String);
+
+/// What came of the calls of the record.
+struct Results {
+    record: Record,
+    calls: Mutex<HashMap<Key, VecDeque<Result<ToolResult, String>>>>,
+    tasks: HashMap<Key, Result<Value, String>>,
+    unrecorded: Mutex<Vec<Value>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Results {
+    fn of(case: &Case) -> Results {
+        let mut calls: HashMap<Key, VecDeque<Result<ToolResult, String>>> = HashMap::new();
+        let mut tasks = HashMap::new();
+        let (mut arguments, mut prompts) = (HashMap::new(), HashMap::new());
+        let own = |event: &&Event| event.place.parent_session.is_none();
+        for event in case.events.iter().filter(own) {
+            let task = event.place.task_id.clone().unwrap_or_default();
+            match &event.body {
+                Body::ToolStart {
+                    tool_call_id, args, ..
+                } => {
+                    arguments.insert(tool_call_id.clone(), args.to_string());
+                }
+                Body::Tool {
+                    tool_name,
+                    tool_call_id,
+                    is_error,
+                    result,
+                    ..
+                } => {
+                    let key = (
+                        tool_name.clone(),
+                        arguments.get(tool_call_id).cloned().unwrap_or_default(),
+                    );
+                    let texts = result.content.iter().filter_map(|block| match block {
+                        ken_types::event::Block::Text { text } => Some(text.as_str()),
+                        _ => None,
+                    });
+                    calls.entry(key).or_default().push_back(match is_error {
+                        true => Err(texts.collect()),
+                        false => Ok(result.clone()),
+                    });
+                }
+                Body::TaskStart { agent, prompt, .. } => {
+                    prompts.insert(task, (agent.clone(), prompt.clone()));
+                }
+                Body::Task { is_error, result, .. } => {
+                    if let Some(key) = prompts.remove(&task) {
+                        tasks.insert(
+                            key,
+                            match (is_error, result) {
+                                (false, result) => Ok(result.clone()),
+                                (true, Value::String(why)) => Err(why.clone()),
+                                (true, other) => Err(other.to_string()),
+                            },
+                        );
+                    }
+                }
+                _ => {}
+            }
+        }
+        Results {
+            record: case.record.clone(),
+            calls: Mutex::new(calls),
+            tasks,
+            unrecorded: Mutex::default(),
+        }
+    }
+
+    fn unrecorded(&self) -> MutexGuard<'_, Vec<Value>> {
+        lock(&self.unrecorded)
+    }
+
+    fn note<T>(&self, name: &str, arguments: &Value) -> Result<T, String> {
+        self.unrecorded()
+            .push(json!({"name": name, "arguments": arguments}));
+        Err(NOT_RECORDED.to_owned())
+    }
+}
+
+impl Tools for Results {
+    fn list(&self, agent: &str) -> Vec<ToolSpec> {
+        self.record.tools.get(agent).cloned().unwrap_or_default()
+    }
+
+    fn is_built_in(&self, name: &str) -> bool {
+        self.record.built_in.iter().any(|own| own == name)
+    }
+
+    fn is_idempotent(&self, _: &str) -> bool {
+        false
+    }
+
+    fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let call = &asked.call;
+        let key = (call.name.clone(), call.arguments.to_string());
+        // The same call may be made more often than it was; its last result stays.
+        let found = lock(&self.calls)
+            .get_mut(&key)
+            .and_then(|results| match results.len() {
+                0 | 1 => results.front().cloned(),
+                _ => results.pop_front(),
+            });
+        let result = found.unwrap_or_else(|| self.note(&call.name, &call.arguments));
+        Box::pin(std::future::ready(result))
+    }
+}
+
+impl Workers for Results {
+    fn names(&self) -> Vec<String> {
+        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
+    }
+
+    fn work(&self, task: Task, _: Seams, _: Events) -> Pending<'static, Result<Value, String>> {
+        let found = self
+            .tasks
+            .get(&(task.agent.clone(), task.prompt.clone()))
+            .cloned();
+        let arguments = json!({"agent": task.agent, "prompt": task.prompt});
+        let result = found.unwrap_or_else(|| self.note("task", &arguments));
+        Box::pin(std::future::ready(result))
+    }
+}
+
+/// Nothing is executed, so nothing needs an approval.
+struct Nobody;
+
+impl Policy for Nobody {
+    fn check(&self, _: Asked, _: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}

@@ -1,0 +1,115 @@
+//! Where a replay records its steps: they are compared with the record, or kept for a comparison of the whole.
+
+use std::future::Future;
+
+use ken_types::event::{Body, Event};
+use ken_types::{Error, Timestamp};
+use serde_json::json;
+
+use super::say;
+use super::tape::{SharedTape, lock};
+use crate::envelope::Envelope;
+use crate::journal::Journal;
+use crate::turn_state::{TaskRef, TurnState};
+
+/// Holds each step to the record.
+pub(super) struct Compared {
+    pub(super) state: TurnState,
+    pub(super) envelope: Envelope,
+    pub(super) tape: SharedTape,
+}
+
+impl Journal for Compared {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+
+    fn paces(&self) -> bool {
+        false
+    }
+
+    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+        if self.state.knows(&body) {
+            return Ok(());
+        }
+        let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
+        let compared = lock(&self.tape).compare(&event);
+        self.state.apply(&event);
+        if lock(&self.tape).difference.is_none() {
+            show(&event)?;
+        }
+        compared
+    }
+
+    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
+        Ok(work.await)
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Keeps the events of the orchestrator.
+pub(super) struct Kept {
+    pub(super) state: TurnState,
+    pub(super) envelope: Envelope,
+    pub(super) bodies: Vec<Body>,
+}
+
+impl Journal for Kept {
+    fn state(&self) -> &TurnState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut TurnState {
+        &mut self.state
+    }
+
+    async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
+        let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
+        self.state.apply(&event);
+        show(&event)?;
+        if event.place.parent_session.is_none() {
+            self.bodies.push(event.body);
+        }
+        Ok(())
+    }
+
+    async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
+        Ok(work.await)
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// One line for a step; pieces of texts are none.
+fn show(event: &Event) -> Result<(), Error> {
+    if matches!(event.body, Body::TextDelta { .. } | Body::ThinkingDelta { .. }) {
+        return Ok(());
+    }
+    let body = serde_json::to_value(&event.body).unwrap_or_default();
+    let mut step = json!({"session": event.place.session});
+    for (name, from) in [
+        ("type", "/type"),
+        ("toolName", "/toolName"),
+        ("agent", "/agent"),
+        ("role", "/message/role"),
+        ("stopReason", "/message/stopReason"),
+        ("isError", "/isError"),
+        ("status", "/status"),
+        ("verdict", "/verdict"),
+        ("outcome", "/outcome"),
+    ] {
+        if let Some(value) = body.pointer(from) {
+            step[name] = value.clone();
+        }
+    }
+    say(&json!({ "step": step }))
+}

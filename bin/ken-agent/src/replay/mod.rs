@@ -1,0 +1,194 @@
+//! `ken-agent --replay`: a turn that has ended goes through the turn loop again. The answers of models and the results of
+//! tools come from its record, and every step is compared with it; no socket is opened. With `--model` another model is
+//! called for real, and what it does is compared with what was done: its tools are answered from the record, and nothing is
+//! executed.
+
+mod compare;
+mod evaluate;
+mod journal;
+mod seams;
+mod tape;
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
+use ken_types::id::Mint;
+use ken_types::ops::agent::Record;
+use ken_types::ops::store::{AppendEvents, History, ReadHistory, ReadStream, SettleSubmission, StreamPage};
+use ken_types::{Code, Error};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::runtime::Builder;
+
+use crate::share::Share;
+use crate::store::Store;
+
+/// The record, or a case made of it, is at most so long.
+const LONGEST: u64 = 256 * 1024 * 1024;
+
+#[derive(Debug, Parser)]
+#[command(name = "ken-agent")]
+struct Words {
+    #[arg(long, required = true)]
+    replay: bool,
+    #[arg(long, requires = "model_socket")]
+    model: Option<String>,
+    #[arg(long)]
+    model_socket: Option<PathBuf>,
+}
+
+/// What is on standard input.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) record: Record,
+    pub(crate) events: Vec<Event>,
+}
+
+/// How a turn went, as far as two of them can be compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Course {
+    pub(crate) outcome: Option<Outcome>,
+    /// How the answer was judged, if it was.
+    pub(crate) verdict: Option<Judgement>,
+    pub(crate) answer: String,
+    /// Name and arguments, of the orchestrator, in their order.
+    pub(crate) tool_calls: Vec<Value>,
+}
+
+impl Course {
+    pub(crate) fn of<'a>(events: impl Iterator<Item = &'a Body>) -> Course {
+        let mut course = Course {
+            outcome: None,
+            verdict: None,
+            answer: String::new(),
+            tool_calls: Vec::new(),
+        };
+        for body in events {
+            match body {
+                Body::MessageEnd {
+                    message:
+                        message @ Message::Assistant {
+                            content, stop_reason, ..
+                        },
+                } => {
+                    if !stop_reason.is_some_and(StopReason::is_cut) {
+                        course.answer = message.text();
+                        course.tool_calls.extend(content.iter().filter_map(call));
+                    }
+                }
+                Body::Validation { verdict, .. } => course.verdict = Some(*verdict),
+                Body::SubmissionSettled { outcome, .. } => course.outcome = Some(*outcome),
+                _ => {}
+            }
+        }
+        course
+    }
+}
+
+fn call(block: &Block) -> Option<Value> {
+    match block {
+        Block::ToolCall { name, arguments, .. } => Some(json!({"name": name, "arguments": arguments})),
+        _ => None,
+    }
+}
+
+/// Whether the command line asks for a replay.
+pub(crate) fn is_wanted() -> bool {
+    std::env::args_os().skip(1).any(|word| word == "--replay")
+}
+
+pub(crate) fn run() -> ExitCode {
+    let words = match Words::try_parse() {
+        Ok(words) => words,
+        Err(shown) => {
+            _ = shown.print();
+            return ExitCode::from(2);
+        }
+    };
+    match replay(&words) {
+        Ok(same) => ExitCode::from(u8::from(!same)),
+        Err(error) => {
+            _ = writeln!(std::io::stderr(), "{}", json!({ "error": error }));
+            ExitCode::from(error.code.exit_status())
+        }
+    }
+}
+
+/// Whether nothing differs.
+fn replay(words: &Words) -> Result<bool, Error> {
+    let mut text = String::new();
+    let mut input = std::io::stdin().lock().take(LONGEST + 1);
+    input
+        .read_to_string(&mut text)
+        .map_err(|error| Error::invalid("", format!("standard input: {error}")))?;
+    if text.len() as u64 > LONGEST {
+        return Err(Error::too_large(format!("a record has at most {LONGEST} bytes")));
+    }
+    let case: Case = serde_json::from_str(&text)
+        .map_err(|error| Error::invalid("", format!("standard input is not a record of a turn: {error}")))?;
+    let share = Arc::new(Share::installed()?);
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_time();
+    let failed = |error: std::io::Error| Error::internal(format!("no runtime: {error}"));
+    match (&words.model, &words.model_socket) {
+        (Some(model), Some(socket)) => {
+            let runtime = runtime.enable_io().build().map_err(failed)?;
+            runtime.block_on(evaluate::run(case, share, model, socket))
+        }
+        // Without the means to wait for a socket.
+        _ => runtime
+            .build()
+            .map_err(failed)?
+            .block_on(compare::run(case, share)),
+    }
+}
+
+/// One line of JSON on standard output.
+fn say(line: &Value) -> Result<(), Error> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ids of a replay, which nobody compares.
+fn mint() -> Result<Mint, Error> {
+    Mint::fresh()
+}
+
+/// The longest that an evaluated turn may take.
+const LONGEST_TURN: Duration = Duration::from_secs(600);
+
+/// The history of the record, for what a turn begins with. Nothing can be written.
+#[derive(Clone)]
+struct RecordedHistory(Arc<History>);
+
+impl Store for RecordedHistory {
+    async fn history(&self, _: ReadHistory) -> Result<History, Error> {
+        Ok(History::clone(&self.0))
+    }
+
+    async fn append(&self, _: AppendEvents) -> Result<(), Error> {
+        Err(nothing_is_stored())
+    }
+
+    async fn settle(&self, _: SettleSubmission) -> Result<(), Error> {
+        Err(nothing_is_stored())
+    }
+
+    async fn recorded(&self, _: ReadStream) -> Result<StreamPage, Error> {
+        Err(nothing_is_stored())
+    }
+}
+
+fn nothing_is_stored() -> Error {
+    Error::new(Code::Internal, "a replay has no store")
+}

@@ -1,0 +1,186 @@
+//! Model, tools, approvals and workers of a replay: everything comes from the record.
+
+use ken_types::Error;
+use ken_types::event::{Body, ToolResult};
+use ken_types::ops::agent::Record;
+use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
+use serde_json::Value;
+
+use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
+use crate::model::{Model, ModelError, Reply};
+use crate::names::{CODING_WORKER, RESEARCH_WORKER};
+use crate::seams::{Asked, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
+use crate::worker::work;
+
+/// What the loop says before the reason why a call is not made.
+const NOT_ALLOWED: &str = "The call was not allowed: ";
+
+/// Gives the answers of a session as they were recorded.
+#[derive(Clone)]
+pub(super) struct TapeModel {
+    pub(super) tape: SharedTape,
+    pub(super) session: String,
+    pub(super) state: ModelState,
+}
+
+pub(super) struct TapeReply {
+    answer: RecordedAnswer,
+    /// What the message has already.
+    prefix: String,
+}
+
+impl Model for TapeModel {
+    type Reply = TapeReply;
+
+    async fn info(&self) -> Result<ModelState, Error> {
+        Ok(self.state.clone())
+    }
+
+    async fn generate(&self, request: &Generate) -> Result<TapeReply, ModelError> {
+        match lock(&self.tape).answer(&self.session) {
+            Some(answer) => Ok(TapeReply {
+                answer,
+                prefix: request.prefix.clone(),
+            }),
+            None => Err(ModelError::Failed(stopped())),
+        }
+    }
+}
+
+impl Reply for TapeReply {
+    async fn next(&mut self) -> Option<Result<Delta, Error>> {
+        while let Some(delta) = self.answer.deltas.pop_front() {
+            match delta {
+                Delta::Text { delta } if !self.prefix.is_empty() => {
+                    if let Some(rest) = self.prefix.strip_prefix(delta.as_str()) {
+                        self.prefix = rest.to_owned();
+                        continue;
+                    }
+                    let fresh = delta
+                        .strip_prefix(self.prefix.as_str())
+                        .unwrap_or(&delta)
+                        .to_owned();
+                    self.prefix.clear();
+                    return Some(Ok(Delta::Text { delta: fresh }));
+                }
+                delta => return Some(Ok(delta)),
+            }
+        }
+        match &self.answer.end {
+            End::Done(_) => None,
+            End::Failed(error) => Some(Err(error.clone())),
+            End::Cut => std::future::pending().await,
+        }
+    }
+
+    async fn end(self) -> Result<Generated, ModelError> {
+        match self.answer.end {
+            End::Done(generated) => Ok(generated),
+            End::Failed(error) => Err(ModelError::Failed(error)),
+            End::Cut => std::future::pending().await,
+        }
+    }
+}
+
+/// The tools that there are today, with the results of then.
+pub(super) struct TapeTools {
+    pub(super) record: Record,
+    pub(super) tape: SharedTape,
+}
+
+impl Tools for TapeTools {
+    fn list(&self, agent: &str) -> Vec<ToolSpec> {
+        self.record.tools.get(agent).cloned().unwrap_or_default()
+    }
+
+    fn is_built_in(&self, name: &str) -> bool {
+        self.record.built_in.iter().any(|own| own == name)
+    }
+
+    fn is_idempotent(&self, _: &str) -> bool {
+        false
+    }
+
+    fn recorded_validation(&self) -> Option<Body> {
+        lock(&self.tape).validation()
+    }
+
+    fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
+        let result = lock(&self.tape).result(asked.caller.session.as_str(), &asked.call.id);
+        Box::pin(async move {
+            match result {
+                Some(Err(why)) if was_refused(&why) => {
+                    Err(format!("It was refused then, and would run today. {why}"))
+                }
+                Some(result) => result,
+                None if asked.call.id.is_empty() => Err("it was not judged then".to_owned()),
+                // It had not ended when the record was cut, or the turn aborted.
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Whether the loop itself refused a call, by a rule or because there was no such tool.
+fn was_refused(why: &str) -> bool {
+    let reason = why.strip_prefix(NOT_ALLOWED).unwrap_or_default();
+    reason.starts_with("the rule ") || why.starts_with("There is no tool `")
+}
+
+/// Tells of approvals what was told then.
+pub(super) struct TapePolicy {
+    pub(super) tape: SharedTape,
+}
+
+impl Policy for TapePolicy {
+    fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
+        let tape = self.tape.clone();
+        Box::pin(async move {
+            let session = asked.caller.session.as_str();
+            let told = lock(&tape).approvals(session);
+            let mut open = 0;
+            for body in told {
+                match &body {
+                    Body::ApprovalRequested { .. } => open += 1,
+                    Body::ApprovalDecided { status, .. } if status == "cancelled" => continue,
+                    _ => open -= 1,
+                }
+                events.send(body).await;
+            }
+            if open > 0 {
+                std::future::pending::<()>().await;
+            }
+            let coming = lock(&tape).coming(session, &asked.call.id).cloned();
+            let Some(Err(why)) = coming else { return Ok(None) };
+            match why.strip_prefix(NOT_ALLOWED) {
+                Some(reason) if !was_refused(&why) => Err(reason.to_owned()),
+                _ => Ok(None),
+            }
+        })
+    }
+}
+
+/// Workers go through their loop, too.
+pub(super) struct TapeWorkers {
+    pub(super) model: TapeModel,
+}
+
+impl Workers for TapeWorkers {
+    fn names(&self) -> Vec<String> {
+        [RESEARCH_WORKER, CODING_WORKER].map(str::to_owned).to_vec()
+    }
+
+    fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>> {
+        let session = task.parent.worker(&task.agent, &task.id).session;
+        let mut model = self.model.clone();
+        let models = lock(&model.tape).models(session.as_str());
+        if !models.is_empty() {
+            model.state.models = models;
+        }
+        model.session = session.as_str().to_owned();
+        Box::pin(async move {
+            let done = work(&model, task, &seams, events).await;
+            done.map_err(|error| error.to_string())
+        })
+    }
+}

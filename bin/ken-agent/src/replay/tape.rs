@@ -1,0 +1,542 @@
+//! The record of a turn, cut where a crash has cut it, and what the loop asks of it: the events in the order in which they must
+//! come again, the answers of models, the results of tools, and approvals.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ken_types::event::{Block, Body, Event, Failure, Message, ModelName, Purpose, StopReason, ToolResult};
+use ken_types::ops::model::{Delta, Generated};
+use ken_types::{Code, Error};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::envelope::written;
+use crate::retry::BUDGET;
+
+/// The part of a record between two holders of its submission.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) events: Vec<Event>,
+    /// A crash, or something else that a replay cannot do, ends it.
+    pub(super) is_cut: bool,
+}
+
+/// One for each holder, in order.
+pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
+    let mut segments: Vec<Segment> = Vec::new();
+    for event in events {
+        let is_first = matches!(event.body, Body::SubmissionResumed { .. });
+        match segments.last_mut() {
+            Some(open) if !is_first => open.events.push(event.clone()),
+            previous => {
+                if let Some(previous) = previous {
+                    previous.is_cut = true;
+                }
+                segments.push(Segment {
+                    events: vec![event.clone()],
+                    is_cut: false,
+                });
+            }
+        }
+    }
+    segments
+}
+
+/// Events of one lane come in their order; lanes of calls that run at the same time may interleave in any way.
+type Lane = (String, String);
+
+fn lane(event: &Event) -> Lane {
+    let place = &event.place;
+    let within = match &event.body {
+        Body::Tool { tool_call_id, .. } => format!("tool {tool_call_id}"),
+        Body::TaskStart { .. } | Body::Task { .. } => {
+            format!("task {}", place.task_id.as_deref().unwrap_or_default())
+        }
+        Body::ApprovalRequested { request_id, .. } | Body::ApprovalDecided { request_id, .. } => {
+            format!("approval {request_id}")
+        }
+        _ => String::new(),
+    };
+    (place.session.clone(), within)
+}
+
+/// What is compared of an event: its own fields without times.
+fn comparable(event: &Event) -> Result<Value, Error> {
+    let text = written(event)?;
+    let mut value: Value = serde_json::from_str(text.get())
+        .map_err(|error| Error::internal(format!("an event could not be read again: {error}")))?;
+    let place = serde_json::to_value(&event.place).unwrap_or_default();
+    if let (Some(fields), Some(place)) = (value.as_object_mut(), place.as_object()) {
+        fields.retain(|name, _| !place.contains_key(name));
+    }
+    without_times(&mut value);
+    Ok(value)
+}
+
+fn without_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !["timestamp", "durationMs"].contains(&name.as_str()));
+            fields.values_mut().for_each(without_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_times),
+        _ => {}
+    }
+}
+
+/// Where record and loop part.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Difference {
+    /// Of the event in the record.
+    pub(super) event_index: Option<u64>,
+    pub(super) session: String,
+    pub(super) recorded: Value,
+    pub(super) now: Value,
+}
+
+/// How a recorded answer ended.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    Done(Generated),
+    Failed(Error),
+    /// By the end of the turn, or of its holder.
+    Cut,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RecordedAnswer {
+    pub(super) deltas: VecDeque<Delta>,
+    pub(super) end: End,
+}
+
+/// A segment as it is played.
+#[derive(Debug)]
+pub(super) struct Tape {
+    lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
+    left: usize,
+    is_cut: bool,
+    /// Index of the first event that an abort has brought about.
+    aborted_from: Option<u64>,
+    abort: watch::Sender<bool>,
+    pub(super) difference: Option<Difference>,
+    models: HashMap<String, Vec<String>>,
+    answers: HashMap<String, VecDeque<RecordedAnswer>>,
+    results: HashMap<Lane, VecDeque<Result<ToolResult, String>>>,
+    validations: VecDeque<Body>,
+    /// Approvals by session and the number of its turn; each once.
+    approvals: HashMap<(String, usize), Vec<Body>>,
+    turns: HashMap<String, usize>,
+}
+
+/// All that replays share.
+pub(super) type SharedTape = Arc<Mutex<Tape>>;
+
+pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {
+    tape.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the loop stops because the record does.
+pub(super) fn stopped() -> Error {
+    Error::new(Code::Cancelled, "the record ends here")
+}
+
+impl Tape {
+    /// `all`: the events of the whole record.
+    pub(super) fn of(segment: &Segment, is_aborted: bool, all: &[Event], abort: watch::Sender<bool>) -> Tape {
+        let closes = is_aborted && !segment.is_cut;
+        let aborting = segment.events.iter().find(|event| closes && is_abort(event));
+        let mut tape = Tape {
+            lanes: HashMap::new(),
+            left: segment.events.len(),
+            is_cut: segment.is_cut,
+            aborted_from: aborting.map(index),
+            models: models(all),
+            abort,
+            difference: None,
+            answers: answers(&segment.events),
+            results: HashMap::new(),
+            validations: VecDeque::new(),
+            approvals: HashMap::new(),
+            turns: HashMap::new(),
+        };
+        let mut turns: HashMap<&str, usize> = HashMap::new();
+        for event in &segment.events {
+            let session = event.place.session.as_str();
+            match &event.body {
+                Body::TurnStart { .. } => *turns.entry(session).or_default() += 1,
+                Body::Validation { .. } => tape.validations.push_back(event.body.clone()),
+                Body::Tool {
+                    interrupted: false, ..
+                } => {
+                    tape.results
+                        .entry(lane(event))
+                        .or_default()
+                        .extend(result(&event.body));
+                }
+                Body::ApprovalRequested { .. } | Body::ApprovalDecided { .. } => {
+                    let turn = turns.get(session).copied().unwrap_or_default();
+                    let of_turn = tape.approvals.entry((session.to_owned(), turn)).or_default();
+                    of_turn.push(event.body.clone());
+                }
+                _ => {}
+            }
+            let lane = tape.lanes.entry(lane(event)).or_default();
+            lane.push_back((index(event), event.clone()));
+        }
+        tape.abort_if_due();
+        tape
+    }
+
+    /// Takes the next event of its lane off the record; an error stops the loop.
+    pub(super) fn compare(&mut self, event: &Event) -> Result<(), Error> {
+        if matches!(event.body, Body::TurnStart { .. }) {
+            *self.turns.entry(event.place.session.clone()).or_default() += 1;
+        }
+        let recorded = self.lanes.get_mut(&lane(event)).and_then(VecDeque::pop_front);
+        if recorded.is_none() && self.is_cut {
+            return Err(stopped());
+        }
+        let now = comparable(event)?;
+        let then = recorded
+            .as_ref()
+            .map(|(_, event)| comparable(event))
+            .transpose()?;
+        if then.as_ref() != Some(&now) {
+            self.differ(Difference {
+                event_index: recorded.map(|(index, _)| index),
+                session: event.place.session.clone(),
+                recorded: then.unwrap_or_default(),
+                now,
+            });
+            return Err(stopped());
+        }
+        self.left -= 1;
+        self.abort_if_due();
+        match self.is_cut && self.left == 0 {
+            true => Err(stopped()),
+            false => Ok(()),
+        }
+    }
+
+    /// What the record has and the loop has not done, once the loop is through.
+    pub(super) fn finish(&mut self) {
+        let rest = self.lanes.values().filter_map(VecDeque::front);
+        if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {
+            self.differ(Difference {
+                event_index: Some(at),
+                session: event.place.session.clone(),
+                recorded: comparable(&event).unwrap_or_default(),
+                now: Value::Null,
+            });
+        }
+    }
+
+    fn differ(&mut self, difference: Difference) {
+        self.difference.get_or_insert(difference);
+    }
+
+    fn abort_if_due(&mut self) {
+        let next = self.lanes.values().filter_map(VecDeque::front);
+        let next = next.map(|(index, _)| *index).min();
+        if let (Some(from), Some(next)) = (self.aborted_from, next)
+            && next >= from
+        {
+            self.abort.send_replace(true);
+        }
+    }
+
+    /// The models that a session has called.
+    pub(super) fn models(&self, session: &str) -> Vec<String> {
+        self.models.get(session).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn answer(&mut self, session: &str) -> Option<RecordedAnswer> {
+        self.answers.get_mut(session)?.pop_front()
+    }
+
+    pub(super) fn result(&mut self, session: &str, call: &str) -> Option<Result<ToolResult, String>> {
+        let lane = (session.to_owned(), format!("tool {call}"));
+        self.results.get_mut(&lane)?.pop_front()
+    }
+
+    /// The next result of a call, without taking it.
+    pub(super) fn coming(&self, session: &str, call: &str) -> Option<&Result<ToolResult, String>> {
+        let lane = (session.to_owned(), format!("tool {call}"));
+        self.results.get(&lane)?.front()
+    }
+
+    pub(super) fn validation(&mut self) -> Option<Body> {
+        self.validations.pop_front()
+    }
+
+    /// The approvals of the turn that a session is in.
+    pub(super) fn approvals(&mut self, session: &str) -> Vec<Body> {
+        let turn = self.turns.get(session).copied().unwrap_or_default();
+        self.approvals
+            .remove(&(session.to_owned(), turn))
+            .unwrap_or_default()
+    }
+}
+
+/// The models that each session has called, in the order of their first calls.
+pub(super) fn models(events: &[Event]) -> HashMap<String, Vec<String>> {
+    let mut models: HashMap<String, Vec<String>> = HashMap::new();
+    for event in events {
+        if let Body::Turn { provider, model, .. } = &event.body {
+            let name = format!("{provider}/{model}");
+            let known = models.entry(event.place.session.clone()).or_default();
+            if !known.contains(&name) {
+                known.push(name);
+            }
+        }
+    }
+    models
+}
+
+fn index(event: &Event) -> u64 {
+    event.place.event_index
+}
+
+/// Whether an event shows that the turn was aborted.
+fn is_abort(event: &Event) -> bool {
+    match &event.body {
+        Body::MessageEnd {
+            message: Message::Assistant { stop_reason, .. },
+        } => *stop_reason == Some(StopReason::Aborted),
+        Body::Operation {
+            error: Some(error), ..
+        } => error.name == "aborted",
+        Body::Tool { interrupted, .. } => *interrupted,
+        Body::ApprovalDecided { status, .. } => status == "cancelled",
+        _ => false,
+    }
+}
+
+/// What comes of a call, as the tool has said it: without the note that the loop adds to repeated calls.
+fn result(body: &Body) -> Option<Result<ToolResult, String>> {
+    let Body::Tool { is_error, result, .. } = body else {
+        return None;
+    };
+    let mut result = result.clone();
+    if *is_error {
+        let texts = result.content.iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        return Some(Err(texts.collect()));
+    }
+    let is_note = |block: &Block| matches!(block, Block::Text { text } if text.starts_with("\n[This is the same call "));
+    if result.content.last().is_some_and(is_note) {
+        result.content.pop();
+    }
+    Some(Ok(result))
+}
+
+/// The answers of models by session, in their order.
+fn answers(events: &[Event]) -> HashMap<String, VecDeque<RecordedAnswer>> {
+    let mut answers: HashMap<String, VecDeque<RecordedAnswer>> = HashMap::new();
+    for (at, event) in events.iter().enumerate() {
+        if let Body::TurnStart { purpose } = event.body {
+            let session = &event.place.session;
+            let own = events
+                .iter()
+                .skip(at + 1)
+                .filter(|event| event.place.session == *session);
+            let own = own.map(|event| &event.body);
+            let own = own.take_while(|body| !matches!(body, Body::TurnStart { .. }));
+            let answer = match purpose {
+                Purpose::Agent => of_message(own),
+                _ => of_turn(own),
+            };
+            answers.entry(session.clone()).or_default().push_back(answer);
+        }
+    }
+    answers
+}
+
+fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
+    let mut deltas = VecDeque::new();
+    for body in events {
+        match body {
+            Body::MessageStart {
+                message: Message::Assistant {
+                    provider, model, api, ..
+                },
+            } => deltas.push_back(Delta::Start {
+                provider: provider.clone(),
+                model: model.clone(),
+                api: api.clone(),
+            }),
+            Body::TextDelta { text } => deltas.push_back(Delta::Text { delta: text.clone() }),
+            Body::ThinkingDelta { delta } => deltas.push_back(Delta::Think {
+                delta: delta.clone(),
+                opaque: None,
+            }),
+            // An end without a delta before it is a thought that says nothing.
+            Body::ThinkingEnd { .. } if !matches!(deltas.back(), Some(Delta::Think { .. })) => {
+                deltas.push_back(Delta::Think {
+                    delta: String::new(),
+                    opaque: None,
+                });
+            }
+            Body::MessageEnd {
+                message: message @ Message::Assistant { .. },
+            } => return ended(deltas, message),
+            Body::Turn { error, is_error, .. } if *is_error => {
+                return RecordedAnswer {
+                    deltas,
+                    end: End::Failed(error.as_ref().map_or_else(stopped, failed)),
+                };
+            }
+            _ => {}
+        }
+    }
+    RecordedAnswer {
+        deltas,
+        end: End::Cut,
+    }
+}
+
+fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
+    let Message::Assistant {
+        content,
+        api,
+        provider,
+        model,
+        usage,
+        stop_reason,
+        error,
+        ..
+    } = message
+    else {
+        return RecordedAnswer {
+            deltas,
+            end: End::Cut,
+        };
+    };
+    let stop_reason = stop_reason.unwrap_or(StopReason::Stop);
+    let end = match (stop_reason, error) {
+        (StopReason::Error, Some(error)) => End::Failed(failed(error)),
+        (StopReason::Aborted | StopReason::Interrupted | StopReason::Error, _) => End::Cut,
+        _ => {
+            seal(&mut deltas, content);
+            deltas.extend(content.iter().filter_map(|block| match block {
+                Block::ToolCall { id, name, arguments } => Some(Delta::ToolCall {
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments: arguments.clone(),
+                }),
+                _ => None,
+            }));
+            End::Done(Generated {
+                model: ModelName {
+                    provider: provider.clone(),
+                    id: model.clone(),
+                },
+                api: api.clone(),
+                stop_reason,
+                usage: *usage,
+            })
+        }
+    };
+    RecordedAnswer { deltas, end }
+}
+
+/// Gives the thoughts their signatures again: that of a thought comes with its last piece.
+fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
+    let seals = content.iter().filter_map(|block| match block {
+        Block::Thinking { opaque, .. } => Some(opaque.clone()),
+        _ => None,
+    });
+    let mut seals = seals.collect::<VecDeque<_>>();
+    let is_thought: Vec<bool> = deltas
+        .iter()
+        .map(|delta| matches!(delta, Delta::Think { .. }))
+        .collect();
+    for (at, delta) in deltas.iter_mut().enumerate() {
+        let is_last = !is_thought.get(at + 1).copied().unwrap_or_default();
+        if let Delta::Think { opaque, .. } = delta
+            && is_last
+        {
+            *opaque = seals.pop_front().flatten();
+        }
+    }
+}
+
+/// The answer of a compaction, which no message shows.
+fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
+    for body in events {
+        if let Body::Turn {
+            model,
+            provider,
+            api,
+            output,
+            usage,
+            stop_reason,
+            error,
+            ..
+        } = body
+        {
+            let texts = output.iter().filter_map(|block| match block {
+                Block::Text { text } => Some(Delta::Text { delta: text.clone() }),
+                _ => None,
+            });
+            let start = Delta::Start {
+                provider: provider.clone(),
+                model: model.clone(),
+                api: api.clone(),
+            };
+            return RecordedAnswer {
+                deltas: std::iter::once(start).chain(texts).collect(),
+                end: match error {
+                    Some(error) => End::Failed(failed(error)),
+                    None if stop_reason.is_cut() => End::Cut,
+                    None => End::Done(Generated {
+                        model: ModelName {
+                            provider: provider.clone(),
+                            id: model.clone(),
+                        },
+                        api: api.clone(),
+                        stop_reason: *stop_reason,
+                        usage: *usage,
+                    }),
+                },
+            };
+        }
+    }
+    RecordedAnswer {
+        deltas: VecDeque::new(),
+        end: End::Cut,
+    }
+}
+
+/// A failure as the error that it was made from; its message has the hint already.
+fn failed(failure: &Failure) -> Error {
+    let code = Code::all().find(|code| code.name() == failure.name);
+    let mut error = Error::new(code.unwrap_or(Code::Busy), failure.message.clone());
+    if code.is_none() && failure.name != BUDGET {
+        error.retry_after_ms = Some(3_600_000);
+    }
+    if failure.name == BUDGET {
+        // It says where it is from, and would say so twice.
+        error.code = Code::Forbidden;
+        error.message = error.message.replacen(" (at /budget)", "", 1);
+        let (message, hint) = match error.message.split_once("; ") {
+            Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+            None => (error.message.clone(), None),
+        };
+        (error.message, error.hint) = (message, hint);
+        return error.at("/budget");
+    }
+    error
+}
+
+/// For people: where record and loop part.
+pub(super) fn shown(difference: &Difference) -> Value {
+    json!({"difference": {
+        "eventIndex": difference.event_index,
+        "session": difference.session,
+        "recorded": difference.recorded,
+        "now": difference.now,
+    }})
+}

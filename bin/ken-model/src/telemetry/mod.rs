@@ -1,0 +1,209 @@
+//! Traces for OpenTelemetry: what has ended is read from the store and sent to a collector, OTLP over HTTP as JSON. The store is
+//! the queue, so no turn ever waits for a collector, and what a kill has cut is sent after it. The crates of OpenTelemetry are
+//! left out: they bring forty others for a document of one page.
+
+mod spans;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ken_service::Stop;
+use ken_types::ops::Nothing;
+use ken_types::ops::store::{ReadStream, StreamsRead};
+use ken_types::ops::telemetry::{EndedRun, Exported, TelemetryEnded, TelemetryExported};
+use ken_types::{Error, Offset, Timestamp, config};
+use ken_wire::Pool;
+use serde_json::Value;
+
+use crate::remote::{Poster, decoded_headers};
+use spans::Spans;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+
+/// How often the store is asked, and the longest pause after a collector that failed.
+const POLL: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_secs(10);
+/// When more than so many wait, the oldest are given up.
+const QUEUE: u64 = 4_096;
+/// Spans that are sent at a time, about.
+const BATCH: usize = 512;
+
+/// What was sent, and what was given up.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) exported: AtomicU64,
+    pub(crate) lost: AtomicU64,
+}
+
+pub(crate) struct Exporter {
+    store: Pool,
+    poster: Poster,
+    with_content: bool,
+    counts: Arc<Counts>,
+}
+
+/// What becomes of a batch.
+enum Sent {
+    Taken,
+    /// The collector does not want it, and never will.
+    Refused(u16),
+}
+
+impl Exporter {
+    /// `None` when no collector is configured. `setting` gives settings and secrets.
+    pub(crate) fn configured(
+        config: &config::Telemetry,
+        setting: impl Fn(&str) -> Option<String>,
+        store: Pool,
+        counts: Arc<Counts>,
+    ) -> Result<Option<Exporter>, Error> {
+        let address = setting(ENDPOINT).unwrap_or_else(|| config.otlp.clone());
+        let address = address.trim().trim_end_matches('/');
+        if address.is_empty() {
+            return Ok(None);
+        }
+        let url = format!("{address}/v1/traces");
+        let headers = decoded_headers(&setting(HEADERS).unwrap_or_default())
+            .map_err(|why| Error::invalid(HEADERS, why))?;
+        Ok(Some(Exporter {
+            store,
+            poster: Poster::new(url, headers).map_err(|error| error.at(ENDPOINT))?,
+            with_content: config.content,
+            counts,
+        }))
+    }
+
+    pub(crate) async fn run(self, mut stop: Stop) {
+        let mut pause = POLL;
+        loop {
+            tokio::select! {
+                () = stop.stopped() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = match self.round().await {
+                Ok(()) => POLL,
+                Err(error) => {
+                    if pause == POLL {
+                        tracing::warn!("telemetry waits: {error}");
+                    }
+                    (pause * 2).min(LONGEST_PAUSE)
+                }
+            };
+        }
+    }
+
+    /// Sends what has ended since the last round.
+    async fn round(&self) -> Result<(), Error> {
+        loop {
+            let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
+            if ended.since.is_none() {
+                return self.done(Timestamp::now(), 0).await;
+            }
+            let runs = whole_milliseconds(ended.runs, ended.waiting > 0);
+            let Some(last) = runs.last() else { return Ok(()) };
+            if ended.waiting > QUEUE {
+                tracing::warn!(
+                    lost = runs.len(),
+                    "too much telemetry waits: the oldest is given up"
+                );
+                self.done(last.ended_at, runs.len() as u64).await?;
+            } else {
+                self.send_all(&runs).await?;
+            }
+            if ended.waiting == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn send_all(&self, runs: &[EndedRun]) -> Result<(), Error> {
+        let (mut spans, mut count) = (Vec::new(), 0);
+        for (at, run) in runs.iter().enumerate() {
+            spans.extend(self.spans(run).await?);
+            count += 1;
+            let next = runs.get(at + 1);
+            let is_apart = next.is_none_or(|next| next.ended_at > run.ended_at);
+            if !is_apart || (spans.len() < BATCH && next.is_some()) {
+                continue;
+            }
+            let lost = match self.send(std::mem::take(&mut spans)).await? {
+                Sent::Taken => 0,
+                Sent::Refused(status) => {
+                    tracing::warn!(status, lost = count, "the collector refused telemetry");
+                    count
+                }
+            };
+            self.counts.exported.fetch_add(count - lost, Ordering::Relaxed);
+            self.done(run.ended_at, lost).await?;
+            count = 0;
+        }
+        Ok(())
+    }
+
+    async fn done(&self, until: Timestamp, lost: u64) -> Result<(), Error> {
+        self.counts.lost.fetch_add(lost, Ordering::Relaxed);
+        let exported = Exported { until, lost };
+        self.store
+            .call::<TelemetryExported>(&exported, CALL)
+            .await
+            .map(drop)
+    }
+
+    async fn spans(&self, run: &EndedRun) -> Result<Vec<Value>, Error> {
+        let mut spans = Spans::of(run, self.with_content);
+        let mut offset = run.recorded_from;
+        'stream: loop {
+            let page = ReadStream {
+                stream: run.stream.clone(),
+                offset,
+                ..ReadStream::default()
+            };
+            let page = match self.store.call::<StreamsRead>(&page, CALL).await {
+                // The session was deleted meanwhile.
+                Err(error) if error.code == ken_types::Code::NotFound => break,
+                page => page?,
+            };
+            for entry in &page.entries {
+                let event: Value = serde_json::from_str(entry.get()).unwrap_or_default();
+                let of = event.get("submissionId").or_else(|| event.get("runId"));
+                if of.and_then(Value::as_str) != Some(run.id.as_str()) {
+                    continue;
+                }
+                spans.see(&event);
+                if event.get("type").and_then(Value::as_str) == Some("submission_settled") {
+                    break 'stream;
+                }
+            }
+            if page.next >= page.end {
+                break;
+            }
+            offset = Offset::After(page.next);
+        }
+        Ok(spans.end())
+    }
+
+    async fn send(&self, spans: Vec<Value>) -> Result<Sent, Error> {
+        let poster = self.poster.clone();
+        let body = spans::request(&spans).to_string();
+        let sent = tokio::task::spawn_blocking(move || poster.post(&body)).await;
+        let status = sent.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))??;
+        match status {
+            200..300 => Ok(Sent::Taken),
+            // As the specification of OTLP has it.
+            429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
+            status => Ok(Sent::Refused(status)),
+        }
+    }
+}
+
+/// All that ended in the same milliseconds: where there are more, the last one may be incomplete.
+fn whole_milliseconds(mut runs: Vec<EndedRun>, has_more: bool) -> Vec<EndedRun> {
+    let last = runs.last().map(|run| run.ended_at);
+    if has_more && runs.first().map(|run| run.ended_at) != last {
+        runs.retain(|run| Some(run.ended_at) != last);
+    }
+    runs
+}

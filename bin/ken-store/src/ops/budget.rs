@@ -1,0 +1,143 @@
+//! The budget of model calls. All changes go through the one writer, so two calls never get the same tokens.
+
+use ken_types::ops::Nothing;
+use ken_types::ops::budget::*;
+use ken_types::{Code, Error};
+
+use crate::engine::change::Change;
+use crate::ops::{Host, Operations, Read, Write};
+use crate::rules::budget::{Exceeded, billionths, day_of, day_scope, dollars, output, session_scope};
+use crate::tables::{Amount, ReservationRow, Tables};
+
+/// How long what a session has used is remembered after its last call.
+const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
+/// When to ask again where calls under way have reserved what is left.
+const SOON_MS: u64 = 1_000;
+
+pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
+    operations
+        .write::<BudgetReserve>()
+        .write::<BudgetSettle>()
+        .read::<BudgetSpent>()
+}
+
+impl std::ops::Sub for Amount {
+    type Output = Amount;
+
+    fn sub(self, other: Amount) -> Amount {
+        Amount {
+            tokens: self.tokens - other.tokens,
+            cost: self.cost - other.cost,
+        }
+    }
+}
+
+/// Adds to the day and to the session of a call.
+fn count(tables: &dyn Tables, row: &ReservationRow, amount: Amount, change: &Change) -> Result<(), Error> {
+    for scope in std::iter::once(&row.day).chain(&row.session) {
+        tables.add_to_budget(scope, amount, change.now)?;
+    }
+    Ok(())
+}
+
+impl Write for BudgetReserve {
+    fn check(args: &Reserve) -> Result<(), Error> {
+        let caps = &args.caps;
+        for (at, amount) in [
+            ("/input_price", args.input_price),
+            ("/output_price", args.output_price),
+            ("/caps/cost_per_day", caps.cost_per_day),
+            ("/caps/cost_per_session", caps.cost_per_session),
+        ] {
+            if !(0.0..=1e9).contains(&amount) {
+                return Err(Error::invalid(at, "it is not from 0 to 1000000000 dollars"));
+            }
+        }
+        Ok(())
+    }
+
+    fn run(tables: &dyn Tables, args: &Reserve, change: &mut Change) -> Result<Reserved, Error> {
+        if let Some(known) = tables.reservation(&args.id)? {
+            return Ok(Reserved {
+                output_tokens: known.output_tokens.cast_unsigned(),
+            });
+        }
+        let day = day_scope(&day_of(change.now));
+        let session = args.session.as_deref().map(session_scope);
+        let of_day = tables.budget(&day)?;
+        let of_session = match &session {
+            Some(session) => tables.budget(session)?,
+            None => Amount::default(),
+        };
+        if of_day == Amount::default() {
+            tables.prune_budgets(change.now.plus_millis(-KEPT_MS))?;
+        }
+        let granted = match output(args, of_day, of_session) {
+            Ok(granted) => granted,
+            Err(Exceeded(why)) => {
+                let settled = |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope)?);
+                let of_session = match &session {
+                    Some(session) => settled(session, of_session)?,
+                    None => of_session,
+                };
+                return Err(match output(args, settled(&day, of_day)?, of_session) {
+                    Ok(_) => Error::busy(format!("calls under way have reserved the rest: {why}"), SOON_MS),
+                    Err(Exceeded(_)) => Error::new(Code::Forbidden, why).at("/caps").hint(
+                        "`ken usage` shows it, [model.budget] of ken.toml sets it; a day ends at 00:00 UTC",
+                    ),
+                });
+            }
+        };
+        let input = i64::try_from(args.input_tokens).unwrap_or(i64::MAX);
+        let cost = args.input_price * args.input_tokens as f64 + args.output_price * granted as f64;
+        let row = ReservationRow {
+            id: args.id.clone(),
+            day,
+            session,
+            amount: Amount {
+                tokens: input.saturating_add(granted),
+                cost: billionths(cost),
+            },
+            output_tokens: granted,
+        };
+        tables.insert_reservation(&row, change.now)?;
+        count(tables, &row, row.amount, change)?;
+        Ok(Reserved {
+            output_tokens: granted.cast_unsigned(),
+        })
+    }
+}
+
+impl Write for BudgetSettle {
+    fn run(tables: &dyn Tables, args: &Settle, change: &mut Change) -> Result<Nothing, Error> {
+        if let Some(row) = tables.reservation(&args.id)? {
+            let used = Amount {
+                tokens: i64::try_from(args.tokens).unwrap_or(i64::MAX),
+                cost: billionths(args.cost),
+            };
+            count(tables, &row, used - row.amount, change)?;
+            tables.delete_reservation(&row.id)?;
+        }
+        Ok(Nothing {})
+    }
+}
+
+impl Read for BudgetSpent {
+    fn run(tables: &dyn Tables, args: &OfBudget) -> Result<Spent, Error> {
+        let sum = |scope: String| -> Result<Sum, Error> {
+            let used = tables.budget(&scope)?;
+            Ok(Sum {
+                tokens: u64::try_from(used.tokens).unwrap_or_default(),
+                cost: dollars(used.cost),
+                reserved_tokens: u64::try_from(tables.reserved(&scope)?.tokens).unwrap_or_default(),
+            })
+        };
+        Ok(Spent {
+            day: sum(day_scope(&args.day))?,
+            session: match &args.session {
+                Some(session) => sum(session_scope(session))?,
+                None => Sum::default(),
+            },
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! What a model call may use under the caps on tokens and cost.
+
+use ken_types::Timestamp;
+use ken_types::ops::budget::Reserve;
+
+use crate::tables::Amount;
+
+/// The days by which budgets are counted, in UTC; the prefix keeps them apart from sessions.
+pub(crate) fn day_scope(day: &str) -> String {
+    format!("day:{day}")
+}
+
+pub(crate) fn session_scope(session: &str) -> String {
+    format!("session:{session}")
+}
+
+pub(crate) fn day_of(now: Timestamp) -> String {
+    now.to_string().chars().take(10).collect()
+}
+
+/// US dollars as billionths.
+pub(crate) fn billionths(dollars: f64) -> i64 {
+    (dollars * 1e9).round() as i64
+}
+
+pub(crate) fn dollars(billionths: i64) -> f64 {
+    billionths as f64 / 1e9
+}
+
+/// A cap that leaves too little for a call, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Exceeded(pub(crate) String);
+
+/// One cap and what counts against it.
+struct Cap {
+    name: &'static str,
+    most: i64,
+    used: i64,
+    /// What the request takes of it, and a token of the answer.
+    input: i64,
+    output: i64,
+    is_cost: bool,
+}
+
+impl Cap {
+    /// Tokens that the answer may have; negative when the request does not even fit.
+    fn room(&self) -> i64 {
+        let left = self.most.saturating_sub(self.used).saturating_sub(self.input);
+        match self.output {
+            _ if left < 0 => -1,
+            0 => i64::MAX,
+            price => left / price,
+        }
+    }
+
+    fn words(&self, least: i64) -> String {
+        let say = |amount: i64| match self.is_cost {
+            true => format!("${:.6}", dollars(amount)),
+            false => format!("{amount} tokens"),
+        };
+        let needed = self.input.saturating_add(self.output.saturating_mul(least));
+        format!(
+            "the budget of {} per {} does not cover this call: {} are used, and it needs {}",
+            say(self.most),
+            self.name,
+            say(self.used),
+            say(needed)
+        )
+    }
+}
+
+/// How many tokens an answer may have when so much counts against the day and the session.
+pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64, Exceeded> {
+    let tokens = |name, most: u64, used: Amount| Cap {
+        name,
+        most: whole(most),
+        used: used.tokens,
+        input: whole(ask.input_tokens),
+        output: 1,
+        is_cost: false,
+    };
+    let cost = |name, most: f64, used: Amount| Cap {
+        name,
+        most: billionths(most),
+        used: used.cost,
+        input: billionths(ask.input_price * ask.input_tokens as f64),
+        output: billionths(ask.output_price),
+        is_cost: true,
+    };
+    let is_free = ask.input_price == 0.0 && ask.output_price == 0.0;
+    let caps = [
+        tokens("day", ask.caps.tokens_per_day, day),
+        tokens("session", ask.caps.tokens_per_session, session),
+        cost("day", ask.caps.cost_per_day, day),
+        cost("session", ask.caps.cost_per_session, session),
+    ];
+    let in_force = caps
+        .iter()
+        .filter(|cap| cap.most > 0 && !(cap.is_cost && is_free))
+        .filter(|cap| cap.name == "day" || ask.session.is_some());
+    let most = whole(ask.output_tokens);
+    let least = whole(ask.least_output_tokens).min(most);
+    match in_force.min_by_key(|cap| cap.room()) {
+        Some(cap) if cap.room() < least => Err(Exceeded(cap.words(least))),
+        Some(cap) => Ok(cap.room().min(most)),
+        None => Ok(most),
+    }
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ken_types::config::Budget;
+
+    fn ask(caps: Budget) -> Reserve {
+        Reserve {
+            id: "1".into(),
+            session: Some("s".into()),
+            input_tokens: 100,
+            output_tokens: 1_000,
+            least_output_tokens: 10,
+            input_price: 1e-6,
+            output_price: 2e-6,
+            caps,
+        }
+    }
+
+    fn used(tokens: i64, dollars: f64) -> Amount {
+        Amount {
+            tokens,
+            cost: billionths(dollars),
+        }
+    }
+
+    #[test]
+    fn the_tightest_cap_limits_the_answer_and_a_spent_one_refuses() {
+        let caps = Budget {
+            tokens_per_day: 1_000,
+            cost_per_session: 0.001,
+            ..Budget::default()
+        };
+        let ask = ask(caps);
+        let none = Amount::default();
+        // 1 000 tokens less those of the request; 0.0009 dollars are 450 tokens of an answer.
+        assert_eq!(output(&ask, none, none), Ok(450));
+        assert_eq!(output(&ask, used(700, 0.0), none), Ok(200));
+        assert_eq!(output(&ask, used(890, 0.0), none), Ok(10));
+        let spent = output(&ask, used(891, 0.0), none).unwrap_err();
+        assert_eq!(
+            spent.0,
+            "the budget of 1000 tokens per day does not cover this call: 891 tokens are used, and it needs 110 tokens"
+        );
+        let spent = output(&ask, none, used(0, 0.00095)).unwrap_err();
+        assert!(
+            spent.0.starts_with("the budget of $0.001000 per session"),
+            "{spent:?}"
+        );
+    }
+
+    #[test]
+    fn what_costs_nothing_counts_tokens_only_and_no_session_has_no_cap() {
+        let caps = Budget {
+            cost_per_day: 0.000_001,
+            tokens_per_session: 1,
+            ..Budget::default()
+        };
+        let mut free = ask(caps);
+        (free.input_price, free.output_price) = (0.0, 0.0);
+        assert!(output(&free, Amount::default(), Amount::default()).is_err());
+        free.session = None;
+        assert_eq!(output(&free, used(0, 5.0), Amount::default()), Ok(1_000));
+    }
+}

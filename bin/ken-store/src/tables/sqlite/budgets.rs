@@ -1,0 +1,77 @@
+//! What model calls have used, and what those under way have reserved.
+
+use ken_types::{Error, Timestamp};
+use rusqlite::{Row, params};
+
+use super::{Database, first, run};
+use crate::tables::{Amount, Budgets, ReservationRow};
+
+fn amount(row: &Row<'_>) -> rusqlite::Result<Amount> {
+    Ok(Amount {
+        tokens: row.get("tokens")?,
+        cost: row.get("cost")?,
+    })
+}
+
+impl Budgets for Database {
+    fn budget(&self, scope: &str) -> Result<Amount, Error> {
+        let sql = "SELECT tokens, cost FROM budgets WHERE scope = ?1";
+        Ok(first(self, sql, [scope], amount)?.unwrap_or_default())
+    }
+
+    fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO budgets (scope, tokens, cost, updated_at) VALUES (?1, ?2, ?3, ?4)
+            ON CONFLICT (scope) DO UPDATE SET tokens = tokens + ?2, cost = cost + ?3, updated_at = ?4";
+        run(
+            self,
+            sql,
+            params![scope, amount.tokens, amount.cost, now.millis()],
+        )
+        .map(drop)
+    }
+
+    fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
+        first(self, "SELECT * FROM reservations WHERE id = ?1", [id], |row| {
+            Ok(ReservationRow {
+                id: row.get("id")?,
+                day: row.get("day")?,
+                session: row.get("session")?,
+                amount: amount(row)?,
+                output_tokens: row.get("output_tokens")?,
+            })
+        })
+    }
+
+    fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error> {
+        let sql = "INSERT INTO reservations (id, day, session, tokens, cost, output_tokens, made_at)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let Amount { tokens, cost } = row.amount;
+        let values = params![
+            row.id,
+            row.day,
+            row.session,
+            tokens,
+            cost,
+            row.output_tokens,
+            now.millis()
+        ];
+        run(self, sql, values).map(drop)
+    }
+
+    fn delete_reservation(&self, id: &str) -> Result<(), Error> {
+        run(self, "DELETE FROM reservations WHERE id = ?1", [id]).map(drop)
+    }
+
+    fn reserved(&self, scope: &str) -> Result<Amount, Error> {
+        // There are as many rows as calls are under way, and those that a crash has cut within the last days.
+        let sql = "SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost
+            FROM reservations WHERE day = ?1 OR session = ?1";
+        Ok(first(self, sql, [scope], amount)?.unwrap_or_default())
+    }
+
+    fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
+        let before = before.millis();
+        run(self, "DELETE FROM budgets WHERE updated_at < ?1", [before])?;
+        run(self, "DELETE FROM reservations WHERE made_at < ?1", [before]).map(drop)
+    }
+}

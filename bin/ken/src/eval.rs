@@ -1,0 +1,270 @@
+//! `ken eval`: recorded turns as cases that other models are tried on. A case is a file of the user's folder.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ken_types::Error;
+use ken_types::places::Places;
+use serde_json::{Value, json};
+
+use crate::client;
+use crate::output::{Outcome, one_line, say, say_json, table};
+use crate::replay::{read, record, replay, save};
+
+const MODEL: &str = "model";
+/// So much of an answer is shown to a person.
+const SHOWN: usize = 200;
+
+#[derive(Debug, Args)]
+pub(crate) struct Eval {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a case of a turn: its prompt, what it began with, and the results of its tools
+    Add(Add),
+    /// List the cases
+    List(List),
+    /// Delete cases
+    Rm(Named),
+    /// Let a model do all cases, and print what differs: exit status 1 when something does
+    Run(Run),
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// Id of a submission that has ended
+    run: String,
+    /// What to call it: a-z, 0-9, - and _ [default: the beginning of its id]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Named {
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// The model to try; its provider has to be set up [default: the first that is configured]
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    model: Option<String>,
+    /// Only these cases
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(places: &Places, eval: &Eval) -> Outcome {
+    match &eval.command {
+        Action::Add(add) => make(places, add),
+        Action::List(args) => list(places, args),
+        Action::Rm(named) => remove(places, named),
+        Action::Run(args) => try_all(places, args),
+    }
+}
+
+/// `evals` beside ken.toml.
+fn folder(places: &Places) -> PathBuf {
+    places.config.with_file_name("evals")
+}
+
+fn file(places: &Places, name: &str) -> Result<PathBuf, Error> {
+    let is_plain = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit() || "-_".contains(char);
+    if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
+        let message = format!("{name:?} is not a name of a case: 1 to 64 characters a-z, 0-9, - and _");
+        return Err(Error::invalid("--name", message));
+    }
+    Ok(folder(places).join(format!("{name}.json")))
+}
+
+fn make(places: &Places, add: &Add) -> Outcome {
+    let case = record(places, &add.run)?;
+    let submission = case.pointer("/record/claim/lease/submission_id");
+    let id = submission.and_then(Value::as_str).unwrap_or(&add.run);
+    let short: String = id.chars().take(8).collect();
+    let name = add.name.as_deref().unwrap_or(&short);
+    let file = file(places, name)?;
+    if case
+        .pointer("/record/images")
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+        > 0
+    {
+        return Err(Error::invalid(
+            "RUN",
+            "its prompt has images, which a case cannot hold",
+        ));
+    }
+    if file.exists() {
+        let hint = format!("ken eval rm {name}, or --name OTHER");
+        return Err(Error::conflict(format!("there is a case {name} already")).hint(hint));
+    }
+    let folder = folder(places);
+    fs::create_dir_all(&folder)
+        .map_err(|error| Error::unavailable(format!("{}: {error}", folder.display())))?;
+    save(&file, &case)?;
+    say(name)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names and files of the cases, by name.
+fn cases(places: &Places) -> Vec<(String, PathBuf)> {
+    let files = fs::read_dir(folder(places)).into_iter().flatten().flatten();
+    let mut cases: Vec<(String, PathBuf)> = files
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.strip_suffix(".json")?.to_owned();
+            Some((name, entry.path()))
+        })
+        .collect();
+    cases.sort();
+    cases
+}
+
+fn prompt(case: &Value) -> &str {
+    let text = case.pointer("/record/claim/text").and_then(Value::as_str);
+    text.unwrap_or_default()
+}
+
+fn list(places: &Places, args: &List) -> Outcome {
+    let mut rows = vec![["NAME".to_owned(), "EVENTS".into(), "PROMPT".into()]];
+    for (name, file) in cases(places) {
+        let case = read(&file)?;
+        let events = case.get("events").and_then(Value::as_array).map_or(0, Vec::len);
+        match args.json {
+            true => say_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
+            false => rows.push([
+                name,
+                events.to_string(),
+                one_line(ken_text::head(prompt(&case), SHOWN)),
+            ]),
+        }
+    }
+    if !args.json {
+        table(&rows).iter().try_for_each(|line| say(line))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn remove(places: &Places, named: &Named) -> Outcome {
+    for name in &named.names {
+        fs::remove_file(file(places, name)?).map_err(|_| unknown(name))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(name: &str) -> Error {
+    Error::not_found(format!("there is no case {name}")).hint("ken eval list")
+}
+
+fn try_all(places: &Places, args: &Run) -> Outcome {
+    let mut cases = cases(places);
+    for name in &args.names {
+        if !cases.iter().any(|(known, _)| known == name) {
+            return Err(unknown(name));
+        }
+    }
+    cases.retain(|(name, _)| args.names.is_empty() || args.names.contains(name));
+    if cases.is_empty() {
+        return Err(Error::not_found("there are no cases").hint("ken eval add RUN"));
+    }
+    let model = match &args.model {
+        Some(model) => model.clone(),
+        None => first_model(places)?,
+    };
+    let socket = places.socket(MODEL).display().to_string();
+    let words = ["--model", &model, "--model-socket", &socket];
+    let mut differing = 0;
+    for (name, file) in &cases {
+        let case = read(file)?;
+        let mut result = Value::Null;
+        replay(places, &case, &words, |line| {
+            if line.get("differs").is_some() {
+                result = line;
+            }
+            Ok(())
+        })?;
+        result["name"] = json!(name);
+        differing += usize::from(!is_same(&result));
+        match args.json {
+            true => say_json(&result)?,
+            false => show(name, &result)?,
+        }
+    }
+    if !args.json {
+        let all = cases.len();
+        say(&format!("{model}: {} of {all} the same", all - differing))?;
+    }
+    Ok(ExitCode::from(u8::from(differing > 0)))
+}
+
+fn first_model(places: &Places) -> Result<String, Error> {
+    let mut model = client::connect(&places.socket(MODEL), MODEL)?;
+    let state = model.call("model.info", &json!({}), None, |_| Ok(()))?;
+    let first = state.pointer("/models/0").and_then(Value::as_str);
+    first
+        .map(str::to_owned)
+        .ok_or_else(|| Error::unavailable("no model is configured").hint("--model PROVIDER/MODEL"))
+}
+
+fn differing(result: &Value) -> Vec<&str> {
+    let names = result.get("differs").and_then(Value::as_array);
+    names.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn is_same(result: &Value) -> bool {
+    result.get("differs").is_some_and(Value::is_array) && differing(result).is_empty()
+}
+
+/// One line for the case, and two for each thing that differs.
+fn show(name: &str, result: &Value) -> Result<(), Error> {
+    let differs = differing(result);
+    let verdict = match differs.is_empty() {
+        true => "same".to_owned(),
+        false => format!("differs: {}", differs.join(", ")),
+    };
+    say(&format!("{name}  {verdict}"))?;
+    for what in &differs {
+        let from = match *what {
+            "tool calls" => "toolCalls",
+            other => other,
+        };
+        for side in ["recorded", "now"] {
+            let value = result
+                .pointer(&format!("/{side}/{from}"))
+                .cloned()
+                .unwrap_or_default();
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            say(&format!(
+                "  {what}, {side}: {}",
+                one_line(ken_text::head(&value, SHOWN))
+            ))?;
+        }
+    }
+    let unrecorded = result.get("unrecordedCalls").and_then(Value::as_array);
+    for call in unrecorded.into_iter().flatten() {
+        say(&format!(
+            "  not executed, for it is not recorded: {}",
+            one_line(ken_text::head(&call.to_string(), SHOWN))
+        ))?;
+    }
+    match result.pointer("/error/message").and_then(Value::as_str) {
+        Some(error) => say(&format!("  error: {}", one_line(error))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,170 @@
+//! `ken replay`: a turn goes through the turn loop again, from its record alone.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use ken_types::Error;
+use ken_types::places::Places;
+use serde_json::{Value, json};
+
+use crate::client;
+use crate::external::program;
+use crate::ids::field;
+use crate::output::{Outcome, one_line, say, say_json};
+
+const AGENT: &str = "agent";
+/// So much of an event is shown to a person.
+const SHOWN: usize = 400;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status 1 says that the turn loop would do something else today.")]
+pub(crate) struct Replay {
+    /// Id of a submission that has ended
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    run: Option<String>,
+    /// Replay a record that was saved before; no part has to run
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Save the record, too
+    #[arg(long, value_name = "FILE", requires = "run")]
+    save: Option<PathBuf>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
+    let record = match (&args.run, &args.file) {
+        (Some(id), _) => record(places, id)?,
+        (None, Some(file)) => read(file)?,
+        (None, None) => return Err(Error::invalid("", "no run is named")),
+    };
+    if let Some(file) = &args.save {
+        save(file, &record)?;
+    }
+    let mut is_same = false;
+    replay(places, &record, &[], |line| {
+        is_same |= line.get("same").is_some();
+        match args.json {
+            true => say_json(&line),
+            false => show(&line),
+        }
+    })?;
+    Ok(ExitCode::from(u8::from(!is_same)))
+}
+
+/// The record of a turn, from ken-agent.
+pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
+    let mut agent = client::connect(&places.socket(AGENT), AGENT)?;
+    let mut events = Vec::new();
+    let record = agent.call("agent.record", &json!({"id": id}), None, |event| {
+        events.push(event);
+        Ok(())
+    })?;
+    Ok(json!({"record": record, "events": events}))
+}
+
+pub(crate) fn read(file: &Path) -> Result<Value, Error> {
+    let unreadable = |why: String| Error::invalid("", format!("{}: {why}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
+}
+
+/// Writes a record, which holds what was said: for its owner alone, and whole or not at all.
+pub(crate) fn save(file: &Path, record: &Value) -> Result<(), Error> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", file.display()));
+    let fresh = file.with_extension("new");
+    let mut options = fs::OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut out = options.open(&fresh).map_err(failed)?;
+    writeln!(out, "{record}").map_err(failed)?;
+    out.sync_all().map_err(failed)?;
+    fs::rename(&fresh, file).map_err(failed)
+}
+
+/// Runs `ken-agent --replay` and passes its lines on. Status 1 says that something differs, and is no error.
+pub(crate) fn replay(
+    places: &Places,
+    record: &Value,
+    words: &[&str],
+    mut on_line: impl FnMut(Value) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let path =
+        program(AGENT).ok_or_else(|| Error::unavailable("there is no ken-agent beside ken or on PATH"))?;
+    let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
+    let mut child = Command::new(&path)
+        .arg("--replay")
+        .args(words)
+        .env("KEN_CONFIG", &places.config)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that refuses its command line reads nothing, and says why.
+        _ = stdin.write_all(record.to_string().as_bytes());
+    }
+    let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
+    for line in lines.into_iter().flatten() {
+        let line = line.map_err(failed)?;
+        let line = serde_json::from_str(&line)
+            .map_err(|error| Error::internal(format!("a line of ken-agent is not understood: {error}")))?;
+        on_line(line)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    if matches!(output.status.code(), Some(0 | 1)) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let error = serde_json::from_str::<Value>(&said).ok();
+    let error = error.and_then(|error| serde_json::from_value(error.get("error")?.clone()).ok());
+    Err(error.unwrap_or_else(|| Error::internal(format!("ken-agent: {}", said.trim()))))
+}
+
+fn show(line: &Value) -> Result<(), Error> {
+    if let Some(step) = line.get("step") {
+        let session = Some(field(step, "session")).filter(|session| *session != "default");
+        let words = [
+            "type",
+            "toolName",
+            "agent",
+            "role",
+            "stopReason",
+            "status",
+            "verdict",
+            "outcome",
+        ]
+        .iter()
+        .map(|name| field(step, name))
+        .filter(|word| !word.is_empty());
+        let words = words.chain(session).collect::<Vec<_>>().join("  ");
+        return say(&format!("  {}", one_line(&words)));
+    }
+    if let Some(difference) = line.get("difference") {
+        let at = difference.get("eventIndex").and_then(Value::as_u64);
+        let at = at.map_or_else(
+            || "after the last event".to_owned(),
+            |at| format!("at event {at}"),
+        );
+        say(&format!(
+            "differs {at} of session {}",
+            one_line(field(difference, "session"))
+        ))?;
+        for name in ["recorded", "now"] {
+            let event = difference.get(name).filter(|event| !event.is_null());
+            let event = event.map_or_else(|| "nothing".to_owned(), Value::to_string);
+            say(&format!(
+                "  {name:<9} {}",
+                one_line(ken_text::head(&event, SHOWN))
+            ))?;
+        }
+        return Ok(());
+    }
+    let events = line.get("events").and_then(Value::as_u64).unwrap_or_default();
+    say(&format!("the same, {events} events"))
+}

@@ -1,0 +1,78 @@
+//! The operations of `ken-store` on the budget of model calls. What a call may use is reserved before it and replaced by what
+//! it has used after it, so that calls at the same time never exceed a cap together. A call that is cut by a crash stays
+//! counted as it was reserved.
+
+use serde::{Deserialize, Serialize};
+
+use super::Nothing;
+use crate::config::Budget;
+
+crate::operations! {
+    /// Reserves what a call may use. `forbidden` at `/caps` when a cap is spent; `busy` when it is not spent, and calls under
+    /// way have reserved what is left of it. The same `id` gets its first answer again.
+    BudgetReserve, "budget.reserve": Reserve => Reserved;
+    /// Replaces a reservation by what was used. One that is not known is no error.
+    BudgetSettle, "budget.settle": Settle => Nothing;
+    /// What is used and reserved of a day, and of a session if one is named.
+    BudgetSpent, "budget.spent": OfBudget => Spent;
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reserve {
+    /// Minted by the caller for this call.
+    pub id: String,
+    /// The instance that the call is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Tokens that the request takes, estimated rather too high.
+    pub input_tokens: u64,
+    /// Tokens that the answer may have, and with how few it is still worth the call.
+    pub output_tokens: u64,
+    pub least_output_tokens: u64,
+    /// US dollars for a token; 0 for a model that costs nothing, which no cap on cost concerns.
+    pub input_price: f64,
+    pub output_price: f64,
+    pub caps: Budget,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved {
+    /// Tokens that the answer may have.
+    pub output_tokens: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settle {
+    pub id: String,
+    pub tokens: u64,
+    /// US dollars.
+    pub cost: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfBudget {
+    /// `YYYY-MM-DD`, in UTC.
+    pub day: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    pub day: Sum,
+    /// Nothing where no session is named.
+    pub session: Sum,
+}
+
+/// What is counted against a cap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sum {
+    pub tokens: u64,
+    /// US dollars.
+    pub cost: f64,
+    /// The part of the tokens that is reserved by calls under way, or by calls that a crash has cut.
+    pub reserved_tokens: u64,
+}

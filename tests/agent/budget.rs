@@ -1,0 +1,212 @@
+//! Caps on tokens and cost: what a call may use is reserved before it and settled after it, also between parallel calls and
+//! over kills.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Child, Output, Stdio};
+
+use ken_tests::provider::{Piece, Provider, Reply, refusal};
+use ken_tests::{Builder, System, tui, until};
+use serde_json::{Value, json};
+
+/// An answer that has used so many tokens.
+fn used(input: u64, output: u64) -> Vec<Piece> {
+    let frame = |event: Value| Piece::Bytes(format!("data: {event}\n\n").into_bytes());
+    vec![
+        frame(json!({"choices": [{"index": 0, "delta": {"content": "Done."}, "finish_reason": "stop"}]})),
+        frame(json!({"choices": [], "usage": {"prompt_tokens": input, "completion_tokens": output}})),
+        Piece::Bytes(b"data: [DONE]\n\n".to_vec()),
+    ]
+}
+
+fn held(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.insert(0, Piece::Silence);
+    pieces
+}
+
+fn system(provider: &Provider, models: &str, budget: &str) -> System {
+    Builder::default()
+        .config(&format!("[model.budget]\n{budget}\n"))
+        .env("KEN_MODEL", models)
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary\n")
+        .file(
+            "models.toml",
+            "[[model]]\nname = \"openai/*\"\nwindow = 32000\noutput = 1000\nprice = { input = 1.0, output = 20.0 }\n",
+        )
+        .start()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A call of the model itself, of a session, in a process of its own.
+fn call(system: &System, session: &str) -> Child {
+    let messages = json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}], "timestamp": 0}]);
+    system
+        .command(&[
+            "call",
+            "model",
+            "model.generate",
+            "system=",
+            "purpose=agent",
+            &format!("session={session}"),
+            &format!("messages={messages}"),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn spent(system: &System) -> Value {
+    system.call("model", "model.budget", &[])["spent"]["day"].clone()
+}
+
+#[test]
+fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
+    let provider = Provider::start(vec![Reply::Stream(used(9_000, 500))]);
+    let system = system(&provider, "openai/m", "tokens_per_day = 10000");
+    let session = system.session();
+    system.say(&session, "First").expect(200);
+    // The longest answer that is asked for is that of the model, or what is left.
+    assert_eq!(provider.asked()[0].body["max_tokens"], 1_000);
+    assert_eq!(
+        spent(&system),
+        json!({"tokens": 9_500, "cost": 0.019, "reserved_tokens": 0})
+    );
+    let failed = system.say(&session, "Second");
+    let body = failed.expect(500).json();
+    let words =
+        "the budget of 10000 tokens per day does not cover this call: 9500 tokens are used, and it needs";
+    assert_eq!(body["code"], "model_failed");
+    assert!(body["error"].as_str().unwrap().contains(words), "{body}");
+    assert_eq!(provider.asked().len(), 1);
+    let why = said(&system.ken(&["why", body["submissionId"].as_str().unwrap()]));
+    assert!(
+        why.starts_with("failed: It failed. budget: ") && why.contains(words),
+        "{why}"
+    );
+    let usage = said(&system.ken(&["usage"]));
+    assert!(
+        usage.contains(": 9500 of 10000 tokens used, 500 left\n"),
+        "{usage}"
+    );
+    let usage = said(&system.ken(&["usage", "--json"]));
+    let last: Value = serde_json::from_str(usage.lines().last().unwrap()).unwrap();
+    assert_eq!(last["budget"]["caps"]["tokens_per_day"], 10_000);
+    let status = system.ken(&["status"]);
+    let status = String::from_utf8_lossy(&status.stderr);
+    assert!(
+        status.contains("ken: model: the budget of 10000 tokens per day does not cover"),
+        "{status}"
+    );
+}
+
+#[test]
+fn the_cost_of_a_session_is_capped_and_a_model_without_a_price_answers_instead() {
+    let replies = [used(1_000, 10), used(1_000, 10), used(1_000, 500)];
+    let provider = Provider::start(replies.map(Reply::Stream).to_vec());
+    let system = system(&provider, "openai/m,rules", "cost_per_session = 0.015");
+    let (first, second) = (system.session(), system.session());
+    let model = |answer: Value| answer["result"]["model"]["provider"].as_str().unwrap().to_owned();
+    assert_eq!(model(system.say(&first, "One").expect(200).json()), "openai");
+    // 1 000 tokens for 1 and 10 for 20 dollars a million.
+    let usage = said(&system.ken(&["usage", "--session", &first]));
+    assert!(usage.contains("$0.0012 of $0.0150 used, $0.0138 left"), "{usage}");
+    let limit = provider.asked()[0].body["max_tokens"].as_u64().unwrap();
+    assert!((64..1_000).contains(&limit), "{limit}");
+    assert_eq!(model(system.say(&second, "Another").expect(200).json()), "openai");
+    assert_eq!(model(system.say(&first, "Two").expect(200).json()), "openai");
+    // $0.0124 are used; what is left does not pay for a request and the shortest answer.
+    assert_eq!(model(system.say(&first, "Three").expect(200).json()), "rules");
+    assert_eq!(provider.asked().len(), 3);
+}
+
+#[test]
+fn calls_at_the_same_time_never_take_the_same_tokens() {
+    let replies = (0..8).map(|_| Reply::Stream(used(50, 950)));
+    let provider = Provider::start(replies.collect());
+    // Each reserves its few tokens and an answer of 1 000: two fit, and what they leave is too little for a third one.
+    let system = system(&provider, "openai/m", "tokens_per_day = 2050");
+    let calls: Vec<Child> = (0..8)
+        .map(|number| call(&system, &format!("s{number}")))
+        .collect();
+    let ended: Vec<Output> = calls
+        .into_iter()
+        .map(|call| call.wait_with_output().unwrap())
+        .collect();
+    let done = ended.iter().filter(|output| output.status.success()).count();
+    for output in ended.iter().filter(|output| !output.status.success()) {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains("of 2050 tokens per day does not cover"),
+            "{stderr}"
+        );
+    }
+    assert_eq!((done, provider.asked().len()), (2, 2));
+    assert_eq!(spent(&system)["tokens"], 2_000);
+}
+
+#[test]
+fn a_call_that_a_kill_has_cut_stays_counted_as_it_was_reserved() {
+    let provider = Provider::start(vec![Reply::Stream(held(used(1, 1)))]);
+    let system = system(&provider, "openai/m", "tokens_per_day = 1050");
+    let mut cut = call(&system, "s");
+    until("the provider is asked", || !provider.asked().is_empty());
+    let reserved = spent(&system);
+    let tokens = reserved["tokens"].as_u64().unwrap();
+    assert!(
+        tokens > 1_000 && reserved["reserved_tokens"] == tokens,
+        "{reserved}"
+    );
+    system.kill("model");
+    _ = cut.wait();
+    system.kill("store");
+    assert_eq!(spent(&system), reserved);
+    let output = call(&system, "s").wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(75), "{stderr}");
+    assert!(
+        stderr.contains("calls under way have reserved the rest"),
+        "{stderr}"
+    );
+    assert!(said(&system.ken(&["usage"])).contains(&format!("{tokens} tokens of it reserved")));
+}
+
+#[test]
+fn a_refused_call_counts_nothing_and_a_caller_that_leaves_what_had_come() {
+    let mut begun = used(1, 1);
+    begun.truncate(1);
+    begun.push(Piece::UntilGone);
+    let provider = Provider::start(vec![
+        refusal(404, Vec::new(), "model_not_found", "no such model"),
+        Reply::Stream(begun),
+    ]);
+    let system = system(&provider, "openai/m", "tokens_per_session = 9000");
+    assert!(!call(&system, "s").wait_with_output().unwrap().status.success());
+    assert_eq!(spent(&system)["tokens"], 0);
+    let mut left = call(&system, "s");
+    until("the second call is under way", || provider.asked().len() == 2);
+    until("it has reserved", || {
+        spent(&system)["reserved_tokens"].as_u64().unwrap() > 1_000
+    });
+    left.kill().unwrap();
+    _ = left.wait();
+    until("it is settled", || spent(&system)["reserved_tokens"] == 0);
+    let tokens = spent(&system)["tokens"].as_u64().unwrap();
+    assert!((1..1_000).contains(&tokens), "{tokens}");
+    // What a prompt of a session uses, its session has used.
+    provider.push(Reply::Stream(used(70, 7)));
+    let answer = system
+        .post("/api/chat/events", &tui(&[("text", json!("Hello"))]))
+        .expect(200)
+        .json();
+    let id = answer["session"]["id"].as_str().unwrap();
+    let usage = said(&system.ken(&["usage", "--session", id]));
+    assert!(
+        usage.contains(&format!("budget of {id}: 77 of 9000 tokens used, 8923 left")),
+        "{usage}"
+    );
+}

@@ -1,0 +1,190 @@
+//! Traces for OpenTelemetry: what has ended reaches a collector, over its failures and over kills, and nothing that was said
+//! is in it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use ken_tests::provider::{Provider, Reply};
+use ken_tests::{Builder, System, tui, until};
+use serde_json::{Value, json};
+
+const SECRET: &str = "canary-4be1";
+
+fn taken() -> Reply {
+    Reply::Status(200, Vec::new(), "{}".to_owned())
+}
+
+fn script() -> Vec<Value> {
+    let task = json!({"agent": "research-worker", "prompt": format!("dig {SECRET}")});
+    vec![
+        json!({"when": "dig", "events": [{"text": format!("Dug {SECRET}.")}]}),
+        json!({"when": "find", "after_tools": 0, "events": [
+            {"tool": {"name": "todo_read", "arguments": {}}}, {"tool": {"name": SECRET, "arguments": {"x": SECRET}}},
+            {"tool": {"name": "task", "arguments": task}}]}),
+        json!({"events": [{"text": format!("Found {SECRET}.")}]}),
+    ]
+}
+
+fn system(collector: &Provider, config: &str) -> System {
+    let system = Builder::default()
+        .script(&script())
+        .config(&format!("[telemetry]\notlp = \"{}\"\n{config}", collector.url()))
+        .secrets("OTEL_EXPORTER_OTLP_HEADERS=x-key=k%3D7,other=o\n")
+        .start();
+    // What ended before the export began is not meant.
+    until("the export has begun", || {
+        system.call("store", "telemetry.ended", &[])["since"].is_string()
+    });
+    system
+}
+
+fn say(system: &System, text: &str) -> Value {
+    let body = tui(&[("text", json!(text))]);
+    system.post("/api/chat/events", &body).expect(200).json()
+}
+
+/// All spans that the collector was sent.
+fn spans(collector: &Provider) -> Vec<Value> {
+    let asked = collector.asked();
+    let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
+    let spans = asked.iter().filter_map(|asked| of(&asked.body));
+    spans
+        .flat_map(|spans| spans.as_array().unwrap().clone())
+        .collect()
+}
+
+fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
+    let attributes = span["attributes"].as_array().unwrap();
+    let value = &attributes.iter().find(|attribute| attribute["key"] == name)?["value"];
+    value["stringValue"].as_str().or(value["intValue"].as_str())
+}
+
+#[test]
+fn a_turn_is_a_trace_without_what_was_said() {
+    let collector = Provider::start(vec![taken()]);
+    let system = system(&collector, "");
+    let answer = say(&system, &format!("find {SECRET}"));
+    until("the trace has come", || !spans(&collector).is_empty());
+    let asked = &collector.asked()[0];
+    assert_eq!(
+        (asked.method.as_str(), asked.path.as_str()),
+        ("POST", "/v1/traces")
+    );
+    assert_eq!(
+        (asked.header("x-key"), asked.header("other")),
+        (Some("k=7"), Some("o"))
+    );
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    assert!(!asked.body.to_string().contains(SECRET), "{}", asked.body);
+    let resource = &asked.body["resourceSpans"][0]["resource"];
+    assert_eq!(attribute(resource, "service.name"), Some("ken"));
+    let spans = spans(&collector);
+    let root = &spans[0];
+    assert_eq!(root["name"], "invoke_agent orchestrator");
+    assert_eq!(attribute(root, "ken.run.id"), answer["submissionId"].as_str());
+    assert_eq!(
+        attribute(root, "gen_ai.conversation.id"),
+        answer["session"]["id"].as_str()
+    );
+    assert!(root.get("parentSpanId").is_none());
+    let count = |name: &str| spans.iter().filter(|span| span["name"] == name).count();
+    assert_eq!(count("chat script-1"), 3);
+    assert_eq!(
+        (count("execute_tool todo_read"), count("execute_tool unknown")),
+        (1, 1)
+    );
+    assert_eq!((count("invoke_agent research-worker"), spans.len()), (1, 7));
+    let worker = spans
+        .iter()
+        .find(|span| span["name"] == "invoke_agent research-worker")
+        .unwrap();
+    let below = |parent: &Value| {
+        spans
+            .iter()
+            .filter(|span| span["parentSpanId"] == parent["spanId"])
+            .count()
+    };
+    assert_eq!((below(root), below(worker)), (5, 1));
+    let nanos = |span: &Value, name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
+    for span in &spans {
+        let of = |name: &str| nanos(span, name);
+        assert!(of("startTimeUnixNano") <= of("endTimeUnixNano"), "{span}");
+        assert!(
+            of("startTimeUnixNano") >= nanos(root, "startTimeUnixNano") - 2_000_000,
+            "{span}"
+        );
+        assert_eq!(span["traceId"], root["traceId"]);
+        assert_eq!(
+            (
+                span["traceId"].as_str().unwrap().len(),
+                span["spanId"].as_str().unwrap().len()
+            ),
+            (32, 16)
+        );
+    }
+    let chats: Vec<&Value> = spans
+        .iter()
+        .filter(|span| span["name"] == "chat script-1")
+        .collect();
+    let input: u64 = chats
+        .iter()
+        .map(|span| {
+            attribute(span, "gen_ai.usage.input_tokens")
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        })
+        .sum();
+    assert_eq!(
+        attribute(root, "gen_ai.usage.input_tokens"),
+        Some(input.to_string().as_str())
+    );
+    let failed = spans
+        .iter()
+        .find(|span| span["name"] == "execute_tool unknown")
+        .unwrap();
+    assert_eq!(
+        (&failed["status"]["code"], attribute(failed, "error.type")),
+        (&json!(2), Some("tool_error"))
+    );
+    let stats = system.call("model", "service.stats", &[]);
+    assert_eq!(
+        (&stats["telemetry_exported"], &stats["telemetry_lost"]),
+        (&json!(1), &json!(0))
+    );
+    // The headers are a secret.
+    for part in ["model", "kend"] {
+        let environ = std::fs::read(format!("/proc/{}/environ", system.pid(part))).unwrap();
+        assert!(!String::from_utf8_lossy(&environ).contains("k%3D7"));
+    }
+}
+
+#[test]
+fn a_collector_that_is_away_delays_no_turn_and_gets_all_of_it_later() {
+    let collector = Provider::start(vec![Reply::Status(503, Vec::new(), String::new())]);
+    let system = system(&collector, "content = true\n");
+    let first = say(&system, "One");
+    until("the collector has failed", || !collector.asked().is_empty());
+    system.kill("model");
+    let second = say(&system, "Two");
+    collector.push(taken());
+    collector.push(taken());
+    until("both have come", || {
+        let spans = spans(&collector);
+        [&first, &second].iter().all(|answer| {
+            let id = answer["submissionId"].as_str();
+            spans.iter().any(|span| attribute(span, "ken.run.id") == id)
+        })
+    });
+    let said = spans(&collector).iter().any(|span| {
+        attribute(span, "gen_ai.output.messages")
+            .is_some_and(|said| said.contains(&format!("Found {SECRET}.")))
+    });
+    assert!(said, "{:?}", spans(&collector));
+    // What is refused for good is lost, and counted.
+    for text in ["Three", "Four"] {
+        collector.push(Reply::Status(400, Vec::new(), String::new()));
+        say(&system, text);
+    }
+    let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();
+    until("it is given up", || lost() > Some(0));
+}
