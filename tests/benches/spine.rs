@@ -1,6 +1,6 @@
 //! The figures of the spine, each beside a floor of the same run. `make bench` runs it over the release binaries.
 //!
-//! Arguments choose among `start`, `requests` and `streams`; without any, all of them run.
+//! Arguments choose among `start`, `requests`, `turns` and `streams`; without any, all of them run.
 //! `KEN_BENCH_EVENTS` sets the length of the long stream (1 000 000), `KEN_BENCH_SECONDS` that of each load (3).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use figures::{Samples, per_second, row, title};
-use ken_tests::{Client, System, binary};
+use ken_tests::{Builder, Client, System, binary};
 use ken_types::ops::store::{
     AppendEvents, ClaimSubmissions, Lease, SettleSubmission, SubmissionsAppend, SubmissionsClaim,
     SubmissionsSettle, Work,
@@ -35,6 +35,11 @@ fn main() {
         sessions(&system, &floor);
         turns(&system);
         transcripts(&system, &floor);
+    }
+    if wants("turns") {
+        title("turns over a model that takes no time");
+        instant_turns();
+        first_delta_of_a_model();
     }
     if wants("streams") {
         title("streams");
@@ -185,6 +190,118 @@ fn turns(system: &System) {
             &format!("goal: {goal}"),
         );
     }
+}
+
+/// What ken adds to a turn: the engine `script` answers at once, so the time of a turn is all ken's, durable commits included.
+fn instant_turns() {
+    let call = |tool: &str, arguments: Value| json!({"tool": {"name": tool, "arguments": arguments}});
+    let system = Builder::default()
+        .script(&[
+            json!({"when": "built-in", "after_tools": 0, "events": [call("todo_read", json!({}))]}),
+            json!({"events": [{"text": "Done."}]}),
+        ])
+        .start();
+    let address = system.address();
+    for (text, what, clients, goal) in [
+        ("plain", "no tool", 1, ""),
+        ("built-in", "one call of a tool of the agent", 1, "3 ms"),
+        ("plain", "no tool", 16, "1 000/s"),
+        ("built-in", "one call of a tool of the agent", 16, ""),
+    ] {
+        let (rate, samples) = load(clients, move |_| {
+            let mut client = Client::connect(address);
+            let session = client
+                .post("/api/chat/sessions", &identity())
+                .expect(201)
+                .text("/session/id");
+            let mut body = identity();
+            body["session"] = session.into();
+            body["text"] = text.into();
+            move || drop(client.post("/api/chat/events", &body).expect(200))
+        });
+        let note = match goal {
+            "" => String::new(),
+            goal => format!("goal: {goal}"),
+        };
+        row(
+            &format!("chat turn with {what}, {clients} clients"),
+            &format!("{}, {}", per_second(rate), samples.text()),
+            &note,
+        );
+    }
+}
+
+/// From the write of a provider's first delta until an SSE client has it.
+fn first_delta_of_a_model() {
+    const TURNS: usize = 100;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
+    let (written, write_times) = std::sync::mpsc::channel();
+    let provider = std::thread::spawn(move || {
+        for _ in 0..TURNS {
+            let (mut to, _) = listener.accept().expect("a call");
+            written.send(answer_slowly(&mut to)).expect("the bench");
+        }
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &url)
+        .secrets("OPENAI_API_KEY=none\n")
+        .start();
+    let mut samples = Vec::new();
+    for turn in 0..TURNS {
+        let instance = format!("delta-{turn}");
+        let target = format!("/agents/orchestrator/{instance}");
+        let admitted = system.post(&target, &json!({"message": "x"})).expect(202);
+        drop(admitted);
+        let mut stream = system.attach(&format!("{target}?offset=-1&live=sse"));
+        stream.until_event("text_delta");
+        let received = Instant::now();
+        samples.push(received.duration_since(write_times.recv().expect("a time")));
+        stream.until_event("submission_settled");
+    }
+    provider.join().expect("the provider");
+    row(
+        "first delta of a provider to SSE client has it",
+        &Samples::of(samples).text(),
+        "goal: 1 ms",
+    );
+}
+
+/// Reads a request and answers it in one chunk after a moment; returns when that was written. The connection is closed after it.
+fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
+    use std::io::{Read, Write};
+    let mut seen = Vec::new();
+    let mut buffer = [0; 64 * 1024];
+    loop {
+        let length = to.read(&mut buffer).expect("a request");
+        seen.extend_from_slice(&buffer[..length]);
+        let text = String::from_utf8_lossy(&seen).to_lowercase();
+        let Some((head, _)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let needed: usize = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.trim().parse().expect("a length"));
+        if length == 0 || seen.len() >= head.len() + 4 + needed {
+            break;
+        }
+    }
+    to.set_nodelay(true).expect("a socket");
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    to.write_all(head.as_bytes()).expect("the head");
+    // Long enough for the reader to have attached, and for what comes before the delta to be on disk.
+    std::thread::sleep(Duration::from_millis(60));
+    let delta = json!({"choices": [{"index": 0, "delta": {"content": "word"}}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let begun = Instant::now();
+    to.write_all(format!("data: {delta}\n\n").as_bytes())
+        .expect("the delta");
+    std::thread::sleep(Duration::from_millis(20));
+    to.write_all(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes())
+        .expect("the end");
+    begun
 }
 
 fn transcripts(system: &System, floor: &Floor) {

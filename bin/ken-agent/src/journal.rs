@@ -8,7 +8,7 @@ use ken_types::{Error, Timestamp};
 
 use crate::envelope::Envelope;
 use crate::seams::{Caller, Events, Task};
-use crate::turn_state::{TaskRef, TurnState, WorkerRef};
+use crate::turn_state::{Ending, TaskRef, TurnState, WorkerRef};
 
 pub(crate) trait Journal: Send {
     fn state(&self) -> &TurnState;
@@ -18,6 +18,11 @@ pub(crate) trait Journal: Send {
     /// Whether pauses between tries are made; a replay has no use for them.
     fn paces(&self) -> bool {
         true
+    }
+
+    /// Why the record that is replayed ends here, if it does.
+    fn ended(&self) -> Option<Ending> {
+        None
     }
 
     /// Records one event: of the agent itself, or of a task or worker of it.

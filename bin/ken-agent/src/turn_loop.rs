@@ -49,6 +49,9 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
     /// Takes the next step until none is left. An error means that nothing more may be recorded.
     pub(crate) async fn go(&mut self) -> Result<(), Error> {
         loop {
+            if let Some(ending) = self.journal.ended() {
+                self.plan.ending = Some(ending);
+            }
             match self.journal.state().next(&self.plan) {
                 Step::Record(body, None)
                     if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_skills::Sources;
+use ken_types::event::{Body, Event, Outcome};
 use ken_types::ops::model::ModelState;
 use ken_types::{Code, Error};
 use serde_json::json;
@@ -19,6 +20,7 @@ use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::seams::{Caller, Seams};
 use crate::share::Share;
+use crate::skills::Skills;
 use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
@@ -27,44 +29,34 @@ use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
 const STILL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
-    if case.events.is_empty() {
-        return Err(Error::invalid("/events", "the record has no events"));
-    }
-    let mut before = TurnState::default();
-    for (number, mut segment) in segments(&case.events).into_iter().enumerate() {
-        if number == 0 {
-            cut_at_timeout(&mut segment);
-        }
-        let difference = play(&case, &share, &before, &segment, number > 0).await?;
-        if let Some(difference) = difference {
-            say(&shown(&difference))?;
-            return Ok(false);
-        }
-        for event in &segment.events {
-            before.apply(event);
-        }
+    if let Some(difference) = difference(&case, &share, true).await? {
+        say(&shown(&difference))?;
+        return Ok(false);
     }
     say(&json!({"same": true, "events": case.events.len()}))?;
     Ok(true)
 }
 
-/// A replay has no time limit: what was done after it had passed is left out.
-fn cut_at_timeout(segment: &mut Segment) {
-    let is_timeout = |event: &Event| matches!(&event.body, Body::Operation { error: Some(error), .. } if error.name == "timeout");
-    if !segment.events.iter().any(is_timeout) {
-        return;
+/// Where record and loop part first. `shows`: each step is printed.
+pub(crate) async fn difference(
+    case: &Case,
+    share: &Arc<Share>,
+    shows: bool,
+) -> Result<Option<Difference>, Error> {
+    if case.events.is_empty() {
+        return Err(Error::invalid("/events", "the record has no events"));
     }
-    let is_closing = |event: &Event| match &event.body {
-        Body::MessageEnd {
-            message: Message::Assistant { stop_reason, .. },
-        } => *stop_reason == Some(StopReason::Interrupted),
-        Body::Tool { interrupted, .. } => *interrupted,
-        Body::AgentEnd { .. } | Body::Operation { .. } => true,
-        _ => false,
-    };
-    let closing = segment.events.iter().position(is_closing);
-    segment.events.truncate(closing.unwrap_or(segment.events.len()));
-    segment.is_cut = true;
+    let mut before = TurnState::default();
+    for (number, segment) in segments(&case.events).into_iter().enumerate() {
+        let difference = play(case, share, &before, &segment, number > 0, shows).await?;
+        if difference.is_some() {
+            return Ok(difference);
+        }
+        for event in &segment.events {
+            before.apply(event);
+        }
+    }
+    Ok(None)
 }
 
 async fn play(
@@ -73,18 +65,10 @@ async fn play(
     before: &TurnState,
     segment: &Segment,
     is_resumed: bool,
+    shows: bool,
 ) -> Result<Option<Difference>, Error> {
     let (abort, aborted) = watch::channel(false);
-    let is_aborted = case.events.iter().any(|event| {
-        matches!(
-            event.body,
-            Body::SubmissionSettled {
-                outcome: Outcome::Aborted,
-                ..
-            }
-        )
-    });
-    let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, is_aborted, &case.events, abort)));
+    let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, &case.events, abort)));
     let state = ModelState {
         models: lock(&tape).models("default"),
         context_window: case.record.context_window,
@@ -99,6 +83,8 @@ async fn play(
     };
     let seams = Seams {
         share: share.clone(),
+        // What they say goes to models, and none is called.
+        skills: Arc::new(Skills::new(Sources::default())),
         tools: Arc::new(TapeTools {
             record: case.record.clone(),
             tape: tape.clone(),
@@ -111,16 +97,18 @@ async fn play(
         claim.attempt = *attempt;
     }
     let claim = Arc::new(claim);
+    let caller = Caller::root(claim.clone());
     let mut turns = TurnLoop {
         journal: Compared {
             state: resumed(before, segment, is_resumed),
             envelope: Envelope::of(&claim, mint()?),
             tape: tape.clone(),
+            shows,
         },
         model: &model,
         seams: &seams,
-        caller: Caller::orchestrator(claim.clone()),
-        plan: plan(case, segment, is_resumed, state.models.clone()),
+        caller: caller.clone(),
+        plan: plan(case, segment, state.models.clone()),
         background: None,
         budget: None,
         abort: aborted,
@@ -128,7 +116,7 @@ async fn play(
         waiting_since: None,
     };
     let store = RecordedHistory(Arc::new(case.record.history.clone()));
-    match Background::load(&store, &seams, &claim, state.exchanges).await {
+    match Background::load(&store, &seams, &caller, state.exchanges).await {
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {
@@ -176,7 +164,7 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
     state
 }
 
-fn plan(case: &Case, segment: &Segment, is_resumed: bool, models: Vec<String>) -> Plan {
+fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
     let claim = &case.record.claim;
     let (compaction, on_overflow) = compactions(&case.events);
     let attempt = match segment.events.first().map(|event| &event.body) {
@@ -192,36 +180,24 @@ fn plan(case: &Case, segment: &Segment, is_resumed: bool, models: Vec<String>) -
         on_overflow,
         prompt: None,
         duties: Duties::default(),
-        ending: ending(case, segment, is_resumed),
+        ending: ending(&case.events),
     }
 }
 
-/// Why a holder had to close the turn from its start.
-fn ending(case: &Case, segment: &Segment, is_resumed: bool) -> Option<Ending> {
-    let has_begun = case
-        .events
-        .iter()
-        .any(|event| matches!(event.body, Body::OperationStart { .. }));
-    for event in &segment.events {
-        match &event.body {
-            Body::SubmissionSettled { outcome, error } if !has_begun => {
-                return match outcome {
-                    Outcome::Aborted => Some(Ending::Aborted),
-                    Outcome::Failed => Some(Ending::Defect(error.clone().unwrap_or_default())),
-                    Outcome::Completed => None,
-                };
-            }
-            Body::Operation {
-                error: Some(error), ..
-            } if is_resumed => match error.name.as_str() {
-                "retry_exhausted" => return Some(Ending::RetryExhausted),
-                "timeout" => return Some(Ending::Timeout),
-                _ => {}
-            },
-            _ => {}
-        }
+/// Why a turn ended before it began.
+fn ending(events: &[Event]) -> Option<Ending> {
+    let has_begun = |event: &Event| matches!(event.body, Body::OperationStart { .. });
+    if events.iter().any(has_begun) {
+        return None;
     }
-    None
+    events.iter().find_map(|event| match &event.body {
+        Body::SubmissionSettled { outcome, error } => match outcome {
+            Outcome::Aborted => Some(Ending::Aborted),
+            Outcome::Failed => Some(Ending::Defect(error.clone().unwrap_or_default())),
+            Outcome::Completed => None,
+        },
+        _ => None,
+    })
 }
 
 /// The compactions that were due, as the record has them.

@@ -2,13 +2,15 @@
 //! difference, and is not executed.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ken_skills::Sources;
 use ken_types::Error;
 use ken_types::event::{Body, Event, ToolResult};
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::{Generate, ModelState, ToolSpec};
+use ken_types::places::Places;
 use ken_wire::Pool;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -24,6 +26,7 @@ use crate::model::{Model, ModelError, WireModel, WireReply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::seams::{Asked, Caller, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
 use crate::share::Share;
+use crate::skills::Skills;
 use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Plan, TurnState};
@@ -44,18 +47,19 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let recorded = Arc::new(Results::of(&case));
     let seams = Seams {
         share,
+        skills: Arc::new(Skills::new(sources())),
         tools: recorded.clone(),
         policy: Arc::new(Nobody),
         workers: recorded.clone(),
     };
     let claim = Arc::new(case.record.claim.clone());
     let store = RecordedHistory(Arc::new(case.record.history.clone()));
-    let background = Background::load(&store, &seams, &claim, model.state.exchanges).await?;
+    let mut caller = Caller::root(claim.clone());
+    let background = Background::load(&store, &seams, &caller, model.state.exchanges).await?;
     let budget = Budget::of(&model.state);
     let (compaction, on_overflow) = background.compactions(&claim, &budget);
     // Nobody aborts it; `ken` ends the process.
     let (_abort, aborted) = watch::channel(false);
-    let mut caller = Caller::orchestrator(claim.clone());
     caller.rules = background.rules.clone();
     let plan = Plan {
         kind: claim.kind,
@@ -111,6 +115,23 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         "durationMs": started.elapsed().as_millis() as u64,
     }))?;
     Ok(differs.is_empty())
+}
+
+/// The skills of the system whose case it is; none where nothing says which it is.
+fn sources() -> Sources {
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    // The user matters only where no variable names a folder.
+    match Places::resolve(variable("KEN_HOME").as_deref(), 1, variable) {
+        Ok(places) => {
+            let workspace = variable("KEN_WORKSPACE").unwrap_or_else(|| places.state.join("workspace"));
+            Sources::of(&places, workspace)
+        }
+        Err(_) => Sources::default(),
+    }
 }
 
 /// In what two courses differ.

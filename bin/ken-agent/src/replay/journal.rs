@@ -10,13 +10,15 @@ use super::say;
 use super::tape::{SharedTape, lock};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
-use crate::turn_state::{TaskRef, TurnState};
+use crate::turn_state::{Ending, TaskRef, TurnState};
 
 /// Holds each step to the record.
 pub(super) struct Compared {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
     pub(super) tape: SharedTape,
+    /// Whether steps are printed.
+    pub(super) shows: bool,
 }
 
 impl Journal for Compared {
@@ -32,6 +34,10 @@ impl Journal for Compared {
         false
     }
 
+    fn ended(&self) -> Option<Ending> {
+        lock(&self.tape).ended()
+    }
+
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
         if self.state.knows(&body) {
             return Ok(());
@@ -39,7 +45,7 @@ impl Journal for Compared {
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
         let compared = lock(&self.tape).compare(&event);
         self.state.apply(&event);
-        if lock(&self.tape).difference.is_none() {
+        if self.shows && lock(&self.tape).difference.is_none() {
             show(&event)?;
         }
         compared

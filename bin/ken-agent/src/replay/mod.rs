@@ -9,6 +9,9 @@ mod journal;
 mod seams;
 mod tape;
 
+#[cfg(test)]
+pub(crate) use compare::difference;
+
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::envelope::written;
 use crate::retry::BUDGET;
+use crate::turn_state::Ending;
 
 /// The part of a record between two holders of its submission.
 #[derive(Debug, Clone)]
@@ -86,7 +87,7 @@ fn without_times(value: &mut Value) {
 
 /// Where record and loop part.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     /// Of the event in the record.
     pub(super) event_index: Option<u64>,
     pub(super) session: String,
@@ -115,8 +116,8 @@ pub(super) struct Tape {
     lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
     left: usize,
     is_cut: bool,
-    /// Index of the first event that an abort has brought about.
-    aborted_from: Option<u64>,
+    /// Why the turn was ended from outside, and the index of the first event that this has brought about.
+    ending: Option<(Ending, u64)>,
     abort: watch::Sender<bool>,
     pub(super) difference: Option<Difference>,
     models: HashMap<String, Vec<String>>,
@@ -142,14 +143,16 @@ pub(super) fn stopped() -> Error {
 
 impl Tape {
     /// `all`: the events of the whole record.
-    pub(super) fn of(segment: &Segment, is_aborted: bool, all: &[Event], abort: watch::Sender<bool>) -> Tape {
-        let closes = is_aborted && !segment.is_cut;
-        let aborting = segment.events.iter().find(|event| closes && is_abort(event));
+    pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
+        let ending = match segment.is_cut {
+            true => None,
+            false => ending(&segment.events),
+        };
         let mut tape = Tape {
             lanes: HashMap::new(),
             left: segment.events.len(),
             is_cut: segment.is_cut,
-            aborted_from: aborting.map(index),
+            ending,
             models: models(all),
             abort,
             difference: None,
@@ -235,12 +238,17 @@ impl Tape {
         self.difference.get_or_insert(difference);
     }
 
-    fn abort_if_due(&mut self) {
+    /// Why the turn ends, once the next event is one that its end has brought about.
+    pub(super) fn ended(&self) -> Option<Ending> {
         let next = self.lanes.values().filter_map(VecDeque::front);
-        let next = next.map(|(index, _)| *index).min();
-        if let (Some(from), Some(next)) = (self.aborted_from, next)
-            && next >= from
-        {
+        let next = next.map(|(index, _)| *index).min()?;
+        let (ending, from) = self.ending.as_ref()?;
+        (next >= *from).then(|| ending.clone())
+    }
+
+    /// Ends what the loop waits for.
+    fn abort_if_due(&self) {
+        if self.ended().is_some() {
             self.abort.send_replace(true);
         }
     }
@@ -297,18 +305,54 @@ fn index(event: &Event) -> u64 {
     event.place.event_index
 }
 
-/// Whether an event shows that the turn was aborted.
-fn is_abort(event: &Event) -> bool {
-    match &event.body {
-        Body::MessageEnd {
-            message: Message::Assistant { stop_reason, .. },
-        } => *stop_reason == Some(StopReason::Aborted),
+/// Why a turn was ended from outside, if it was, and the first event that shows it: nothing is begun after it.
+fn ending(events: &[Event]) -> Option<(Ending, u64)> {
+    let of = |event: &Event| match &event.body {
         Body::Operation {
             error: Some(error), ..
-        } => error.name == "aborted",
+        } if event.place.parent_session.is_none() => outside(&error.name),
+        _ => None,
+    };
+    let ending = events.iter().find_map(of)?;
+    let stop = match ending {
+        Ending::Aborted => StopReason::Aborted,
+        _ => StopReason::Interrupted,
+    };
+    let is_turn = |event: &Event| matches!(event.body, Body::TurnStart { .. });
+    let last_turn = events.iter().rposition(is_turn).map_or(0, |at| at + 1);
+    let rest = events.get(last_turn..).unwrap_or_default();
+    let ends_from_outside = |event: &Event| {
+        let is_own = |other: &&Event| other.place.session == event.place.session;
+        let errors = rest.iter().filter(is_own).filter_map(|other| match &other.body {
+            Body::Operation {
+                error: Some(error), ..
+            } => outside(&error.name),
+            _ => None,
+        });
+        errors.count() > 0
+    };
+    let shows = |event: &&Event| match &event.body {
+        Body::MessageEnd {
+            message: Message::Assistant { stop_reason, .. },
+        } => *stop_reason == Some(stop),
+        Body::Turn { stop_reason, .. } => *stop_reason == stop,
         Body::Tool { interrupted, .. } => *interrupted,
         Body::ApprovalDecided { status, .. } => status == "cancelled",
+        Body::Compaction {
+            error: Some(error), ..
+        } => outside(&error.name).is_some(),
+        Body::AgentEnd { .. } | Body::Operation { .. } => ends_from_outside(event),
         _ => false,
+    };
+    rest.iter().find(shows).map(|event| (ending, index(event)))
+}
+
+fn outside(name: &str) -> Option<Ending> {
+    match name {
+        "aborted" => Some(Ending::Aborted),
+        "timeout" => Some(Ending::Timeout),
+        "retry_exhausted" => Some(Ending::RetryExhausted),
+        _ => None,
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::event::{Body, Event, Message, Outcome, StopReason};
+use ken_types::ops::agent::Record;
 use ken_types::ops::store::{Claim, History, PastExchange, SettleSubmission, SubmissionKind, Verdict};
 use ken_types::{Error, Timestamp};
 use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::Agent;
-use crate::seams::{Asked, Events, Grant, Pending, Policy};
+use crate::seams::{Asked, Events, Grant, Pending, Policy, Tools};
 use crate::testing::{
     Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers,
 };
@@ -74,12 +75,36 @@ impl Case {
         let appends = kept.appends;
         drop(kept);
         let ran = tools.ran.lock().unwrap().clone();
+        self.replay(&store.events());
         Left {
             events: store.events(),
             settled,
             ran,
             appends,
         }
+    }
+}
+
+impl Case {
+    /// What has ended goes through the loop again, and comes out the same.
+    fn replay(&self, events: &[Event]) {
+        let agents = ["orchestrator", "research-worker", "coding-worker"];
+        let tools = agents.map(|agent| (agent.to_owned(), TestTools::default().list(agent)));
+        let case = crate::replay::Case {
+            record: Record {
+                claim: self.claim.clone(),
+                history: self.history.clone(),
+                tools: tools.into(),
+                built_in: Vec::new(),
+                context_window: 98_304,
+                output_reserve: 8_192,
+                images: 0,
+            },
+            events: events.to_vec(),
+        };
+        let share = Arc::new(crate::share::Share::built_in());
+        let found = paused().block_on(crate::replay::difference(&case, &share, false));
+        assert_eq!(found.unwrap(), None, "{}", line(events));
     }
 }
 
