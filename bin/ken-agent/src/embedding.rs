@@ -28,7 +28,6 @@ impl Embedding {
     }
 
     /// Nobody makes vectors.
-    #[cfg(test)]
     pub(crate) fn none() -> Embedding {
         Embedding(None)
     }

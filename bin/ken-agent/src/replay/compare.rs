@@ -17,6 +17,7 @@ use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments, shown};
 use super::{Case, RecordedHistory, mint, say};
 use crate::background::Background;
 use crate::budget::Budget;
+use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::seams::{Caller, Seams};
 use crate::share::Share;
@@ -75,6 +76,7 @@ async fn play(
         output_reserve: case.record.output_reserve,
         exchanges: 100,
         unusable: Vec::new(),
+        embeds: None,
     };
     let model = TapeModel {
         tape: tape.clone(),
@@ -89,6 +91,7 @@ async fn play(
             record: case.record.clone(),
             tape: tape.clone(),
         }),
+        embedding: Embedding::none(),
         policy: Arc::new(TapePolicy { tape: tape.clone() }),
         workers: Arc::new(TapeWorkers { model: model.clone() }),
     };

@@ -20,6 +20,7 @@ use super::journal::Kept;
 use super::{Case, Course, LONGEST_TURN, RecordedHistory, mint, say};
 use crate::background::Background;
 use crate::budget::Budget;
+use crate::embedding::Embedding;
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, WireModel, WireReply};
@@ -42,6 +43,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
             output_reserve: case.record.output_reserve,
             exchanges: 100,
             unusable: Vec::new(),
+            embeds: None,
         },
     };
     let recorded = Arc::new(Results::of(&case));
@@ -49,6 +51,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         share,
         skills: Arc::new(Skills::new(sources())),
         tools: recorded.clone(),
+        embedding: Embedding::none(),
         policy: Arc::new(Nobody),
         workers: recorded.clone(),
     };
