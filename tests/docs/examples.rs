@@ -144,6 +144,8 @@ const FORMS: &[(&str, &str)] = &[
         "\"name\": \"reply\"",
         "cp form reply.json && ken-workflow check reply.json",
     ),
+    ("\"mcpServers\": {", "jq -e .mcpServers.files.ken form"),
+    ("---", "true"),
     ("[[model]]", "true"),
     (
         "[model]",
