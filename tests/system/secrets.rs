@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// Each slot with its value. The messenger's are those that the stand-in for the platform asks for.
-const SLOTS: [(&str, &str); 8] = [
+const SLOTS: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "planted-openai-1f0c"),
     ("ANTHROPIC_API_KEY", "planted-anthropic-2e1d"),
     ("BRAVE_SEARCH_API_KEY", "planted-brave-3d2e"),
@@ -27,7 +27,12 @@ const SLOTS: [(&str, &str); 8] = [
     ("MESSENGER_WEBHOOK_SECRET_TOKEN", SECRET),
     ("API_SECRET", "planted-gateway-5b4a"),
     ("MCP_API_KEY", "planted-cognitive-6a5b"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", COLLECTOR_HEADERS),
 ];
+
+/// What a collector of traces is sent with each request.
+const COLLECTOR_HEADERS: &str = "x-key=planted-collector-7d6c";
+const COLLECTOR_KEY: &str = "planted-collector-7d6c";
 
 /// What all values have in common.
 const PLANTED: &str = "planted-";
@@ -67,8 +72,13 @@ fn a_planted_secret_appears_nowhere() {
         .iter()
         .map(|(name, value)| format!("{name}={value}\n"))
         .collect();
+    let told_back = format!("there is no key {COLLECTOR_KEY}");
+    let collector = Provider::start(vec![Reply::Status(401, Vec::new(), told_back)]);
     let system = Builder::default()
-        .config("[gateway]\ntrust_loopback = \"no\"\n")
+        .config(&format!(
+            "[gateway]\ntrust_loopback = \"no\"\n[telemetry]\notlp = \"{}\"\n",
+            collector.url()
+        ))
         .secrets(&secrets)
         .env("KEN_MODEL", "openai/m,anthropic/m")
         .env("OPENAI_BASE_URL", &format!("{}/v1", model.url()))
@@ -228,6 +238,15 @@ fn a_planted_secret_appears_nowhere() {
         shown.push(text(&system.ken(command)));
     }
 
+    // The traces of the turns above.
+    until("the collector is asked", || !collector.asked().is_empty());
+    let asked = collector.asked();
+    let headers = asked.iter().flat_map(|asked| &asked.headers);
+    assert!(
+        headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY),
+        "{asked:?}"
+    );
+
     // A part that is ended by a fault leaves no core file, and comes back.
     let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     for part in [
@@ -254,6 +273,7 @@ fn a_planted_secret_appears_nowhere() {
     watch.end();
     for text in &shown {
         assert!(!SLOTS.iter().any(|(_, value)| text.contains(value)), "{text}");
+        assert!(!text.contains(COLLECTOR_KEY), "{text}");
     }
     assert_eq!(files_with(PLANTED, system.home()), ["secrets.env"]);
     let cores = Command::new("find")

@@ -120,11 +120,12 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
         "{keys:?}"
     );
 
-    // The page shows the request that came out of the proxy; a key of the command's own making is replaced.
+    // The page shows the request that came out of the proxy; a key of the command's own making is replaced
+    // (in two pieces, since /proc shows the command itself).
     let shown = shell(
         &home,
         &format!(
-            "curl -sS -H 'Authorization: Bearer other' http://{}/show; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
+            "curl -sS -H 'Authorization: Bearer oth''er' http://{}/show; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
             server.secure
         ),
     );

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ken_types::ops::tools::{Problem, Tools};
 use ken_types::{Error, share};
@@ -24,7 +24,7 @@ pub(crate) struct Catalog {
     /// Set when a file or a server has changed.
     pub(crate) changed: Arc<Changed>,
     /// Absent when the folders cannot be watched: then they are read for every call.
-    watcher: Option<RecommendedWatcher>,
+    watcher: Mutex<Option<RecommendedWatcher>>,
 }
 
 /// What was found.
@@ -71,13 +71,13 @@ impl Catalog {
             servers,
             listing: Mutex::default(),
             changed,
-            watcher: None,
+            watcher: Mutex::default(),
         }
     }
 
     /// Reads the folders again when something in them has changed, and keeps the MCP servers running.
     pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
-        let mut catalog = Catalog::with_servers(folders, true);
+        let catalog = Catalog::with_servers(folders, true);
         let changed = catalog.changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // To read a file is an event too.
@@ -86,29 +86,31 @@ impl Catalog {
             }
             changed.set();
         });
-        match watcher.and_then(|watcher| catalog.watch(watcher)) {
-            Ok(watcher) => catalog.watcher = Some(watcher),
-            Err(error) => tracing::warn!("tools.d cannot be watched and is read for each call: {error}"),
+        match watcher {
+            Ok(watcher) => *catalog.watcher() = Some(watcher),
+            Err(error) => warn_of(&error),
         }
         catalog
     }
 
-    /// A folder that does not exist yet is seen by the folder around it.
-    fn watch(&self, mut watcher: RecommendedWatcher) -> notify::Result<RecommendedWatcher> {
-        for folder in &self.folders {
-            let around = folder.parent().unwrap_or(folder);
-            let watched = if folder.is_dir() { folder } else { around };
-            if watched.is_dir() {
-                watcher.watch(watched, RecursiveMode::NonRecursive)?;
-            }
+    fn watcher(&self) -> MutexGuard<'_, Option<RecommendedWatcher>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches what there is of the folders, and the folder around each: it tells of one that is made, or made anew, later,
+    /// and holds the files of the MCP servers.
+    fn watch(&self) {
+        let mut watcher = self.watcher();
+        let Some(active) = watcher.as_mut() else { return };
+        let around = self.folders.iter().filter_map(|folder| folder.parent());
+        let mut all = around
+            .chain(self.folders.iter().map(PathBuf::as_path))
+            .filter(|folder| folder.is_dir());
+        let failed = all.find_map(|folder| active.watch(folder, RecursiveMode::NonRecursive).err());
+        if let Some(error) = failed {
+            warn_of(&error);
+            *watcher = None;
         }
-        // The files of the MCP servers.
-        if let Some(around) = self.folders.first().and_then(|folder| folder.parent())
-            && around.is_dir()
-        {
-            watcher.watch(around, RecursiveMode::NonRecursive)?;
-        }
-        Ok(watcher)
     }
 
     /// What there is now.
@@ -119,6 +121,8 @@ impl Catalog {
         match &*listing {
             Some(known) if self.is_watching() && !has_changed => known.clone(),
             _ => {
+                // Before the folders are read, so that no change in between is missed.
+                self.watch();
                 let found = Arc::new(Listing::read(&self.folders, &self.servers));
                 *listing = Some(found.clone());
                 found
@@ -126,10 +130,15 @@ impl Catalog {
         }
     }
 
-    /// Only while every folder is there: one that is made later is not watched itself.
+    /// Whether a change of any folder is told: the folder is there, or the one in which it would be made.
     fn is_watching(&self) -> bool {
-        self.watcher.is_some() && self.folders.iter().all(|folder| folder.is_dir())
+        let is_seen = |folder: &PathBuf| folder.is_dir() || folder.parent().is_some_and(Path::is_dir);
+        self.watcher().is_some() && self.folders.iter().all(is_seen)
     }
+}
+
+fn warn_of(error: &notify::Error) {
+    tracing::warn!("tools.d cannot be watched and is read for each call: {error}");
 }
 
 impl Listing {

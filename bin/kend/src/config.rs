@@ -278,11 +278,13 @@ mod tests {
         let manual = include_str!("../../../man/man5/ken.toml.5");
         let defaults = Table::try_from(Config::default()).unwrap();
         let part = Table::try_from(Part::default()).unwrap();
-        let sections = defaults
-            .iter()
-            .filter(|(name, _)| *name != "part")
-            .map(|(_, keys)| keys.as_table().unwrap());
-        for (key, value) in sections.chain([&part]).flatten() {
+        let sections = defaults.iter().filter(|(name, _)| *name != "part");
+        let keys = sections.flat_map(|(_, keys)| keys.as_table().unwrap());
+        let keys = keys.flat_map(|(key, value)| match value.as_table() {
+            Some(below) => below.iter().collect::<Vec<_>>(),
+            None => vec![(key, value)],
+        });
+        for (key, value) in keys.chain(&part) {
             let value = value.to_string().replace('"', "\\(dq");
             let line = format!(".It Cm {key} No = {value}");
             assert!(manual.contains(&line), "{line} is not in ken.toml(5)");

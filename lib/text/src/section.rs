@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_long_file_is_cut_at_its_headings() {
-        let filler = "Words that fill the page.\n".repeat(150);
+        let filler = "Words that fill the page.\n".repeat(155);
         let text = format!(
             "# Guide\n\nIntro.\n\n## Install\n\n{filler}\n### Linux\n\nUse make.\n\n```sh\n# not a heading\n```\n\n## Use\n\nRun it.\n"
         );
@@ -280,8 +280,8 @@ mod tests {
             [
                 ("Guide", 1),
                 ("Guide › Install", 5),
-                ("Guide › Install › Linux", 158),
-                ("Guide › Use", 166)
+                ("Guide › Install › Linux", 163),
+                ("Guide › Use", 171)
             ]
         );
         assert!(found[2].text.contains("# not a heading"));

@@ -332,7 +332,7 @@ mod tests {
             "/type",
             "/url",
             "/args",
-            "/ken",
+            "/ken/agent",
             "/ken/agents",
             "/ken/touch/read",
             "/ken/approval",
