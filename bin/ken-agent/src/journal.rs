@@ -15,13 +15,8 @@ pub(crate) trait Journal: Send {
 
     fn state_mut(&mut self) -> &mut TurnState;
 
-    /// Whether pauses between tries are made; a replay has no use for them.
-    fn paces(&self) -> bool {
-        true
-    }
-
     /// Why the record that is replayed ends here, if it does.
-    fn ended(&self) -> Option<Ending> {
+    fn ended(&mut self) -> Option<Ending> {
         None
     }
 

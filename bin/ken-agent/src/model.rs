@@ -20,6 +20,11 @@ pub(crate) trait Model: Clone + Send + Sync + 'static {
 
     /// Begins a call. Dropping the reply cancels it.
     fn generate(&self, request: &Generate) -> impl Future<Output = Result<Self::Reply, ModelError>> + Send;
+
+    /// Whether pauses between tries are made; a replay has no use for them.
+    fn paces(&self) -> bool {
+        true
+    }
 }
 
 /// The answer of a call, as it comes.

@@ -213,8 +213,17 @@ impl Model for MemoryModel {
             ))];
         }
         acts.reverse();
+        let name = request
+            .model
+            .as_deref()
+            .and_then(|name| name.strip_prefix("test/"));
+        let name = name.expect("a model of this provider is asked");
         Ok(MemoryReply {
             acts,
+            name: ModelName {
+                provider: "test".into(),
+                id: name.to_owned(),
+            },
             to_skip: request.prefix.clone(),
             started: false,
             called: false,
@@ -254,6 +263,7 @@ fn arguments(id: &str) -> Value {
 
 pub(crate) struct MemoryReply {
     acts: Vec<Act>,
+    name: ModelName,
     to_skip: String,
     started: bool,
     called: bool,
@@ -278,8 +288,8 @@ impl Reply for MemoryReply {
     async fn next(&mut self) -> Option<Result<Delta, Error>> {
         if !std::mem::replace(&mut self.started, true) {
             return Some(Ok(Delta::Start {
-                provider: "test".into(),
-                model: "one".into(),
+                provider: self.name.provider.clone(),
+                model: self.name.id.clone(),
                 api: "test".into(),
             }));
         }
@@ -318,10 +328,7 @@ impl Reply for MemoryReply {
             return Err(ModelError::Died);
         }
         Ok(Generated {
-            model: ModelName {
-                provider: "test".into(),
-                id: "one".into(),
-            },
+            model: self.name,
             api: "test".into(),
             stop_reason: if self.called {
                 StopReason::ToolUse

@@ -109,8 +109,9 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
             Some(Ok(judged)) => self.journal.record(judged, None).await,
             Some(Err(why)) => {
                 self.plan.ending = Some(Ending::Rule(format!(
-                    "The rule {} wants the answer judged, and it could not be: {why}",
-                    demand.rule
+                    "The rule {}{}{why}",
+                    demand.rule,
+                    validation::NOT_JUDGED
                 )));
                 Ok(())
             }
@@ -121,7 +122,7 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
     async fn back_off(&mut self, base_ms: u64, least_ms: u64) -> Result<(), Error> {
         let [byte] = random::<1>()?;
         let pause = Duration::from_millis(jittered(base_ms, byte).max(least_ms));
-        match self.journal.paces() {
+        match self.model.paces() {
             true => self.outside(tokio::time::sleep(pause)).await?,
             false => self.outside(tokio::task::yield_now()).await?,
         };

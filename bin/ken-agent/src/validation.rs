@@ -36,6 +36,9 @@ pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
     judged(violations, Value::Null, Some(found.score))
 }
 
+/// What is said between the rule that wants an answer judged and why nobody could judge it.
+pub(crate) const NOT_JUDGED: &str = " wants the answer judged, and it could not be: ";
+
 /// Judges an answer by the laws and by its sources, and holds it to the scores that a rule wants. An error says why it could
 /// not be judged.
 pub(crate) async fn by_laws(

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_skills::Sources;
-use ken_types::event::{Body, Event, Outcome};
+use ken_types::event::{Body, Event, Outcome, Purpose};
 use ken_types::ops::model::ModelState;
 use ken_types::{Code, Error};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::journal::Compared;
+use super::journal::{Calls, Compared};
 use super::seams::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
 use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments, shown};
 use super::{Case, RecordedHistory, mint, say};
@@ -107,6 +107,7 @@ async fn play(
             envelope: Envelope::of(&claim, mint()?),
             tape: tape.clone(),
             shows,
+            course: Calls::default(),
         },
         model: &model,
         seams: &seams,
@@ -169,7 +170,7 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
 
 fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
     let claim = &case.record.claim;
-    let (compaction, on_overflow) = compactions(&case.events);
+    let (compaction, on_overflow) = compactions(&case.events, segment);
     let attempt = match segment.events.first().map(|event| &event.body) {
         Some(Body::SubmissionResumed { attempt }) => *attempt,
         _ => 1,
@@ -203,9 +204,23 @@ fn ending(events: &[Event]) -> Option<Ending> {
     })
 }
 
-/// The compactions that were due, as the record has them.
-fn compactions(events: &[Event]) -> (Option<Planned>, Option<Planned>) {
+/// The compactions that were due, as the record has them. One who only ends a turn plans none, and says that there was nothing to
+/// compact.
+fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
+    let is_of_compaction = |event: &Event| {
+        matches!(
+            event.body,
+            Body::TurnStart {
+                purpose: Purpose::Compaction
+            }
+        )
+    };
+    let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
+    let least = match segment.events.iter().any(ends_here) {
+        true => 0,
+        false => u64::from(events.iter().any(is_of_compaction)),
+    };
     for event in events {
         match &event.body {
             Body::CompactionStart {
@@ -224,7 +239,7 @@ fn compactions(events: &[Event]) -> (Option<Planned>, Option<Planned>) {
             }
             Body::Compaction { messages_before, .. } => {
                 if let Some(planned) = &mut planned {
-                    planned.messages = *messages_before;
+                    planned.messages = least.max(*messages_before);
                 }
             }
             _ => {}

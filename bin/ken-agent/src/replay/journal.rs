@@ -7,7 +7,7 @@ use ken_types::{Error, Timestamp};
 use serde_json::json;
 
 use super::say;
-use super::tape::{SharedTape, lock};
+use super::tape::{SharedTape, lock, stopped};
 use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::turn_state::{Ending, TaskRef, TurnState};
@@ -19,6 +19,19 @@ pub(super) struct Compared {
     pub(super) tape: SharedTape,
     /// Whether steps are printed.
     pub(super) shows: bool,
+    pub(super) course: Calls,
+}
+
+/// How the calls of a turn go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Calls {
+    #[default]
+    None,
+    Run,
+    /// They run, and one has told what came only after the end of the record.
+    RunPast,
+    /// They are through, past the end of the record.
+    Past,
 }
 
 impl Journal for Compared {
@@ -30,11 +43,11 @@ impl Journal for Compared {
         &mut self.state
     }
 
-    fn paces(&self) -> bool {
-        false
-    }
-
-    fn ended(&self) -> Option<Ending> {
+    fn ended(&mut self) -> Option<Ending> {
+        self.course = match self.course {
+            Calls::RunPast => Calls::Past,
+            _ => Calls::None,
+        };
         lock(&self.tape).ended()
     }
 
@@ -43,6 +56,10 @@ impl Journal for Compared {
             return Ok(());
         }
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
+        if matches!(self.course, Calls::Run | Calls::RunPast) && lock(&self.tape).is_past(&event) {
+            self.course = Calls::RunPast;
+            return Ok(());
+        }
         let compared = lock(&self.tape).compare(&event);
         self.state.apply(&event);
         if self.shows && lock(&self.tape).difference.is_none() {
@@ -55,7 +72,13 @@ impl Journal for Compared {
         Ok(work.await)
     }
 
+    /// Calls are about to begin, or one of them wants it.
     async fn flush(&mut self) -> Result<(), Error> {
+        match self.course {
+            Calls::Past => return Err(stopped()),
+            Calls::None => self.course = Calls::Run,
+            Calls::Run | Calls::RunPast => {}
+        }
         Ok(())
     }
 }

@@ -37,13 +37,22 @@ impl Model for TapeModel {
     }
 
     async fn generate(&self, request: &Generate) -> Result<TapeReply, ModelError> {
-        match lock(&self.tape).answer(&self.session) {
+        let (answer, is_open) = {
+            let mut tape = lock(&self.tape);
+            (tape.answer(&self.session), tape.leaves_calls())
+        };
+        match answer {
             Some(answer) => Ok(TapeReply {
                 answer,
                 prefix: request.prefix.clone(),
             }),
+            None if is_open => std::future::pending().await,
             None => Err(ModelError::Failed(stopped())),
         }
+    }
+
+    fn paces(&self) -> bool {
+        false
     }
 }
 
@@ -51,7 +60,7 @@ impl Reply for TapeReply {
     async fn next(&mut self) -> Option<Result<Delta, Error>> {
         while let Some(delta) = self.answer.deltas.pop_front() {
             match delta {
-                Delta::Text { delta } if !self.prefix.is_empty() => {
+                Delta::Text { delta } if !self.prefix.is_empty() && !delta.is_empty() => {
                     if let Some(rest) = self.prefix.strip_prefix(delta.as_str()) {
                         self.prefix = rest.to_owned();
                         continue;
@@ -106,14 +115,20 @@ impl Tools for TapeTools {
     }
 
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
-        let result = lock(&self.tape).result(asked.caller.session.as_str(), &asked.call.id);
+        let (result, not_judged) = {
+            let mut tape = lock(&self.tape);
+            let result = tape.result(asked.caller.session.as_str(), &asked.call.id);
+            (result, tape.not_judged())
+        };
         Box::pin(async move {
             match result {
                 Some(Err(why)) if was_refused(&why) => {
                     Err(format!("It was refused then, and would run today. {why}"))
                 }
                 Some(result) => result,
-                None if asked.call.id.is_empty() => Err("it was not judged then".to_owned()),
+                None if asked.call.id.is_empty() => {
+                    Err(not_judged.unwrap_or_else(|| "it was not judged then".to_owned()))
+                }
                 // It had not ended when the record was cut, or the turn aborted.
                 None => std::future::pending().await,
             }

@@ -4,15 +4,18 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ken_types::event::{Block, Body, Event, Failure, Message, ModelName, Purpose, StopReason, ToolResult};
+use ken_types::event::{
+    Block, Body, Event, Failure, Message, ModelName, OperationKind, Purpose, StopReason, ToolResult,
+};
 use ken_types::ops::model::{Delta, Generated};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::envelope::written;
-use crate::retry::BUDGET;
-use crate::turn_state::Ending;
+use crate::retry::{BUDGET, Retry};
+use crate::turn_state::{Ending, RULE, TASK_INTERRUPTED};
+use crate::validation::NOT_JUDGED;
 
 /// The part of a record between two holders of its submission.
 #[derive(Debug, Clone)]
@@ -153,10 +156,10 @@ impl Tape {
             left: segment.events.len(),
             is_cut: segment.is_cut,
             ending,
-            models: models(all),
+            models: models(all, &segment.events),
             abort,
             difference: None,
-            answers: answers(&segment.events),
+            answers: answers(&segment.events, all),
             results: HashMap::new(),
             validations: VecDeque::new(),
             approvals: HashMap::new(),
@@ -188,6 +191,15 @@ impl Tape {
         }
         tape.abort_if_due();
         tape
+    }
+
+    /// Whether what a running call tells is not in the record because the record was cut, or the turn ended, before it came so
+    /// far. Other calls may have more to tell.
+    pub(super) fn is_past(&self, event: &Event) -> bool {
+        match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
+            None => self.is_cut || self.ending.is_some(),
+            Some((at, _)) => self.ending.as_ref().is_some_and(|(_, from)| at >= from),
+        }
     }
 
     /// Takes the next event of its lane off the record; an error stops the loop.
@@ -253,6 +265,11 @@ impl Tape {
         }
     }
 
+    /// Whether calls, of models too, may have been open at the end of the record.
+    pub(super) fn leaves_calls(&self) -> bool {
+        self.is_cut || self.ending.is_some()
+    }
+
     /// The models that a session has called.
     pub(super) fn models(&self, session: &str) -> Vec<String> {
         self.models.get(session).cloned().unwrap_or_default()
@@ -273,6 +290,17 @@ impl Tape {
         self.results.get(&lane)?.front()
     }
 
+    /// Why nobody could judge an answer then.
+    pub(super) fn not_judged(&self) -> Option<String> {
+        let of_rule = |(_, event): &(u64, Event)| match &event.body {
+            Body::Operation {
+                error: Some(error), ..
+            } if error.name == RULE => Some(error.message.split_once(NOT_JUDGED)?.1.to_owned()),
+            _ => None,
+        };
+        self.lanes.values().flatten().find_map(of_rule)
+    }
+
     pub(super) fn validation(&mut self) -> Option<Body> {
         self.validations.pop_front()
     }
@@ -286,19 +314,61 @@ impl Tape {
     }
 }
 
-/// The models that each session has called, in the order of their first calls.
-pub(super) fn models(events: &[Event]) -> HashMap<String, Vec<String>> {
-    let mut models: HashMap<String, Vec<String>> = HashMap::new();
+/// The models of each session as its list has them: the tries tell at which place of it each call was. One who only ends a turn
+/// has no list, and names no model.
+fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
+    let mut lists: HashMap<String, (Vec<String>, Retry)> = HashMap::new();
+    let mut is_only_compaction = false;
     for event in events {
-        if let Body::Turn { provider, model, .. } = &event.body {
-            let name = format!("{provider}/{model}");
-            let known = models.entry(event.place.session.clone()).or_default();
-            if !known.contains(&name) {
-                known.push(name);
+        let (list, retry) = lists.entry(event.place.session.clone()).or_default();
+        match &event.body {
+            Body::OperationStart { operation_kind } => {
+                is_only_compaction = *operation_kind == OperationKind::Compact;
             }
+            Body::CompactionStart { .. } => *retry = Retry::default(),
+            Body::Compaction { .. } if !is_only_compaction => *retry = Retry::default(),
+            Body::Turn {
+                provider,
+                model,
+                error,
+                ..
+            } => {
+                let name = format!("{provider}/{model}");
+                if list.len() <= retry.provider {
+                    list.push(name);
+                }
+                match error {
+                    Some(failure) => retry.fail(failure),
+                    None => retry.succeed(),
+                }
+            }
+            Body::Operation { error, result, .. } => {
+                // Before a rule ended it, there may have been another model to call.
+                if error.as_ref().is_some_and(|error| error.name == RULE) {
+                    list.extend(list.last().cloned());
+                }
+                // That no model was called does not mean that there was none.
+                list.extend(result.as_ref().and_then(named).filter(|_| list.is_empty()));
+            }
+            _ => {}
         }
     }
-    models
+    for event in segment {
+        if let Body::Turn { model, .. } = &event.body
+            && model.is_empty()
+        {
+            lists.remove(&event.place.session);
+        }
+    }
+    let lists = lists.into_iter();
+    lists.map(|(session, (list, _))| (session, list)).collect()
+}
+
+/// The model that a result names.
+fn named(result: &Value) -> Option<String> {
+    let part = |name: &str| result.pointer(name)?.as_str();
+    let (provider, id) = (part("/model/provider")?, part("/model/id")?);
+    (!id.is_empty()).then(|| format!("{provider}/{id}"))
 }
 
 fn index(event: &Event) -> u64 {
@@ -331,12 +401,33 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         });
         errors.count() > 0
     };
+    let is_cut_next = |event: &Event| {
+        let is_later =
+            |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
+        let next = rest.iter().find(is_later).map(|other| &other.body);
+        matches!(
+            next,
+            Some(Body::MessageEnd { message: Message::Assistant { stop_reason, .. } }) if *stop_reason == Some(stop)
+        )
+    };
     let shows = |event: &&Event| match &event.body {
+        // Of a model that had not begun to answer, or in the middle of a thought.
+        Body::MessageStart {
+            message: Message::Assistant { api, provider, .. },
+        } => api == provider && is_cut_next(event),
+        Body::ThinkingEnd { .. } => is_cut_next(event),
+        Body::Task { is_error, result, .. } => *is_error && result == TASK_INTERRUPTED,
         Body::MessageEnd {
             message: Message::Assistant { stop_reason, .. },
         } => *stop_reason == Some(stop),
         Body::Turn { stop_reason, .. } => *stop_reason == stop,
         Body::Tool { interrupted, .. } => *interrupted,
+        // Of calls that had not begun.
+        Body::TurnMessages {
+            message,
+            tool_results,
+            ..
+        } => tool_results.len() < calls(message),
         Body::ApprovalDecided { status, .. } => status == "cancelled",
         Body::Compaction {
             error: Some(error), ..
@@ -345,6 +436,12 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         _ => false,
     };
     rest.iter().find(shows).map(|event| (ending, index(event)))
+}
+
+/// How many calls a message asks for.
+fn calls(message: &Message) -> usize {
+    let is_call = |block: &&Block| matches!(block, Block::ToolCall { .. });
+    message.content().iter().filter(is_call).count()
 }
 
 fn outside(name: &str) -> Option<Ending> {
@@ -376,26 +473,51 @@ fn result(body: &Body) -> Option<Result<ToolResult, String>> {
     Some(Ok(result))
 }
 
-/// The answers of models by session, in their order.
-fn answers(events: &[Event]) -> HashMap<String, VecDeque<RecordedAnswer>> {
+/// The answers of models by session, in their order. A model that had not begun to answer when the holder before was cut is
+/// called again in the same turn.
+fn answers(events: &[Event], all: &[Event]) -> HashMap<String, VecDeque<RecordedAnswer>> {
     let mut answers: HashMap<String, VecDeque<RecordedAnswer>> = HashMap::new();
+    let first = events.first().map(index).unwrap_or_default();
+    for (session, purpose) in unanswered(all.iter().take_while(|event| index(event) < first)) {
+        let answer = answer(purpose, session, events);
+        answers.entry(session.to_owned()).or_default().push_back(answer);
+    }
     for (at, event) in events.iter().enumerate() {
         if let Body::TurnStart { purpose } = event.body {
             let session = &event.place.session;
-            let own = events
-                .iter()
-                .skip(at + 1)
-                .filter(|event| event.place.session == *session);
-            let own = own.map(|event| &event.body);
-            let own = own.take_while(|body| !matches!(body, Body::TurnStart { .. }));
-            let answer = match purpose {
-                Purpose::Agent => of_message(own),
-                _ => of_turn(own),
-            };
+            let answer = answer(purpose, session, events.get(at + 1..).unwrap_or_default());
             answers.entry(session.clone()).or_default().push_back(answer);
         }
     }
     answers
+}
+
+/// The sessions with a turn in which the model has not begun to answer.
+fn unanswered<'a>(events: impl Iterator<Item = &'a Event>) -> HashMap<&'a str, Purpose> {
+    let mut open = HashMap::new();
+    for event in events {
+        let session = event.place.session.as_str();
+        match &event.body {
+            Body::TurnStart { purpose } => _ = open.insert(session, *purpose),
+            Body::Turn { .. }
+            | Body::MessageStart {
+                message: Message::Assistant { .. },
+            } => _ = open.remove(session),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The answer of a turn that has begun; `after`: the events since then.
+fn answer(purpose: Purpose, session: &str, after: &[Event]) -> RecordedAnswer {
+    let own = after.iter().filter(|event| event.place.session == session);
+    let own = own.map(|event| &event.body);
+    let own = own.take_while(|body| !matches!(body, Body::TurnStart { .. }));
+    match purpose {
+        Purpose::Agent => of_message(own),
+        _ => of_turn(own),
+    }
 }
 
 fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
@@ -416,13 +538,12 @@ fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
                 delta: delta.clone(),
                 opaque: None,
             }),
-            // An end without a delta before it is a thought that says nothing.
-            Body::ThinkingEnd { .. } if !matches!(deltas.back(), Some(Delta::Think { .. })) => {
-                deltas.push_back(Delta::Think {
-                    delta: String::new(),
-                    opaque: None,
-                });
-            }
+            // A thought may say nothing, and what ended it may not be on record.
+            Body::ThinkingStart => deltas.push_back(Delta::Think {
+                delta: String::new(),
+                opaque: None,
+            }),
+            Body::ThinkingEnd { .. } => deltas.push_back(Delta::Text { delta: String::new() }),
             Body::MessageEnd {
                 message: message @ Message::Assistant { .. },
             } => return ended(deltas, message),

@@ -1,7 +1,7 @@
 //! Whole submissions in memory: the order of events of every kind of turn, and resuming after a crash at every event.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ken_types::event::{Body, Event, Message, Outcome, StopReason};
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::Agent;
 use crate::seams::{Asked, Events, Grant, Pending, Policy, Tools};
+use crate::share::Share;
 use crate::testing::{
     Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers,
 };
@@ -102,8 +103,9 @@ impl Case {
             },
             events: events.to_vec(),
         };
-        let share = Arc::new(crate::share::Share::built_in());
-        let found = paused().block_on(crate::replay::difference(&case, &share, false));
+        static SHARE: OnceLock<Arc<Share>> = OnceLock::new();
+        let share = SHARE.get_or_init(|| Arc::new(Share::built_in()));
+        let found = paused().block_on(crate::replay::difference(&case, share, false));
         assert_eq!(found.unwrap(), None, "{}", line(events));
     }
 }
@@ -763,6 +765,7 @@ impl Case {
             tokio::join!(run, later).0.unwrap()
         });
         let settled = store.kept.lock().unwrap().settled.take().unwrap();
+        self.replay(&store.events());
         Left {
             events: store.events(),
             settled,

@@ -12,6 +12,8 @@ use super::turn::{Call, Draft, Task, Turn};
 use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
 use crate::retry::{BUDGET, is_not_configured};
 
+/// The result of a task that nobody can finish.
+pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 /// The name of the failure when no model can be called before somebody changes the configuration.
 const NOT_CONFIGURED: &str = "model_not_configured";
 
@@ -344,7 +346,7 @@ pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
         agent: task.agent.clone(),
         task_name: task.agent.clone(),
         is_error: true,
-        result: Value::String("The task was interrupted.".to_owned()),
+        result: TASK_INTERRUPTED.into(),
         duration_ms: 0,
     };
     (body, TaskRef::of(&call.id))

@@ -4,6 +4,7 @@ use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{SubmissionKind, Verdict};
 use ken_types::rule::Patterns;
 
+use super::events::TASK_INTERRUPTED;
 use super::session::SessionName;
 use super::turn::Call;
 use crate::governance::Demand;
@@ -65,7 +66,7 @@ pub(crate) enum Ending {
 }
 
 /// The name of the failure when a governing rule is not met.
-pub(super) const RULE: &str = "rule";
+pub(crate) const RULE: &str = "rule";
 
 /// What to do next.
 #[derive(Debug, Clone)]
@@ -171,7 +172,7 @@ impl Ending {
             Ending::Aborted => Verdict::Abort.of_turn(),
             Ending::Timeout => Verdict::Timeout.of_turn(),
             Ending::RetryExhausted => Verdict::RetryExhausted.of_turn(),
-            Ending::Interrupted => Failure::new("interrupted", "The task was interrupted."),
+            Ending::Interrupted => Failure::new("interrupted", TASK_INTERRUPTED),
             Ending::Rule(message) => Failure::new(RULE, message),
             Ending::Defect(message) => Failure::new("defect", message),
         }
