@@ -360,8 +360,8 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
             .as_array()
             .unwrap()
             .iter()
-            .filter(|event| event["type"] == "tool");
-        tools.last().unwrap()["result"]["details"].clone()
+            .rfind(|event| event["type"] == "tool");
+        tools.unwrap()["result"]["details"].clone()
     };
     let details = tool(&session);
     assert_eq!(

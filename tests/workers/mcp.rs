@@ -54,7 +54,7 @@ fn configure(system: &System, servers: &Value) {
 #[track_caller]
 fn accept(system: &System, name: &str) {
     let shown = system.ken(&["tools", "accept", name]);
-    let shown: Value = serde_json::from_slice(&shown.stdout).expect(&String::from_utf8_lossy(&shown.stderr));
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|_| panic!("{shown:?}"));
     let digest = shown["sha256"].as_str().unwrap_or_else(|| panic!("{shown}"));
     let accepted = system.ken(&["tools", "accept", name, digest]);
     assert_eq!(

@@ -103,7 +103,7 @@ impl Preview {
     }
 
     /// The preview of a plan that makes this change of files, which a person has to approve in any case.
-    pub(crate) fn as_proposal(self, summary: &str) -> Preview {
+    pub(crate) fn into_proposal(self, summary: &str) -> Preview {
         let (approval, reason) = match self.approval {
             Approval::Deny => (Approval::Deny, self.reason),
             _ => (

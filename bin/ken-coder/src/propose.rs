@@ -77,7 +77,7 @@ impl Operation for Propose {
                 .filter(|letter| !letter.is_control())
                 .take(SUMMARY)
                 .collect();
-            Ok(preview.as_proposal(&first))
+            Ok(preview.into_proposal(&first))
         })
     }
 

@@ -1,5 +1,7 @@
 //! Commands and git with the network: through ken-proxy, to the hosts of the rule, with keys that no command ever sees.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod common;
 #[path = "common/server.rs"]
 mod server;

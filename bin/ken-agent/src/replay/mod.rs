@@ -79,11 +79,9 @@ impl Course {
                         message @ Message::Assistant {
                             content, stop_reason, ..
                         },
-                } => {
-                    if !stop_reason.is_some_and(StopReason::is_cut) {
-                        course.answer = message.text();
-                        course.tool_calls.extend(content.iter().filter_map(call));
-                    }
+                } if !stop_reason.is_some_and(StopReason::is_cut) => {
+                    course.answer = message.text();
+                    course.tool_calls.extend(content.iter().filter_map(call));
                 }
                 Body::Validation { verdict, .. } => course.verdict = Some(*verdict),
                 Body::SubmissionSettled { outcome, .. } => course.outcome = Some(*outcome),

@@ -25,7 +25,8 @@ use crate::rules::schedules::{Deeds, Ended, beginning, ended};
 use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{
-    LogRow, NewEvent, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow, Tables,
+    ActiveRuns, LogRow, NewEvent, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow,
+    Tables,
 };
 
 /// The connector of scheduled turns, and who acts for the operator.
@@ -394,8 +395,8 @@ impl Write for SchedulesAdvance {
     }
 }
 
-/// Runs that wait and that are worked on, by the id of their schedule.
-type Active = HashMap<String, (u64, u64)>;
+/// By the id of the schedule.
+type Active = HashMap<String, ActiveRuns>;
 
 /// Records slots, unless another scheduler has done so, or the schedule was changed meanwhile.
 fn record_slots(

@@ -811,6 +811,9 @@ pub trait Approvals {
     fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
+/// How many runs of a schedule wait, and how many are worked on.
+pub type ActiveRuns = (u64, u64);
+
 /// A schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleRow {
@@ -919,8 +922,8 @@ pub trait Schedules {
     fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// What changes while it runs.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
-    /// How many runs wait and how many are worked on, by the id of their schedule; without those that have none.
-    fn active_schedule_runs(&self) -> Result<Vec<(String, (u64, u64))>, Error>;
+    /// By the id of the schedule; without those that have none.
+    fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error>;
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
     /// Runs of all schedules that are worked on.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;

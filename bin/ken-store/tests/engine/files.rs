@@ -88,8 +88,16 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
         raw.execute_batch(&format!("DROP TABLE {table}")).unwrap();
     }
     raw.execute_batch("ALTER TABLE keys DROP COLUMN headers").unwrap();
-    raw.execute_batch("DROP INDEX knowledge_by_document; ALTER TABLE knowledge DROP COLUMN document")
-        .unwrap();
+    for change in [
+        "DROP INDEX knowledge_by_document",
+        "DROP INDEX knowledge_by_source",
+        "ALTER TABLE knowledge DROP COLUMN document",
+        "ALTER TABLE knowledge DROP COLUMN line",
+        "ALTER TABLE jobs DROP COLUMN collection",
+        "ALTER TABLE jobs DROP COLUMN place",
+    ] {
+        raw.execute_batch(change).unwrap();
+    }
     raw.execute_batch("ALTER TABLE system_events RENAME TO happenings")
         .unwrap();
     raw.execute_batch("CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row')")

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Database, all, count, first, insert, json, rows, run, stored, time, to_json, unique};
-use crate::tables::{ScheduleRow, ScheduleRunRow, Schedules};
+use crate::tables::{ActiveRuns, ScheduleRow, ScheduleRunRow, Schedules};
 
 /// The name of a value of an enumeration, as a column holds it.
 fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
@@ -306,7 +306,7 @@ impl Schedules for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn active_schedule_runs(&self) -> Result<Vec<(String, (u64, u64))>, Error> {
+    fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error> {
         let sql = "SELECT s.id, count(*) FILTER (WHERE r.status = 'queued') AS queued,
                      count(*) FILTER (WHERE r.status <> 'queued') AS working
                    FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
