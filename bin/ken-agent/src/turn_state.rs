@@ -15,8 +15,8 @@ use ken_types::event::{
 };
 use ken_types::rule::Patterns;
 
-pub(crate) use events::{Settlement, Stop, TASK_INTERRUPTED, since};
-pub(crate) use plan::{Duties, Ending, Plan, Planned, RULE, Step, TaskRef, WorkerRef};
+pub(crate) use events::{Settlement, Stop, since};
+pub(crate) use plan::{Duties, Ending, Plan, Planned, RULE, Step, TASK_INTERRUPTED, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
 use turn::Stage;
 pub(crate) use turn::{Call, Draft, MessageState, Turn};

@@ -7,13 +7,11 @@ use ken_types::ops::documents::Used;
 use ken_types::ops::store::SubmissionKind;
 use serde_json::Value;
 
-use super::plan::{Plan, RULE, TaskRef};
+use super::plan::{Plan, RULE, TASK_INTERRUPTED, TaskRef};
 use super::turn::{Call, Draft, Task, Turn};
 use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
 use crate::retry::{BUDGET, is_not_configured};
 
-/// The result of a task that nobody can finish.
-pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 /// The name of the failure when no model can be called before somebody changes the configuration.
 const NOT_CONFIGURED: &str = "model_not_configured";
 

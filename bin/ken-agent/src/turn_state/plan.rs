@@ -4,7 +4,6 @@ use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{SubmissionKind, Verdict};
 use ken_types::rule::Patterns;
 
-use super::events::TASK_INTERRUPTED;
 use super::session::SessionName;
 use super::turn::Call;
 use crate::governance::Demand;
@@ -67,6 +66,8 @@ pub(crate) enum Ending {
 
 /// The name of the failure when a governing rule is not met.
 pub(crate) const RULE: &str = "rule";
+/// The result of a task that nobody can finish.
+pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 
 /// What to do next.
 #[derive(Debug, Clone)]

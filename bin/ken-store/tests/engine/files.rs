@@ -71,7 +71,9 @@ fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
         .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         .unwrap();
     let names = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
-    let is_of_index = |name: &str| name.starts_with("knowledge_") || name.starts_with("memory_");
+    let is_of_index = |name: &str| {
+        name != "knowledge_uses" && (name.starts_with("knowledge_") || name.starts_with("memory_"))
+    };
     names
         .map(|name| name.unwrap())
         .filter(|name| !OLD.contains(&name.as_str()) && !is_of_index(name))
