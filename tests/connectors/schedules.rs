@@ -654,7 +654,7 @@ fn slots_of_a_scheduler_that_was_down_are_recorded() {
     assert_eq!(count(&runs(&system, "all"), "reason", "down"), 0);
 }
 
-/// All slots of a schedule that were ever recorded as to be run, as the system's stream tells them.
+/// The slots of a schedule that were recorded to be run, read from the stream of system events.
 fn fired(system: &System, slug: &str) -> Vec<i64> {
     let (mut slots, mut offset) = (Vec::new(), "-1".to_owned());
     loop {

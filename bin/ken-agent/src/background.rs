@@ -101,7 +101,7 @@ impl Background {
         })
     }
 
-    /// The background of a worker: only its instructions, the rules of the project that it works on, and its task.
+    /// What a worker is told before its task: its instructions and the rules of the project, and nothing of the conversation.
     pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Result<Background, Error> {
         Ok(Background {
             history: History::default(),

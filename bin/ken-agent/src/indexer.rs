@@ -63,7 +63,7 @@ impl Indexer {
         }
     }
 
-    /// Does one thing, or waits for some. An error says how long to wait before the next.
+    /// Does the next piece of work, or waits until there is some. An error comes with the pause before the next attempt.
     async fn step(&self) -> Result<(), (Error, Duration)> {
         let soon = |error| (error, PAUSE);
         let ask = FindWork {
@@ -112,7 +112,7 @@ impl Indexer {
         let page = match self.tools.call::<ToolsCall>(&call, READ).await {
             Ok(called) if !called.is_error => page(called.result),
             Ok(called) => Err(words(&called.result)),
-            // ken-tools is being started, or has much to do.
+            // ken-tools is starting or overloaded.
             Err(error) if matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline) => {
                 return Err(error);
             }

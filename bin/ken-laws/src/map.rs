@@ -1,4 +1,4 @@
-//! Maps from numbers that are hashes already.
+//! Hash maps whose keys are already hashes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

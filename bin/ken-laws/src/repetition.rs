@@ -129,7 +129,7 @@ impl Repetition {
         })
     }
 
-    /// Whether the sentence that was just read says what an earlier one says.
+    /// Whether the sentence `now` repeats the earlier one.
     fn is_like(&self, earlier: &Said, now: &Said) -> bool {
         let (fewer, more) = (
             earlier.stems.len().min(now.stems.len()),

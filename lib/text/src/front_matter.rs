@@ -17,34 +17,25 @@ pub struct FrontMatter<'a> {
 /// Reads the front matter; `None` for a file that does not begin with one. An error is the line, from 1, and what is wrong.
 pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'static str)> {
     let file = file.strip_prefix('\u{feff}').unwrap_or(file);
-    let mut lines = numbered(file);
-    if lines.next().is_none_or(|(_, line, _)| line != "---") {
-        return Ok(None);
-    }
+    let Some((lines, body)) = split(file) else {
+        return match file.lines().next().is_some_and(is_mark) {
+            true => Err((1, "the line `---` at its end is missing")),
+            false => Ok(None),
+        };
+    };
     let mut texts = BTreeMap::new();
     let mut open: Option<(&str, usize, Vec<&str>)> = None;
-    for (number, line, rest) in lines {
-        let is_end = line == "---" || line == "...";
-        let is_of_open =
-            !is_end && (line.is_empty() || line.starts_with([' ', '\t']) || line.starts_with("- "));
-        if is_of_open {
+    let lines = (2..).zip(lines.lines().map(str::trim_end));
+    for (number, line) in lines {
+        if line.is_empty() || line.starts_with([' ', '\t']) || line.starts_with("- ") {
             match &mut open {
                 Some((_, _, more)) => more.push(line),
-                None if line.trim().is_empty() => {}
+                None if line.is_empty() => {}
                 None => return Err((number, "a line before the first `key: value` is indented")),
             }
             continue;
         }
-        if let Some((key, first, value)) = open.take()
-            && texts
-                .insert(key, text(&value).map_err(|what| (first, what))?)
-                .is_some()
-        {
-            return Err((first, "this key was there before"));
-        }
-        if is_end {
-            return Ok(Some(FrontMatter { texts, body: rest }));
-        }
+        close(&mut texts, open.take())?;
         if line.starts_with('#') {
             continue;
         }
@@ -54,25 +45,41 @@ pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'sta
         }
         open = Some((key.trim_end(), number, vec![value]));
     }
-    Err((1, "the line `---` at its end is missing"))
+    close(&mut texts, open)?;
+    Ok(Some(FrontMatter { texts, body }))
 }
 
-/// Each line with its number and all that follows it.
-fn numbered(file: &str) -> impl Iterator<Item = (usize, &str, &str)> {
-    let mut rest = file;
-    let lines = std::iter::from_fn(move || {
-        let end = match rest.find('\n') {
-            Some(at) => at + 1,
-            None if rest.is_empty() => return None,
-            None => rest.len(),
-        };
-        let (line, after) = rest.split_at_checked(end)?;
-        rest = after;
-        Some((line.trim_end(), after))
-    });
-    (1..)
-        .zip(lines)
-        .map(|(number, (line, rest))| (number, line, rest))
+/// The lines between a first line `---` and the next one (or `...`), and what follows; `None` if there are no such two.
+pub(crate) fn split(file: &str) -> Option<(&str, &str)> {
+    let mut lines = file.split_inclusive('\n');
+    let start = lines.next().filter(|line| is_mark(line))?.len();
+    let mut end = start;
+    for line in lines {
+        if is_mark(line) || line.trim_end() == "..." {
+            return Some((file.get(start..end)?, file.get(end + line.len()..)?));
+        }
+        end += line.len();
+    }
+    None
+}
+
+fn is_mark(line: &str) -> bool {
+    line.trim_end() == "---"
+}
+
+/// Adds the text of a key whose lines are complete.
+fn close<'a>(
+    texts: &mut BTreeMap<&'a str, String>,
+    open: Option<(&'a str, usize, Vec<&'a str>)>,
+) -> Result<(), (usize, &'static str)> {
+    let Some((key, first, value)) = open else {
+        return Ok(());
+    };
+    let value = text(&value).map_err(|what| (first, what))?;
+    match texts.insert(key, value) {
+        None => Ok(()),
+        Some(_) => Err((first, "this key was there before")),
+    }
 }
 
 /// The text that the lines of a value are.

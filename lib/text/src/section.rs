@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::front_matter::split;
 use crate::head;
 
 /// A shorter Markdown file is one piece, and no piece is longer, in bytes.
@@ -29,7 +30,7 @@ pub struct Section {
 /// of the file and its tags; else the title is its first heading, else `name`.
 pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let (front, body) = front_matter(text);
+    let (front, body) = title_and_tags(text);
     let first_line = 1 + text
         .len()
         .checked_sub(body.len())
@@ -178,15 +179,15 @@ struct Front {
     tags: Vec<String>,
 }
 
-/// Title and tags of the front matter (YAML between lines of `---`), and the text after it. Of YAML only what people write there
-/// is read: `key: value`, `[a, b]`, and lists of `- a` below a key.
-fn front_matter(text: &str) -> (Front, &str) {
+/// Title and tags of the front matter, and the text after it. What cannot be read is passed over, since a folder of notes has
+/// all kinds of files: unlike [`crate::front_matter`], which names the fault. Tags are `[a, b]` or lines `- a` below the key.
+fn title_and_tags(text: &str) -> (Front, &str) {
     let mut front = Front::default();
-    let Some((block, body)) = block(text) else {
+    let Some((lines, body)) = split(text) else {
         return (front, text);
     };
     let mut key = "";
-    for line in block.lines() {
+    for line in lines.lines() {
         let item = line.trim_start().strip_prefix("- ").filter(|_| key == "tags");
         if let Some(item) = item {
             front.add(item);
@@ -225,22 +226,6 @@ fn plain(value: &str) -> &str {
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
     quoted.unwrap_or(value).trim()
-}
-
-/// What stands between a first line `---` and the next one, and what follows.
-fn block(text: &str) -> Option<(&str, &str)> {
-    let first = text
-        .split_inclusive('\n')
-        .next()
-        .filter(|line| line.trim_end() == "---")?;
-    let mut at = first.len();
-    for line in text.get(at..)?.split_inclusive('\n') {
-        if ["---", "..."].contains(&line.trim_end()) {
-            return Some((text.get(first.len()..at)?, text.get(at + line.len()..)?));
-        }
-        at += line.len();
-    }
-    None
 }
 
 #[cfg(test)]

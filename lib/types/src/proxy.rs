@@ -92,7 +92,7 @@ pub struct ProxyRules {
     pub hosts: Vec<Host>,
     /// Networks to which the names of `hosts` may lead although they are not public, such as `10.1.0.0/16`.
     pub private: Vec<String>,
-    /// Values of the header `Authorization`, put into requests to `http://HOST`, which go out over TLS.
+    /// The `Authorization` header for each host: ken-proxy adds it to requests for `http://HOST`, and sends those on over TLS.
     pub keys: BTreeMap<Host, String>,
 }
 

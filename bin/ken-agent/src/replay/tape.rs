@@ -233,7 +233,7 @@ impl Tape {
         }
     }
 
-    /// What the record has and the loop has not done, once the loop is through.
+    /// Called when the loop has ended: reports the first event of the record that the loop has not produced.
     pub(super) fn finish(&mut self) {
         let rest = self.lanes.values().filter_map(VecDeque::front);
         if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {

@@ -30,7 +30,7 @@ pub struct Reserve {
     /// Tokens that the answer may have, and with how few it is still worth the call.
     pub output_tokens: u64,
     pub least_output_tokens: u64,
-    /// US dollars for a token; 0 for a model that costs nothing, which no cap on cost concerns.
+    /// The price of one token in US dollars; 0 for a free model, to which caps on cost do not apply.
     pub input_price: f64,
     pub output_price: f64,
     pub caps: Budget,

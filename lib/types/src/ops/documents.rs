@@ -71,7 +71,7 @@ pub struct SyncDocuments {
     /// Documents as they are now; one whose digest is known is not written.
     #[serde(default)]
     pub documents: Vec<ReadDocument>,
-    /// Paths of documents that are gone.
+    /// Paths of documents that no longer exist.
     #[serde(default)]
     pub gone: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
