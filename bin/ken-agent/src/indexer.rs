@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::model::WireModel;
 
 const CALL: Duration = Duration::from_secs(10);
-/// How long the store is waited for while there is nothing to do, and a call about that.
+/// How long the store may hold a call while there is nothing to do, and the deadline of such a call.
 const WAIT: Duration = Duration::from_secs(30);
 const WAITED: Duration = Duration::from_secs(40);
 /// How long a page of files may take.

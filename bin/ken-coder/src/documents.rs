@@ -20,10 +20,10 @@ use crate::tree::{Links, Tree};
 
 /// Larger files are left out, in bytes.
 const FILE_BYTES: u64 = 256 * 1024;
-/// A page ends beyond so many bytes of JSON; a file that alone has more than `LONGEST` is left out. ken-tools passes on 128 KiB.
+/// A page ends once it has this many bytes of JSON; a file with more than `LONGEST` is left out. ken-tools passes on 128 KiB.
 const PAGE_BYTES: usize = 64 * 1024;
 const LONGEST: usize = 120 * 1024;
-/// Files that a page looks at, and files of a collection that are looked at at all.
+/// The most files that one page examines, and the most that a collection has.
 const PAGE_FILES: usize = 1_000;
 const FILES: usize = 50_000;
 
@@ -37,7 +37,7 @@ pub(crate) struct Documents {
     /// Files up to this path.
     #[serde(default)]
     until: Option<String>,
-    /// The digest of each file between these two that is known.
+    /// The known digests of the files between these two paths.
     #[serde(default)]
     known: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ enum Collection {
 pub(crate) struct Page {
     /// Files that are new or have changed.
     documents: Vec<ReadDocument>,
-    /// Known files that are not there any more, or are no text any more.
+    /// Known files that no longer exist, or are no longer text.
     gone: Vec<String>,
     /// Text files of this page, and files that are left after it.
     done: usize,
@@ -151,7 +151,7 @@ impl Documents {
                 page.documents.push(document);
             }
         }
-        // Beyond the page nothing is known yet.
+        // What lies beyond the page has not been read yet.
         if let Some(next) = &page.next {
             page.gone.retain(|gone| gone <= next);
         }

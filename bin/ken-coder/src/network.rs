@@ -38,7 +38,7 @@ impl Network<'_> {
         self.rule.hosts.contains(host)
     }
 
-    /// For people and fingerprints: the hosts, and for which of them a key is put in.
+    /// The hosts, and for which of them a key is added: shown to the person who approves, and part of the fingerprint.
     pub(crate) fn shown(&self) -> Value {
         let keys: Vec<&Host> = self.rule.keys.keys().collect();
         json!({"hosts": self.rule.hosts, "keysFor": keys, "private": self.rule.private})
@@ -143,7 +143,7 @@ impl Proxy {
         &self.ready.address
     }
 
-    /// How programs learn of it.
+    /// The variables that tell programs of the proxy.
     pub(crate) fn variables(&self) -> Vec<String> {
         const NAMES: [&str; 6] = [
             "http_proxy",

@@ -17,10 +17,10 @@ use crate::usage::{delta_bytes, input_tokens};
 
 /// How long the store may take for one call.
 const CALL: Duration = Duration::from_secs(10);
-/// How often what a call has used is told to a store that is away, and the pause between.
+/// How often settling a call is tried while the store is away, and the pause between two attempts.
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
-/// An answer that could be no longer than this is not asked for.
+/// The shortest answer, in tokens, that is worth a call.
 const LEAST_OUTPUT: u64 = 64;
 /// Tokens of an image, at most: what the largest one that providers take counts.
 const IMAGE_TOKENS: u64 = 1_600;
@@ -149,7 +149,7 @@ impl Budget {
     }
 }
 
-/// Rather too many: three bytes a token, while a token of most texts has four.
+/// An estimate on the high side: three bytes per token, where most texts have four.
 fn most_input_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter();
     let tools = tools.map(|tool| {
@@ -162,7 +162,7 @@ fn most_input_tokens(request: &Generate) -> u64 {
     texts + texts / 3 + IMAGE_TOKENS * images.count() as u64
 }
 
-/// Whether a provider that fails so has used nothing.
+/// Whether a call that fails in this way has cost nothing.
 fn is_free(error: &Error) -> bool {
     !matches!(
         error.code,
@@ -174,7 +174,7 @@ fn is_free(error: &Error) -> bool {
 enum Used {
     /// Tokens and US dollars.
     Told(u64, f64),
-    /// The call was cut: what it has sent on is known, and the request.
+    /// The call was cut: its request counts, and what was passed on of its answer.
     Unknown,
 }
 
@@ -220,7 +220,7 @@ impl Drop for Open {
     }
 }
 
-/// What could not be told in all this time stays counted as it was reserved.
+/// A call that cannot be settled in all this time stays counted as it was reserved.
 async fn patiently(store: Pool, settle: Settle) {
     for _ in 0..TRIES {
         if store.call::<BudgetSettle>(&settle, CALL).await.is_ok() {

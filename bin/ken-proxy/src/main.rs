@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if let Err(error) = Cli::try_parse() {
         return match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A reader of standard output that has gone is not worth a word.
+                // Whoever started the proxy has gone: there is nobody to tell.
                 let _ = error.print();
                 ExitCode::SUCCESS
             }

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use crate::refused::Refused;
 use crate::upstream::Upstream;
 
-/// Connections of the command at a time; more of them wait.
+/// The most connections at a time; further ones wait.
 const CONNECTIONS: usize = 128;
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// How long to wait when no connection can be accepted, for want of descriptors.
@@ -105,7 +105,7 @@ impl Proxy {
                     .half_close(true)
                     .serve_connection(TokioIo::new(connection), service)
                     .with_upgrades();
-                // Whatever ended it, the command has seen it.
+                // The command has seen the connection end; there is nobody else to tell.
                 let _ = served.await;
                 drop(place);
             });
@@ -198,7 +198,7 @@ fn remove_per_connection(headers: &mut HeaderMap) {
 /// Bytes in both directions, until both have ended.
 async fn relay(request: Request<Incoming>, mut upstream: TcpStream) {
     if let Ok(upgraded) = hyper::upgrade::on(request).await {
-        // How it ends, both sides see for themselves.
+        // Both sides see the end of the connection themselves.
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut upstream).await;
     }
 }

@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::refused::Refused;
 
-/// For the look-up, for each address, and for the greeting of TLS.
+/// The timeout of the look-up, of each connection attempt, and of the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Upstream {
@@ -60,7 +60,7 @@ impl Upstream {
     /// The addresses of a host that may be reached; refused when there are only others.
     async fn addresses(&self, host: &Host) -> Result<Vec<SocketAddr>, Refused> {
         if let Some(address) = host.address() {
-            // It stands in the rule as it is.
+            // The rule names this address itself.
             return Ok(vec![SocketAddr::new(address, host.port)]);
         }
         let found = timeout(PATIENCE, lookup_host((host.name.as_str(), host.port))).await;
@@ -82,7 +82,7 @@ impl Upstream {
         }
     }
 
-    /// Sends a request and gives back the head of its answer.
+    /// Sends a request and returns the response, whose body is still to be read.
     pub(crate) async fn send(
         &self,
         host: &Host,

@@ -22,7 +22,7 @@ pub(crate) const CALLS: &[i64] = &[libc::SYS_connect, libc::SYS_sendto, libc::SY
 const MAX_SENT: usize = 256 * 1024;
 /// Pieces of a message (UIO_MAXIOV of <linux/uio.h>).
 const MAX_PIECES: u64 = 1024;
-/// Calls that wait at a time.
+/// The most calls that may wait at the same time.
 const MAX_WAITING: usize = 64;
 const DNS: u16 = 53;
 
@@ -71,7 +71,7 @@ fn name_servers(text: &str) -> Vec<IpAddr> {
     });
     let servers: Vec<IpAddr> = servers.collect();
     match servers.is_empty() {
-        // What resolv.conf(5) says of a file without one.
+        // The default of resolv.conf(5).
         true => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
         false => servers,
     }
@@ -126,7 +126,7 @@ impl Call {
             && !address.is_empty()
             && kind(&socket)? != SockType::Datagram
         {
-            // A stream has its peer; with MSG_FASTOPEN this would be a way to another one.
+            // A stream has its peer already; with MSG_FASTOPEN a message could connect to another one.
             return Err(Errno::EISCONN);
         }
         Ok(Call {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// For all names together.
+/// The timeout for looking up all names together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which is the operator's. Names are
@@ -23,7 +23,7 @@ pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
             }
         }
     };
-    // What was found by then is what may be reached.
+    // Only the addresses that were found in time may be reached.
     let _ = timeout(PATIENCE, look_up).await;
     found.sort();
     found.dedup();

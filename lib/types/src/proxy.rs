@@ -88,7 +88,7 @@ impl From<Host> for String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyRules {
-    /// What may be reached. A name has to lead to a public address; an address that stands here may be any.
+    /// The hosts that may be reached. A name has to resolve to a public address; an address listed here may be any.
     pub hosts: Vec<Host>,
     /// Networks to which the names of `hosts` may lead although they are not public, such as `10.1.0.0/16`.
     pub private: Vec<String>,

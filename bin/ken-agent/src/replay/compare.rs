@@ -26,7 +26,7 @@ use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
 
-/// A loop that does nothing for so long waits for something that the record does not have.
+/// A loop that records nothing for this long waits for something that the record does not have.
 const STILL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
@@ -38,7 +38,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Where record and loop part first. `shows`: each step is printed.
+/// The first difference between the record and the loop. With `shows`, each step is printed.
 pub(crate) async fn difference(
     case: &Case,
     share: &Arc<Share>,
@@ -85,7 +85,7 @@ async fn play(
     };
     let seams = Seams {
         share: share.clone(),
-        // What they say goes to models, and none is called.
+        // Their text only matters to a model, and no model is called.
         skills: Arc::new(Skills::new(Sources::default())),
         tools: Arc::new(TapeTools {
             record: case.record.clone(),
@@ -126,7 +126,7 @@ async fn play(
             turns.plan.duties = Duties {
                 required: background.rules.required(),
                 is_judged: background.rules.validation().is_some(),
-                // What knowledge said then is not recorded; that it was there shows.
+                // The text of the knowledge is not recorded, only that there was some.
                 has_knowledge: has_validation(&case.events),
             };
             turns.background = Some(background);

@@ -120,7 +120,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     Ok(differs.is_empty())
 }
 
-/// The skills of the system whose case it is; none where nothing says which it is.
+/// The skills of the system that the case belongs to; none if that system is unknown.
 fn sources() -> Sources {
     let variable = |name: &str| {
         std::env::var_os(name)
@@ -137,7 +137,7 @@ fn sources() -> Sources {
     }
 }
 
-/// In what two courses differ.
+/// The names of the fields in which two courses differ.
 fn differences(then: &Course, now: &Course, unrecorded: &[Value]) -> Vec<&'static str> {
     let found = [
         (
@@ -178,7 +178,7 @@ impl Model for Named {
 /// A call, by its tool and arguments, or a task, by its worker and prompt.
 type Key = (String, String);
 
-/// What came of the calls of the record.
+/// The results of the recorded calls.
 struct Results {
     record: Record,
     calls: Mutex<HashMap<Key, VecDeque<Result<ToolResult, String>>>>,
@@ -277,7 +277,7 @@ impl Tools for Results {
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = &asked.call;
         let key = (call.name.clone(), call.arguments.to_string());
-        // The same call may be made more often than it was; its last result stays.
+        // The model may repeat a call more often than the record has it: the last result is given again.
         let found = lock(&self.calls)
             .get_mut(&key)
             .and_then(|results| match results.len() {

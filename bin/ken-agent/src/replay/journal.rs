@@ -12,7 +12,7 @@ use crate::envelope::Envelope;
 use crate::journal::Journal;
 use crate::turn_state::{Ending, TaskRef, TurnState};
 
-/// Holds each step to the record.
+/// Compares each step with the record.
 pub(super) struct Compared {
     pub(super) state: TurnState,
     pub(super) envelope: Envelope,
@@ -22,15 +22,15 @@ pub(super) struct Compared {
     pub(super) course: Calls,
 }
 
-/// How the calls of a turn go.
+/// The state of the tool calls of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Calls {
     #[default]
     None,
     Run,
-    /// They run, and one has told what came only after the end of the record.
+    /// They run, and one of them has recorded an event that lies after the end of the record.
     RunPast,
-    /// They are through, past the end of the record.
+    /// They have ended, after the end of the record.
     Past,
 }
 
@@ -118,7 +118,7 @@ impl Journal for Kept {
     }
 }
 
-/// One line for a step; pieces of texts are none.
+/// Prints one line for a step; deltas are not printed.
 fn show(event: &Event) -> Result<(), Error> {
     if matches!(event.body, Body::TextDelta { .. } | Body::ThinkingDelta { .. }) {
         return Ok(());

@@ -31,7 +31,7 @@ use tokio::runtime::Builder;
 use crate::share::Share;
 use crate::store::Store;
 
-/// The record, or a case made of it, is at most so long.
+/// The longest record or case, in bytes.
 const LONGEST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Parser)]
@@ -45,14 +45,14 @@ struct Words {
     model_socket: Option<PathBuf>,
 }
 
-/// What is on standard input.
+/// The document on standard input.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Case {
     pub(crate) record: Record,
     pub(crate) events: Vec<Event>,
 }
 
-/// How a turn went, as far as two of them can be compared.
+/// The parts of a turn in which two models can be compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Course {
@@ -60,7 +60,7 @@ pub(crate) struct Course {
     /// How the answer was judged, if it was.
     pub(crate) verdict: Option<Judgement>,
     pub(crate) answer: String,
-    /// Name and arguments, of the orchestrator, in their order.
+    /// The orchestrator's calls in order, each with name and arguments.
     pub(crate) tool_calls: Vec<Value>,
 }
 
@@ -142,7 +142,7 @@ fn replay(words: &Words) -> Result<bool, Error> {
             let runtime = runtime.enable_io().build().map_err(failed)?;
             runtime.block_on(evaluate::run(case, share, model, socket))
         }
-        // Without the means to wait for a socket.
+        // Without I/O: this runtime cannot open a socket.
         _ => runtime
             .build()
             .map_err(failed)?

@@ -12,7 +12,7 @@ use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::seams::{Asked, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
 use crate::worker::work;
 
-/// What the loop says before the reason why a call is not made.
+/// What precedes the reason in the result of a call that was not allowed.
 const NOT_ALLOWED: &str = "The call was not allowed: ";
 
 /// Gives the answers of a session as they were recorded.
@@ -25,7 +25,7 @@ pub(super) struct TapeModel {
 
 pub(super) struct TapeReply {
     answer: RecordedAnswer,
-    /// What the message has already.
+    /// The part of the message that was recorded before.
     prefix: String,
 }
 
@@ -91,7 +91,7 @@ impl Reply for TapeReply {
     }
 }
 
-/// The tools that there are today, with the results of then.
+/// The tools of the record, answered with the recorded results.
 pub(super) struct TapeTools {
     pub(super) record: Record,
     pub(super) tape: SharedTape,
@@ -142,7 +142,7 @@ fn was_refused(why: &str) -> bool {
     reason.starts_with("the rule ") || why.starts_with("There is no tool `")
 }
 
-/// Tells of approvals what was told then.
+/// Answers requests for approval as the record has it.
 pub(super) struct TapePolicy {
     pub(super) tape: SharedTape,
 }
@@ -175,7 +175,7 @@ impl Policy for TapePolicy {
     }
 }
 
-/// Workers go through their loop, too.
+/// Workers run through the same loop.
 pub(super) struct TapeWorkers {
     pub(super) model: TapeModel,
 }

@@ -88,7 +88,7 @@ fn without_times(value: &mut Value) {
     }
 }
 
-/// Where record and loop part.
+/// A difference between the record and the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
     /// Of the event in the record.
@@ -103,7 +103,7 @@ pub(crate) struct Difference {
 pub(super) enum End {
     Done(Generated),
     Failed(Error),
-    /// By the end of the turn, or of its holder.
+    /// It was cut by the end of the turn, or of its holder.
     Cut,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct RecordedAnswer {
     pub(super) end: End,
 }
 
-/// A segment as it is played.
+/// A segment that is being replayed.
 #[derive(Debug)]
 pub(super) struct Tape {
     lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
@@ -132,14 +132,14 @@ pub(super) struct Tape {
     turns: HashMap<String, usize>,
 }
 
-/// All that replays share.
+/// The state that all seams of a replay share.
 pub(super) type SharedTape = Arc<Mutex<Tape>>;
 
 pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {
     tape.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the loop stops because the record does.
+/// The error that stops the loop at the end of the record.
 pub(super) fn stopped() -> Error {
     Error::new(Code::Cancelled, "the record ends here")
 }
@@ -258,7 +258,7 @@ impl Tape {
         (next >= *from).then(|| ending.clone())
     }
 
-    /// Ends what the loop waits for.
+    /// Aborts what the loop waits for once the next event shows that the turn was ended from outside.
     fn abort_if_due(&self) {
         if self.ended().is_some() {
             self.abort.send_replace(true);
@@ -290,7 +290,7 @@ impl Tape {
         self.results.get(&lane)?.front()
     }
 
-    /// Why nobody could judge an answer then.
+    /// The recorded reason why an answer could not be judged.
     pub(super) fn not_judged(&self) -> Option<String> {
         let of_rule = |(_, event): &(u64, Event)| match &event.body {
             Body::Operation {
@@ -438,7 +438,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     rest.iter().find(shows).map(|event| (ending, index(event)))
 }
 
-/// How many calls a message asks for.
+/// The number of tool calls in a message.
 fn calls(message: &Message) -> usize {
     let is_call = |block: &&Block| matches!(block, Block::ToolCall { .. });
     message.content().iter().filter(is_call).count()
@@ -628,7 +628,7 @@ fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
     }
 }
 
-/// The answer of a compaction, which no message shows.
+/// The answer of a compaction, for which there is no message event.
 fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     for body in events {
         if let Body::Turn {
@@ -683,7 +683,7 @@ fn failed(failure: &Failure) -> Error {
         error.retry_after_ms = Some(3_600_000);
     }
     if failure.name == BUDGET {
-        // It says where it is from, and would say so twice.
+        // The message names its origin already.
         error.code = Code::Forbidden;
         error.message = error.message.replacen(" (at /budget)", "", 1);
         let (message, hint) = match error.message.split_once("; ") {
@@ -696,7 +696,7 @@ fn failed(failure: &Failure) -> Error {
     error
 }
 
-/// For people: where record and loop part.
+/// Describes the difference for people.
 pub(super) fn shown(difference: &Difference) -> Value {
     json!({"difference": {
         "eventIndex": difference.event_index,

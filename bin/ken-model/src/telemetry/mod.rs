@@ -26,9 +26,9 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const POLL: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const CALL: Duration = Duration::from_secs(10);
-/// When more than so many wait, the oldest are given up.
+/// The most summaries that wait; the oldest beyond that are given up.
 const QUEUE: u64 = 4_096;
-/// Spans that are sent at a time, about.
+/// About how many spans one request has.
 const BATCH: usize = 512;
 
 /// What was sent, and what was given up.
@@ -45,10 +45,10 @@ pub(crate) struct Exporter {
     counts: Arc<Counts>,
 }
 
-/// What becomes of a batch.
+/// The outcome of sending a batch.
 enum Sent {
     Taken,
-    /// The collector does not want it, and never will.
+    /// The collector refused it for good.
     Refused(u16),
 }
 
@@ -95,7 +95,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what has ended since the last round.
+    /// Sends the traces of what has ended since the last round.
     async fn round(&self) -> Result<(), Error> {
         loop {
             let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
@@ -192,7 +192,7 @@ impl Exporter {
         let status = sent.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))??;
         match status {
             200..300 => Ok(Sent::Taken),
-            // As the specification of OTLP has it.
+            // The statuses that the specification of OTLP names as retryable.
             429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
             status => Ok(Sent::Refused(status)),
         }

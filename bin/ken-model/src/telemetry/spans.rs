@@ -5,9 +5,9 @@ use ken_types::Timestamp;
 use ken_types::ops::telemetry::{EndedRun, WorkKind};
 use serde_json::{Value, json};
 
-/// Spans of one submission or run; what comes after them is left out.
+/// The most spans of one submission or run; further ones are left out.
 const SPANS: usize = 2_000;
-/// Bytes of a text that was said.
+/// The longest text of a prompt or answer, in bytes.
 const CONTENT: usize = 16 * 1024;
 
 const UNKNOWN: &str = "unknown";
@@ -100,7 +100,7 @@ impl Spans<'_> {
 
     fn tool(&mut self, event: &Value) {
         let said = event.pointer("/result/content/0/text").and_then(Value::as_str);
-        // A tool that there is not has a name that the model has made up.
+        // The name of a tool that does not exist was invented by the model.
         let is_made_up = said.is_some_and(|said| said.starts_with("There is no tool `"));
         let name = match is_made_up {
             true => UNKNOWN,
@@ -197,12 +197,12 @@ impl Spans<'_> {
         self.span_of("root")
     }
 
-    /// The same for the same part of the same run, so that what is sent twice is one.
+    /// Ids depend only on the run and the part of it, so that a collector recognises what is sent twice.
     fn span_of(&self, part: &str) -> String {
         format!("{:016x}", hash(3, &format!("{} {part}", self.run.id)))
     }
 
-    /// All spans, that of the whole first.
+    /// All spans, the root first.
     pub(super) fn end(mut self) -> Vec<Value> {
         let (operation, subject, name) = match &self.workflow {
             Some(workflow) => ("invoke_workflow", "gen_ai.workflow.name", workflow.clone()),
@@ -271,7 +271,7 @@ fn number_of(key: &str, value: u64) -> Value {
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
-/// A name that a model has made up may be anything that was said.
+/// A name that a model invented may hold any text of the conversation.
 fn tame(name: &str) -> &str {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match (1..=64).contains(&name.len()) && name.bytes().all(is_part) {

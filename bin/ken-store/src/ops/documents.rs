@@ -16,7 +16,7 @@ use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 
 /// Entries that are offered for vectors at a time: as many as a provider takes in one call.
 const EMBEDDED_AT_ONCE: usize = 32;
-/// Uses that are shown of an entry.
+/// The most uses that are listed for an entry.
 const USES: u32 = 100;
 /// The most dimensions of a vector.
 const DIMENSIONS: usize = 4_096;

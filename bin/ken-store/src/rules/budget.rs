@@ -27,7 +27,7 @@ pub(crate) fn dollars(billionths: i64) -> f64 {
     billionths as f64 / 1e9
 }
 
-/// A cap that leaves too little for a call, in words.
+/// Describes a cap that leaves too little for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exceeded(pub(crate) String);
 
@@ -36,7 +36,7 @@ struct Cap {
     name: &'static str,
     most: i64,
     used: i64,
-    /// What the request takes of it, and a token of the answer.
+    /// What the request takes of the cap, and what each token of the answer takes.
     input: i64,
     output: i64,
     is_cost: bool,
@@ -69,7 +69,7 @@ impl Cap {
     }
 }
 
-/// How many tokens an answer may have when so much counts against the day and the session.
+/// How many tokens the answer may have, given what already counts against the day and the session.
 pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64, Exceeded> {
     let tokens = |name, most: u64, used: Amount| Cap {
         name,

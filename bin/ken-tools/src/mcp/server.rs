@@ -31,13 +31,13 @@ use crate::schema::Schema;
 
 /// How long a server may take until it has named its tools.
 const START: Duration = Duration::from_secs(30);
-/// How long one that did not answer a call may take to say that it is alive.
+/// How long a server that did not answer a call may take to answer a ping.
 const PING: Duration = Duration::from_secs(5);
 /// The pause before a server that has ended is started again: doubled each time, and short again after it ran for a while.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RAN_WELL: Duration = Duration::from_secs(30);
-/// A server that says again and again that its list has changed is asked this often.
+/// The shortest time between two requests for the list of a server that keeps saying that it has changed.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 const MAX_TOOLS: usize = 128;
 const MAX_PAGES: usize = 16;
@@ -48,7 +48,7 @@ const SCHEMA_BYTES: usize = 32 * 1024;
 const TOOL_BYTES: usize = 64;
 /// What is kept of standard error: its end.
 const ERROR_BYTES: usize = 1024;
-/// How long a server that is gone may take to say its last word.
+/// How long the standard error of a server that has ended is still read.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
 /// A server and what runs for it. Dropped, it is ended.
@@ -61,7 +61,7 @@ pub(crate) struct Server {
     secrets: Arc<Secrets>,
 }
 
-/// How it stands with a server.
+/// The state of a server.
 #[derive(Clone)]
 pub(crate) enum State {
     /// It has not been started.
@@ -376,11 +376,11 @@ impl Drop for Server {
     }
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 enum Failed {
     /// The server has ended meanwhile.
     Ended(Arc<Link>, String),
-    /// In words for the model.
+    /// The error that the model is told.
     Told(String),
 }
 
@@ -494,7 +494,7 @@ impl Link {
             Err(why) => {
                 let why: String = reason.get().unwrap_or(why);
                 let said = errors.said().await;
-                // What it says itself tells more than that the connection was closed.
+                // Its own last words explain more than "connection closed".
                 Err(match said.is_empty() {
                     true => why,
                     false => format!("{why}; it said: {said}"),
@@ -503,7 +503,7 @@ impl Link {
         }
     }
 
-    /// Looks after it until it has ended; says why.
+    /// Watches the server until it ends; returns the reason.
     async fn serve(self: Arc<Link>, changed: &Changed) -> String {
         loop {
             let list_changed = &self.service.service().list_changed;

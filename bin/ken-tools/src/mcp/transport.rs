@@ -40,7 +40,7 @@ impl Reason {
         reason.get_or_insert_with(|| why.into());
     }
 
-    /// Tells who waits that nothing more comes.
+    /// Wakes everybody who waits: nothing more will arrive.
     pub(crate) fn close(&self) {
         self.0.closed.notify_one();
     }
@@ -156,7 +156,7 @@ impl Transport<RoleClient> for Lines {
         loop {
             let line = self.next_line().await?;
             let line = line.trim_ascii();
-            // Programs that print other things on standard output are many, and it does no harm.
+            // Many programs print other things on standard output, and a line that is no JSON does no harm.
             if !line.starts_with(b"{") {
                 continue;
             }

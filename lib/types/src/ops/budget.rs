@@ -27,7 +27,7 @@ pub struct Reserve {
     pub session: Option<String>,
     /// Tokens that the request takes, estimated rather too high.
     pub input_tokens: u64,
-    /// Tokens that the answer may have, and with how few it is still worth the call.
+    /// The most tokens of the answer, and the fewest with which the call is still worth making.
     pub output_tokens: u64,
     pub least_output_tokens: u64,
     /// The price of one token in US dollars; 0 for a free model, to which caps on cost do not apply.

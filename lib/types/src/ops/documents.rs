@@ -14,7 +14,7 @@ crate::operations! {
     /// Puts documents of a collection in place of what there was of them, and drops others. A piece that a document had
     /// before stays the entry that it was. As a step of a job it is `conflict` when the job is at another place.
     DocumentsSync, "documents.sync": SyncDocuments => Synced;
-    /// What there is to do for whoever reads files and asks for vectors. Waits for some, at most `wait_ms`.
+    /// The next work for the reader of files: documents to read, or entries that need vectors. Waits at most `wait_ms` for some.
     DocumentsWork, "documents.work": FindWork => DocumentWork;
     /// Stores vectors of entries, and counts what they cost. Those of entries that are gone are dropped.
     VectorsPut, "vectors.put": PutVectors => Nothing;
@@ -84,7 +84,7 @@ pub struct SyncDocuments {
 pub struct ReadDocument {
     pub path: String,
     pub digest: String,
-    /// What it says, in its order.
+    /// Its pieces, in order.
     pub pieces: Vec<Piece>,
 }
 
@@ -110,7 +110,7 @@ pub struct JobStep {
     /// The next place; absent when the collection is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Documents that this step is about, and those of the collection that are left.
+    /// The documents of this step, and how many of the collection are left.
     pub done: u64,
     pub left: u64,
     /// Why the collection cannot be read. The job goes on with the next one and ends as failed.

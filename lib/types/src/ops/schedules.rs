@@ -484,7 +484,7 @@ pub struct Advance {
     /// Runs whose time is over.
     #[serde(default)]
     pub timed_out: Vec<String>,
-    /// Asks for the schedules that fire until then, which may be ahead of the time. Absent: for none.
+    /// Asks for the schedules that fire up to this time, which may be in the future. Absent: asks for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_until: Option<i64>,
 }
@@ -523,7 +523,7 @@ pub enum Fate {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advanced {
-    /// Schedules that fire until [`Advance::due_until`], in the order in which they fire; at most 2,000.
+    /// The schedules that fire up to [`Advance::due_until`], the next one first; at most 2,000.
     pub due: Vec<Due>,
     /// When the next slot fires.
     pub next_fire: Option<i64>,

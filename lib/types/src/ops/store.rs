@@ -869,7 +869,7 @@ pub struct Match<T> {
 pub struct KeyedJob {
     /// A ULID: the id of the job, if this call starts one.
     pub id: String,
-    /// Documents are read anew before: those of the installation and of the workspace.
+    /// Reads the documents of the installation and of the workspace anew first.
     #[serde(default)]
     pub documents: bool,
 }
