@@ -174,11 +174,11 @@ fn a_broken_skill_is_left_out_and_named() {
     );
     let log = std::fs::read_to_string(system.home().join("state/log/agent.log")).unwrap();
     assert!(
-        log.contains("open/SKILL.md is left out: this is not `key: value` (at line 4)"),
+        log.contains("open/SKILL.md is left out: the line `---` at its end is missing (at line 1)"),
         "{log}"
     );
     for (name, why) in [
-        ("open", "open/SKILL.md: line 4"),
+        ("open", "open/SKILL.md: line 1"),
         ("other", "other/SKILL.md: name"),
     ] {
         for command in ["check", "show"] {

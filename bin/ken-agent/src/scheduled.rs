@@ -1,14 +1,17 @@
-//! A turn that a schedule started: which agent runs it, and what that is told.
+//! Turns that a schedule started: the agent that runs them, and what it is told.
 
 use ken_types::ops::store::Claim;
 use serde_json::Value;
 
-use crate::names::CODING_WORKER;
+use crate::names::{CODING_WORKER, ORCHESTRATOR};
 
-/// The worker that runs the turn itself; `None` for the orchestrator.
-pub(crate) fn agent(claim: &Claim) -> Option<&'static str> {
-    let target = claim.context.as_ref()?.get("schedule")?.get("targetAgent")?;
-    (target == CODING_WORKER).then_some(CODING_WORKER)
+/// The agent that runs the turn: the worker that its schedule names, else the orchestrator.
+pub(crate) fn agent(claim: &Claim) -> &'static str {
+    let context = claim.context.as_ref();
+    match context.and_then(|context| context.pointer("/schedule/targetAgent")) {
+        Some(target) if target == CODING_WORKER => CODING_WORKER,
+        _ => ORCHESTRATOR,
+    }
 }
 
 /// A part of the system text; `None` when a person or a program asks.
@@ -45,14 +48,14 @@ mod tests {
     #[test]
     fn a_scheduled_turn_is_told_so_and_no_other() {
         let mut claim = claim("Good morning.");
-        assert_eq!((note(&claim), agent(&claim)), (None, None));
+        assert_eq!((note(&claim), agent(&claim)), (None, ORCHESTRATOR));
         claim.context = Some(json!({"workflow": "x"}));
-        assert_eq!((note(&claim), agent(&claim)), (None, None));
+        assert_eq!((note(&claim), agent(&claim)), (None, ORCHESTRATOR));
         claim.context = Some(
             json!({"schedule": {"slug": "morning", "slotAt": "2027-02-03T08:00:00.000Z",
             "timezone": "Europe/Zurich", "targetAgent": "coding-worker", "payload": {"a": "b"}}}),
         );
-        assert_eq!(agent(&claim), Some(CODING_WORKER));
+        assert_eq!(agent(&claim), CODING_WORKER);
         let told = note(&claim).unwrap();
         for part in [
             "\"morning\"",

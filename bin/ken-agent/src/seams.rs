@@ -15,7 +15,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::embedding::Embedding;
 use crate::governance::{Agent, Governance};
-use crate::names::ORCHESTRATOR;
 use crate::scheduled;
 use crate::share::Share;
 use crate::skills::Skills;
@@ -94,9 +93,8 @@ const MOST_DEPTH: u32 = 4;
 impl Caller {
     /// The agent of a submission: the orchestrator, or the worker that its schedule names.
     pub(crate) fn root(claim: Arc<Claim>) -> Caller {
-        let agent = scheduled::agent(&claim).unwrap_or(ORCHESTRATOR);
         Caller {
-            agent: agent.to_owned(),
+            agent: scheduled::agent(&claim).to_owned(),
             claim,
             session: SessionName::default(),
             task: None,

@@ -20,9 +20,9 @@ use crate::background::Background;
 use crate::budget::Budget;
 use crate::envelope::Envelope;
 use crate::model::Model;
-use crate::names::ORCHESTRATOR;
 use crate::recorder::Recorder;
 use crate::retry::failure;
+use crate::scheduled;
 use crate::seams::{AskedCalls, Caller, Seams, TASK};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
@@ -117,7 +117,7 @@ impl<S: Store, M: Model> Agent<S, M> {
     async fn unasked(&self, claim: &Claim, state: &TurnState, asked: &AskedCalls) -> AskedCalls {
         let tools = &self.seams.tools;
         let mut unasked = AskedCalls::new();
-        for (agent, call) in state.running(ORCHESTRATOR) {
+        for (agent, call) in state.running(scheduled::agent(claim)) {
             if asked.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
                 continue;
             }

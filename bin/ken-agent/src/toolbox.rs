@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ken_types::event::{Block, ToolResult};
+use ken_types::event::{Block, NO_TOOL, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, CallTool, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
@@ -108,7 +108,7 @@ impl Tools for WireTools {
         Box::pin(async move {
             let Asked { caller, call, ask } = asked;
             let Some(tool) = tool else {
-                return Err(format!("There is no tool `{}`.", call.name));
+                return Err(format!("{NO_TOOL}{}`.", call.name));
             };
             let args = CallTool {
                 name: call.name,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ken_types::Timestamp;
-use ken_types::event::{Block, Body, ToolResult};
+use ken_types::event::{Block, Body, NO_TOOL, ToolResult};
 use ken_types::ops::model::ToolSpec;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -50,21 +50,26 @@ impl Running {
     }
 }
 
+/// What precedes the reason in the result of a call that was not allowed.
+pub(crate) const NOT_ALLOWED: &str = "The call was not allowed: ";
+/// The beginning of the note on a call that is repeated.
+pub(crate) const SAME_CALL: &str = "\n[This is the same call ";
+
 async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
     let started = call.stage.since().unwrap_or_else(Timestamp::now);
     let mut result = match call.arguments {
         _ if repeats >= MOST_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
         // What a model wrote as arguments was no JSON, and is kept as a text.
-        _ => Err("The call was not allowed: its arguments are not a JSON object".to_owned()),
+        _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
     };
     if repeats >= REPEATS_TOLD {
         let note = format!(
-            "This is the same call {repeats} times in a row; after {MOST_REPEATS} the turn is ended. Change the arguments, use \
+            "{SAME_CALL}{repeats} times in a row; after {MOST_REPEATS} the turn is ended. Change the arguments, use \
              another tool, or answer."
         );
         result = result.map(|mut result| {
-            result.content.push(Block::text(format!("\n[{note}]")));
+            result.content.push(Block::text(format!("{note}]")));
             result
         });
     }
@@ -111,14 +116,14 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
 /// What comes of a call, or why it was not made.
 async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if let Some(reason) = caller.refusal(&call.name) {
-        return Err(format!("The call was not allowed: {reason}."));
+        return Err(format!("{NOT_ALLOWED}{reason}."));
     }
     let asking = caller.rules.asks(&caller.agent, &call.name).map(str::to_owned);
     let is_own = call.name == TASK || seams.tools.is_built_in(&call.name);
     if let Some(rule) = asking.as_ref().filter(|_| is_own) {
         let tool = &call.name;
         return Err(format!(
-            "The call was not allowed: the rule {rule} wants an approval, and {tool} is a tool that nobody can approve."
+            "{NOT_ALLOWED}the rule {rule} wants an approval, and {tool} is a tool that nobody can approve."
         ));
     }
     if call.name == TASK {
@@ -126,7 +131,7 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     }
     let tools = seams.tools.list(&caller.agent);
     if !tools.iter().any(|tool| tool.name == call.name) {
-        return Err(format!("There is no tool `{}`.", call.name));
+        return Err(format!("{NO_TOOL}{}`.", call.name));
     }
     let asked = Asked {
         caller,
@@ -137,7 +142,7 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
         return seams.tools.call(asked, None).await;
     }
     let grant = seams.policy.check(asked.clone(), events.clone()).await;
-    let grant = grant.map_err(|reason| format!("The call was not allowed: {reason}"))?;
+    let grant = grant.map_err(|reason| format!("{NOT_ALLOWED}{reason}"))?;
     seams.tools.call(asked, grant).await
 }
 
@@ -164,7 +169,7 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
         return Err(format!("There is no worker `{agent}`."));
     }
     if let Some(reason) = caller.refusal_of_worker(&agent) {
-        return Err(format!("The call was not allowed: {reason}."));
+        return Err(format!("{NOT_ALLOWED}{reason}."));
     }
     let prompt = argument("prompt").ok_or("The task has no prompt.")?;
     if let Some(result) = call.task.as_ref().and_then(|task| task.result.clone()) {

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ken_text::{Section, lines_of_text, sections};
 use ken_tool::{Answer, Error};
 use ken_types::ops::documents::{DOCUMENT_PIECES, Piece, ReadDocument};
+use ken_types::share;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Operation;
@@ -79,7 +80,7 @@ impl Operation for Documents {
     fn run(&self, settings: &Settings) -> Result<Page, Error> {
         match self.collection {
             Collection::Workspace => within(settings, Access::Read, || self.page(settings, lines)),
-            Collection::Share => match share() {
+            Collection::Share => match share::folders().into_iter().next() {
                 None => Ok(self.empty()),
                 Some(root) => {
                     let settings = settings.at(root);
@@ -88,15 +89,6 @@ impl Operation for Documents {
             },
         }
     }
-}
-
-/// The documents of the installation that this program belongs to.
-fn share() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let folder = program.parent()?;
-    ["../share/ken", "../../share"]
-        .iter()
-        .find_map(|share| folder.join(share).canonicalize().ok())
 }
 
 /// How a file is cut, by its name; `None` for one that is no document.

@@ -122,6 +122,10 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
         "{keys:?}"
     );
 
+    let traced = shell(&home, &format!("curl -sS -X TRACE http://{}/show", server.secure));
+    let text = traced["stdout"].as_str().unwrap();
+    assert!(text.contains("not forwarded") && !text.contains(KEY), "{traced}");
+
     // The page shows the request that came out of the proxy; a key of the command's own making is replaced
     // (in two pieces, since /proc shows the command itself).
     let shown = shell(

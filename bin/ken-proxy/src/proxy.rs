@@ -21,7 +21,7 @@ use ken_types::hex;
 use ken_types::proxy::{Host, ProxyReady, ProxyRules};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit as Place, Semaphore};
 
 use crate::refused::Refused;
 use crate::upstream::Upstream;
@@ -98,7 +98,9 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             tokio::spawn(async move {
-                let service = service_fn(|request| proxy.answer(request));
+                // A tunnel outlives the connection of HTTP that it began as, and keeps its place.
+                let place = Arc::new(place);
+                let service = service_fn(|request| proxy.answer(request, &place));
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEADER_TIME)
@@ -107,18 +109,21 @@ impl Proxy {
                     .with_upgrades();
                 // The command has seen the connection end; there is nobody else to tell.
                 let _ = served.await;
-                drop(place);
             });
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        place: &Arc<Place>,
+    ) -> Result<Response<Body>, Infallible> {
         let answered = match self.is_known(request.headers()) {
             false => Err(Refused(
                 StatusCode::PROXY_AUTHENTICATION_REQUIRED,
                 "no password".to_owned(),
             )),
-            true if request.method() == Method::CONNECT => self.tunnel(request).await,
+            true if request.method() == Method::CONNECT => self.tunnel(request, Arc::clone(place)).await,
             true => self.forward(request).await,
         };
         Ok(answered.unwrap_or_else(Refused::response))
@@ -129,7 +134,7 @@ impl Proxy {
         given.is_some_and(|given| given.ct_eq(self.password.as_bytes()).into())
     }
 
-    async fn tunnel(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+    async fn tunnel(&self, request: Request<Incoming>, place: Arc<Place>) -> Result<Response<Body>, Refused> {
         let host = request
             .uri()
             .authority()
@@ -141,11 +146,19 @@ impl Proxy {
             return Err(Refused::forbidden(&host.to_string()));
         }
         let upstream = self.upstream.connect(&host).await?;
-        tokio::spawn(relay(request, upstream));
+        tokio::spawn(async move {
+            relay(request, upstream).await;
+            drop(place);
+        });
         Ok(Response::new(Either::Right(Full::default())))
     }
 
     async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refused> {
+        if request.method() == Method::TRACE {
+            return Err(Refused::wrong(
+                "TRACE would tell the key back, so it is not forwarded",
+            ));
+        }
         let uri = request.uri();
         let (Some("http"), Some(name)) = (uri.scheme_str(), uri.host()) else {
             return Err(Refused::wrong(

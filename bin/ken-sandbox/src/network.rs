@@ -33,7 +33,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Reach {
     public: bool,
     named: Allowed,
-    /// The name servers of this machine, which may have any address.
+    /// The name servers of this machine, which may have any address; none without public addresses.
     resolvers: Vec<IpAddr>,
 }
 
@@ -41,13 +41,13 @@ impl Reach {
     /// `named` is a list as of [`Allowed::parse`].
     pub(crate) fn new(public: bool, named: &str) -> Result<Reach, ken_tool::Error> {
         let resolvers = match public {
-            true => std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
-            false => String::new(),
+            true => name_servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            false => Vec::new(),
         };
         Ok(Reach {
             public,
             named: Allowed::parse("--reach", named)?,
-            resolvers: name_servers(&resolvers),
+            resolvers,
         })
     }
 
@@ -148,7 +148,13 @@ impl Call {
             reply(result);
         };
         // Without a thread the command waits for an answer that does not come, until its timeout.
-        let _ = std::thread::Builder::new().stack_size(64 * 1024).spawn(work);
+        if std::thread::Builder::new()
+            .stack_size(64 * 1024)
+            .spawn(work)
+            .is_err()
+        {
+            WAITING.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     #[allow(unsafe_code)]
@@ -205,7 +211,7 @@ fn checked(caller: &Caller, place: u64, length: u32, reach: &Reach) -> Result<Ve
     let address = parse(&bytes)?;
     match reach.admits(address) {
         true => Ok(bytes),
-        // As for a machine without a route, so that programs try the next address of a name.
+        // Programs go on to the next address of a name after this error.
         false => Err(Errno::EACCES),
     }
 }
@@ -238,11 +244,9 @@ mod tests {
     fn public_addresses_and_what_is_named_are_reached() {
         let reach = |public, named, address: &str| {
             let mut reach = Reach::new(public, named).unwrap();
-            reach.resolvers = if public {
-                name_servers("# x\nnameserver 10.0.0.3\nnameserver fe80::1%eth0")
-            } else {
-                Vec::new()
-            };
+            if public {
+                reach.resolvers = name_servers("# x\nnameserver 10.0.0.3\nnameserver fe80::1%eth0");
+            }
             reach.admits(address.parse().unwrap())
         };
         for public in [
@@ -268,6 +272,7 @@ mod tests {
         assert!(reach(false, "127.0.0.1:8080", "127.0.0.1:8080"));
         assert!(reach(false, "127.0.0.1:8080", "[::ffff:127.0.0.1]:8080"));
         assert!(!reach(false, "127.0.0.1:8080", "127.0.0.1:8081"));
+        assert!(!reach(false, "127.0.0.1:8080", "127.0.0.1:53"));
         assert!(reach(true, "10.1.0.0/16", "10.1.2.3:1"));
         assert!(parse(&[0; 16]).is_err() && parse(&[2, 0, 0]).is_err());
     }

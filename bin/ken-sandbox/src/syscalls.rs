@@ -204,12 +204,20 @@ fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
             }
         }
         rules.push((SYS_socket, sockets));
-        // No route by way of another address.
-        let any_but = |level: i32, option: i32| {
-            let other_level = rule([condition(1, Ne, level as u64)?])?;
-            Ok([other_level, rule([condition(2, Ne, option as u64)?])?])
-        };
-        rules.push((SYS_setsockopt, any_but(IPPROTO_IP, IP_OPTIONS)?.into()));
+        // No route by way of another address: source routes, routing headers, and flow labels, which carry the same options.
+        let level_is = |level: i32| is(1, level.into());
+        let other = |argument: u8, value: i32| condition(argument, Ne, value as u64);
+        let options = [
+            rule([other(1, IPPROTO_IP)?, other(1, IPPROTO_IPV6)?])?,
+            rule([level_is(IPPROTO_IP)?, other(2, IP_OPTIONS)?])?,
+            rule([
+                level_is(IPPROTO_IPV6)?,
+                other(2, IPV6_RTHDR)?,
+                other(2, IPV6_2292PKTOPTIONS)?,
+                other(2, IPV6_FLOWLABEL_MGR)?,
+            ])?,
+        ];
+        rules.push((SYS_setsockopt, options.into()));
     }
     Ok(rules)
 }

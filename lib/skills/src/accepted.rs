@@ -1,10 +1,9 @@
 //! What a person has accepted: the file `accepted.json` beside `ken.toml`.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
+use ken_trusted::Others;
 use ken_types::{Error, json};
 use serde::{Deserialize, Serialize};
 
@@ -25,14 +24,10 @@ pub struct Accepted {
 impl Accepted {
     /// Reads the file; without one nothing was accepted. One that others can change, or that is damaged, is an error.
     pub fn read(path: &Path) -> Result<Accepted, Error> {
-        if let Err(error) = fs::metadata(path)
-            && error.kind() == ErrorKind::NotFound
-        {
-            return Ok(Accepted::default());
-        }
-        let read = ken_trusted::read(path, MAX_BYTES)
-            .and_then(|bytes| json::parse(&bytes, MAX_DEPTH))
-            .and_then(json::from_value);
+        let read = ken_trusted::find(path, Others::MayRead, MAX_BYTES).and_then(|bytes| match bytes {
+            Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
+            None => Ok(Accepted::default()),
+        });
         read.map_err(|error| Error {
             at: Some(path.display().to_string()),
             ..error
@@ -48,6 +43,7 @@ impl Accepted {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -329,6 +329,9 @@ impl Failure {
     }
 }
 
+/// The beginning of the result of a call to a tool that does not exist, before its name.
+pub const NO_TOOL: &str = "There is no tool `";
+
 /// The result of a tool: text for the model, details for programs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {

@@ -1,5 +1,6 @@
 //! Every record and message of ken as plain serde types: ids, limits, the error table and the operations that the
-//! parts call on each other. Nothing here does I/O; a type that parses has been checked.
+//! parts call on each other. Only [`share`] does I/O: it looks for folders. A type that parses
+//! has been checked.
 
 pub mod address;
 pub mod config;

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::journal::Kept;
+use super::tape::result;
 use super::{Case, Course, LONGEST_TURN, RecordedHistory, mint, say};
 use crate::background::Background;
 use crate::budget::Budget;
@@ -207,22 +208,13 @@ impl Results {
                 Body::Tool {
                     tool_name,
                     tool_call_id,
-                    is_error,
-                    result,
                     ..
                 } => {
                     let key = (
                         tool_name.clone(),
                         arguments.get(tool_call_id).cloned().unwrap_or_default(),
                     );
-                    let texts = result.content.iter().filter_map(|block| match block {
-                        ken_types::event::Block::Text { text } => Some(text.as_str()),
-                        _ => None,
-                    });
-                    calls.entry(key).or_default().push_back(match is_error {
-                        true => Err(texts.collect()),
-                        false => Ok(result.clone()),
-                    });
+                    calls.entry(key).or_default().extend(result(&event.body));
                 }
                 Body::TaskStart { agent, prompt, .. } => {
                     prompts.insert(task, (agent.clone(), prompt.clone()));

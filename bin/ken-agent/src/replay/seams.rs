@@ -1,7 +1,7 @@
 //! Model, tools, approvals and workers of a replay: everything comes from the record.
 
 use ken_types::Error;
-use ken_types::event::{Body, ToolResult};
+use ken_types::event::{Body, NO_TOOL, ToolResult};
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use serde_json::Value;
@@ -10,10 +10,8 @@ use super::tape::{End, RecordedAnswer, SharedTape, lock, stopped};
 use crate::model::{Model, ModelError, Reply};
 use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::seams::{Asked, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
+use crate::tools::NOT_ALLOWED;
 use crate::worker::work;
-
-/// What precedes the reason in the result of a call that was not allowed.
-const NOT_ALLOWED: &str = "The call was not allowed: ";
 
 /// Gives the answers of a session as they were recorded.
 #[derive(Clone)]
@@ -118,7 +116,10 @@ impl Tools for TapeTools {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);
             let result = tape.result(asked.caller.session.as_str(), &asked.call.id);
-            (result, tape.not_judged())
+            (
+                result,
+                asked.call.id.is_empty().then(|| tape.not_judged()).flatten(),
+            )
         };
         Box::pin(async move {
             match result {
@@ -139,7 +140,7 @@ impl Tools for TapeTools {
 /// Whether the loop itself refused a call, by a rule or because there was no such tool.
 fn was_refused(why: &str) -> bool {
     let reason = why.strip_prefix(NOT_ALLOWED).unwrap_or_default();
-    reason.starts_with("the rule ") || why.starts_with("There is no tool `")
+    reason.starts_with("the rule ") || why.starts_with(NO_TOOL)
 }
 
 /// Answers requests for approval as the record has it.

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::envelope::written;
 use crate::retry::{BUDGET, Retry};
+use crate::tools::SAME_CALL;
 use crate::turn_state::{Ending, RULE, TASK_INTERRUPTED};
 use crate::validation::NOT_JUDGED;
 
@@ -252,9 +253,9 @@ impl Tape {
 
     /// Why the turn ends, once the next event is one that its end has brought about.
     pub(super) fn ended(&self) -> Option<Ending> {
+        let (ending, from) = self.ending.as_ref()?;
         let next = self.lanes.values().filter_map(VecDeque::front);
         let next = next.map(|(index, _)| *index).min()?;
-        let (ending, from) = self.ending.as_ref()?;
         (next >= *from).then(|| ending.clone())
     }
 
@@ -454,7 +455,7 @@ fn outside(name: &str) -> Option<Ending> {
 }
 
 /// What comes of a call, as the tool has said it: without the note that the loop adds to repeated calls.
-fn result(body: &Body) -> Option<Result<ToolResult, String>> {
+pub(super) fn result(body: &Body) -> Option<Result<ToolResult, String>> {
     let Body::Tool { is_error, result, .. } = body else {
         return None;
     };
@@ -466,7 +467,7 @@ fn result(body: &Body) -> Option<Result<ToolResult, String>> {
         });
         return Some(Err(texts.collect()));
     }
-    let is_note = |block: &Block| matches!(block, Block::Text { text } if text.starts_with("\n[This is the same call "));
+    let is_note = |block: &Block| matches!(block, Block::Text { text } if text.starts_with(SAME_CALL));
     if result.content.last().is_some_and(is_note) {
         result.content.pop();
     }

@@ -42,6 +42,8 @@ pub(crate) struct Exporter {
     store: Pool,
     poster: Poster,
     with_content: bool,
+    /// The first export sends what has ended since then, whenever the store is first asked.
+    started: Timestamp,
     counts: Arc<Counts>,
 }
 
@@ -72,6 +74,7 @@ impl Exporter {
             store,
             poster: Poster::new(url, headers).map_err(|error| error.at(ENDPOINT))?,
             with_content: config.content,
+            started: Timestamp::now(),
             counts,
         }))
     }
@@ -100,7 +103,8 @@ impl Exporter {
         loop {
             let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
             if ended.since.is_none() {
-                return self.done(Timestamp::now(), 0).await;
+                self.done(self.started, 0).await?;
+                continue;
             }
             let runs = whole_milliseconds(ended.runs, ended.waiting > 0);
             let Some(last) = runs.last() else { return Ok(()) };

@@ -2,6 +2,7 @@
 //! for generative AI. What was said is left out unless it is asked for.
 
 use ken_types::Timestamp;
+use ken_types::event::NO_TOOL;
 use ken_types::ops::telemetry::{EndedRun, WorkKind};
 use serde_json::{Value, json};
 
@@ -101,7 +102,7 @@ impl Spans<'_> {
     fn tool(&mut self, event: &Value) {
         let said = event.pointer("/result/content/0/text").and_then(Value::as_str);
         // The name of a tool that does not exist was invented by the model.
-        let is_made_up = said.is_some_and(|said| said.starts_with("There is no tool `"));
+        let is_made_up = said.is_some_and(|said| said.starts_with(NO_TOOL));
         let name = match is_made_up {
             true => UNKNOWN,
             false => tame(text(event, "toolName")),

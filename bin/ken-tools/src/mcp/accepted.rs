@@ -2,9 +2,9 @@
 //! after somebody has looked at them, is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::Path;
 
+use ken_trusted::Others;
 use ken_types::{Error, hex, json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,11 +46,10 @@ fn is_false(value: &bool) -> bool {
 impl Accepted {
     /// Without a file nothing was accepted.
     pub(crate) fn read(path: &Path) -> Result<Accepted, Error> {
-        if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            return Ok(Accepted::default());
+        match ken_trusted::find(path, Others::MayRead, MAX_BYTES)? {
+            Some(bytes) => json::from_value(json::parse(&bytes, MAX_DEPTH)?),
+            None => Ok(Accepted::default()),
         }
-        let bytes = ken_trusted::read(path, MAX_BYTES)?;
-        json::from_value(json::parse(&bytes, MAX_DEPTH)?)
     }
 
     pub(crate) fn of(&self, server: &str) -> Option<Pinned> {

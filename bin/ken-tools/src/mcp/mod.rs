@@ -120,7 +120,11 @@ impl Servers {
     /// What is wrong now, in a line; empty when nothing is.
     pub(crate) fn status(&self) -> String {
         let known = self.lock();
-        let lines = known.problems.iter().map(|problem| problem.error.message.clone());
+        // A server's own words: a line feed would begin another line of the message to kend.
+        let lines = known.problems.iter().map(|problem| {
+            let message = problem.error.message.replace(char::is_control, " ");
+            ken_text::head(&message, STATUS_BYTES).to_owned()
+        });
         lines.collect::<Vec<_>>().join("; ")
     }
 
@@ -134,6 +138,8 @@ impl Servers {
     }
 }
 
+/// The longest message about one server in the status, in bytes.
+const STATUS_BYTES: usize = 256;
 /// The longest `secrets.env`, in bytes.
 const SECRETS_BYTES: u64 = 1024 * 1024;
 

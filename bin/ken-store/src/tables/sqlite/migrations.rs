@@ -22,10 +22,16 @@ pub(crate) const STEPS: &[&str] = &[
     DOCUMENTS,
     ENDED_APPROVALS,
     BUDGETS,
+    TELEMETRY_BY_END,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// The export of traces asks every second for what has ended since.
+const TELEMETRY_BY_END: &str = "
+CREATE INDEX telemetry_by_end ON telemetry (settled_at);
+";
 
 /// Files whose pieces are knowledge entries, the vectors of entries, and which turns used an entry.
 const DOCUMENTS: &str = "
