@@ -202,6 +202,26 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
                 )
             } as i64)
         }
+        // Nothing is connected, so nothing can be sent.
+        "tcp-fast-open-unaddressed" => {
+            let socket = internet(SOCK_STREAM, 0)?;
+            let sent = unsafe {
+                sendto(
+                    socket.as_raw_fd(),
+                    c"x".as_ptr().cast(),
+                    1,
+                    MSG_FASTOPEN,
+                    null(),
+                    size_of::<sockaddr_in>() as u32,
+                )
+            };
+            call(sent as i64)
+        }
+        "tcp-listen" => std::net::TcpListener::bind("127.0.0.1:0").map(drop),
+        "tcp-listen-anywhere" => {
+            let socket = internet(SOCK_STREAM, 0)?;
+            call(unsafe { listen(socket.as_raw_fd(), 1) }.into())
+        }
         "tcp-race" => connect_race(outside.port),
         "tcp-route" => {
             let socket = internet(SOCK_STREAM, 0)?;

@@ -14,14 +14,14 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::sys::time::TimeSpec;
 
-/// The longest path, with its end (PATH_MAX of <limits.h>).
+/// The longest path with its final NUL, in bytes (PATH_MAX of <limits.h>).
 const PATH_BYTES: usize = 4096;
 
 pub(crate) fn errno(error: io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// The process that made the call, which stands still.
+/// The thread that made the call, by its number. It waits in the kernel until it gets an answer.
 pub(crate) struct Caller(pub(crate) u32);
 
 impl Caller {
@@ -29,7 +29,7 @@ impl Caller {
         self.open(&format!("fd/{}", number as u32), true)
     }
 
-    /// The file at a path; relative to a directory of the caller.
+    /// The file at the path that is at `address`, relative to the descriptor `directory` of the caller.
     pub(crate) fn path(&self, directory: u64, address: u64, flags: u64) -> Result<File, Errno> {
         let path = self.text(address)?;
         let flags = flags as libc::c_int;
@@ -41,7 +41,7 @@ impl Caller {
         }
         let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
         if let Ok(own) = path.strip_prefix("/proc/self") {
-            // `self` would be the supervisor.
+            // For this process `/proc/self` is the supervisor.
             return self.open(&own.to_string_lossy(), follow);
         }
         let from = match directory as libc::c_int {
@@ -59,7 +59,7 @@ impl Caller {
         )
     }
 
-    /// A socket of it: the same one, so that whatever the caller does to its number meanwhile changes nothing.
+    /// A duplicate of a socket of the caller. It stays the same socket, even if the caller closes or replaces the descriptor.
     #[allow(unsafe_code)]
     pub(crate) fn socket(&self, number: u64) -> Result<OwnedFd, Errno> {
         // PIDFD_THREAD of <linux/pidfd.h>: the caller need not be the first thread of its process.
@@ -93,7 +93,7 @@ impl Caller {
         memory.read_at(bytes, address).map_err(|_| Errno::EFAULT)
     }
 
-    /// Exactly so many bytes.
+    /// Reads exactly `count` bytes.
     pub(crate) fn bytes(&self, address: u64, count: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; count];
         match self.memory(address, &mut bytes)? == count {
@@ -104,7 +104,7 @@ impl Caller {
 
     pub(crate) fn text(&self, address: u64) -> Result<PathBuf, Errno> {
         let mut bytes = vec![0; PATH_BYTES];
-        // A page at a time: the text may end just before memory that cannot be read.
+        // Read up to the end of the page first: the next page may not be readable.
         let first = PATH_BYTES - (address as usize % PATH_BYTES);
         let (head, tail) = bytes.split_at_mut(first);
         let mut count = self.memory(address, head)?;
@@ -121,18 +121,15 @@ impl Caller {
     }
 
     pub(crate) fn words<const N: usize>(&self, address: u64) -> Result<[i64; N], Errno> {
-        let mut bytes = vec![0; N * 8];
-        if self.memory(address, &mut bytes)? != bytes.len() {
-            return Err(Errno::EFAULT);
-        }
+        let bytes = self.bytes(address, N * 8)?;
         let mut words = [0; N];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = i64::from_ne_bytes(bytes.try_into().map_err(|_| Errno::EFAULT)?);
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = i64::from_ne_bytes(*bytes);
         }
         Ok(words)
     }
 
-    /// Two times, of seconds and a fraction that counts `unit` nanoseconds; none is now.
+    /// Two times, each in seconds and a fraction in units of `unit` nanoseconds. A null address means now.
     pub(crate) fn times(&self, address: u64, unit: i64) -> Result<[TimeSpec; 2], Errno> {
         if address == 0 {
             return Ok([TimeSpec::UTIME_NOW; 2]);

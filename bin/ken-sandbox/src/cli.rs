@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ken_tool::{Code, Error};
-use ken_types::address::Allowed;
+use ken_types::address::is_address;
 
 /// The sandbox could not be set up, or the command line is wrong. As in timeout(1) and env(1), so that a caller can tell
 /// it from the exit status of the command.
@@ -29,10 +28,10 @@ pub(crate) const TIMED_OUT: u8 = 124;
 #[derive(Debug, Parser)]
 #[command(name = "ken-sandbox", version, after_help = AFTER_HELP)]
 pub(crate) struct Job {
-    /// Let it read and execute PATH and what is below; can be given more than once
+    /// Let it read and execute PATH and everything below it; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) read: Vec<PathBuf>,
-    /// Let it read, execute and change PATH and what is below; can be given more than once
+    /// Let it read, execute and change PATH and everything below it; can be given more than once
     #[arg(short, long, value_name = "PATH")]
     pub(crate) write: Vec<PathBuf>,
     /// Let it reach public addresses and the name servers of this machine, over TCP and UDP
@@ -50,22 +49,22 @@ pub(crate) struct Job {
     /// Leave the inherited descriptor N open for it; can be given more than once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub(crate) fd: Vec<i32>,
-    /// End it after so many seconds: TERM, two seconds later KILL
+    /// End it after SECONDS: TERM first, KILL two seconds later
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// End it when the program that started ken-sandbox ends
     #[arg(long)]
     pub(crate) with_parent: bool,
-    /// Memory of each process for data, and of all together where a control group may be made, in MiB
+    /// Limit the data memory of each process, and of all together where a control group can be made, to MIB
     #[arg(long, value_name = "MIB")]
     pub(crate) memory: Option<u64>,
-    /// Size of each file that it writes, in MiB
+    /// Limit the size of each file that it writes to MIB
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub(crate) file_size: u64,
-    /// Open files of each process
+    /// Limit the open files of each process to N
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(crate) open_files: u64,
-    /// Processes at a time, where the kernel counts them for the sandbox alone
+    /// Limit the processes that run at a time to N, where the kernel counts them for the sandbox alone
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) processes: u64,
     /// The command and its arguments
@@ -85,11 +84,11 @@ set up; 126 when the command cannot be executed; 127 when it is not found.
 Example: run the tests of a project that must not reach anything else
   ken-sandbox --write ~/src/site --cwd ~/src/site --timeout 300 -- make test";
 
-/// The job; or how to end when there is none.
+/// Parses the command line. `Err` is the exit status when there is nothing to run.
 pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Job, ExitCode> {
     Job::try_parse_from(words).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader of standard output that has gone is not worth a word.
+            // If nobody reads standard output any more, there is nobody to tell.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -100,17 +99,10 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Job, ExitCo
     })
 }
 
-/// A name could lead elsewhere by the time that it is used.
+/// Names are refused: they could resolve to another address by the time that they are used.
 fn address(text: &str) -> Result<String, String> {
-    let is_address = text.parse::<SocketAddr>().is_ok()
-        || text
-            .split('/')
-            .next()
-            .is_some_and(|part| part.parse::<IpAddr>().is_ok());
-    match is_address {
-        true => Allowed::parse("--reach", text)
-            .map(|_| text.to_owned())
-            .map_err(|error| error.message),
+    match is_address(text) {
+        true => Ok(text.to_owned()),
         false => Err("an address, ADDRESS:PORT or a network such as 10.1.0.0/16".to_owned()),
     }
 }
@@ -126,10 +118,23 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Job {
-    /// Whether it may have sockets of the Internet families.
-    pub(crate) fn has_sockets(&self) -> bool {
-        self.network || !self.reach.is_empty()
+    pub(crate) fn sockets(&self) -> Sockets {
+        match (self.network, self.reach.is_empty()) {
+            (true, _) => Sockets::Public,
+            (false, false) => Sockets::Named,
+            (false, true) => Sockets::None,
+        }
     }
+}
+
+/// Which sockets of the Internet families the command may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    None,
+    /// Those that connect to the addresses of `--reach`.
+    Named,
+    /// Those that connect to public addresses too, also from a port that the command has chosen.
+    Public,
 }
 
 /// Why the command was not run.
@@ -144,7 +149,7 @@ impl Refusal {
         Refusal { status, error }
     }
 
-    /// A step of the set-up that the system refused.
+    /// The system refused a step of the set-up.
     pub(crate) fn step(what: &str, why: impl std::fmt::Display) -> Refusal {
         let error = Error {
             code: Code::Unavailable,

@@ -14,7 +14,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::{chdir, execve};
 use seccompiler::BpfProgram;
 
-use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE};
+use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE, Sockets};
 use crate::{init, notify};
 
 /// Everything that the command needs, prepared by the supervisor.
@@ -24,16 +24,15 @@ pub(crate) struct Command {
     pub(crate) environment: Vec<CString>,
     pub(crate) cwd: PathBuf,
     pub(crate) limits: Vec<(Resource, u64)>,
-    /// Inherited descriptors that it keeps.
+    /// Inherited descriptors that stay open.
     pub(crate) descriptors: Vec<i32>,
     pub(crate) ruleset: RulesetCreated,
     pub(crate) filters: [BpfProgram; 2],
-    /// Whether the supervisor has to look at addresses.
-    pub(crate) has_sockets: bool,
+    pub(crate) sockets: Sockets,
 }
 
-/// What the supervisor hears from the command: the listener of its calls (as a descriptor with this byte), or this
-/// byte, an exit status and the words for standard error.
+/// The messages from the command to the supervisor begin with one of these bytes. `LISTENER` comes with the descriptor that
+/// tells of its system calls; `FAILED` is followed by an exit status and the text for standard error.
 pub(crate) const LISTENER: u8 = b'L';
 pub(crate) const FAILED: u8 = b'F';
 
@@ -50,7 +49,7 @@ impl Command {
         init::exit(status.into())
     }
 
-    /// Gives back why the program was not executed.
+    /// Returns the reason why the program was not executed.
     fn confined(self, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
         let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
@@ -77,7 +76,7 @@ impl Command {
                 "the kernel enforces only a part of the rules".to_owned(),
             ));
         }
-        listen(self.has_sockets, channel).map_err(step("the listener of system calls (seccomp)"))?;
+        listen(self.sockets, channel).map_err(step("the listener of system calls (seccomp)"))?;
         for filter in &self.filters {
             seccompiler::apply_filter(filter)
                 .map_err(|error| ("system calls (seccomp)", error.to_string()))?;
@@ -90,12 +89,13 @@ impl Command {
     }
 }
 
-/// Stops the calls that the supervisor makes, and gives it the descriptor on which it hears of them.
-fn listen(has_sockets: bool, channel: &OwnedFd) -> Result<(), Errno> {
-    if !has_sockets {
+/// Makes the calls that the supervisor answers wait, and sends it the descriptor that tells of them.
+fn listen(sockets: Sockets, channel: &OwnedFd) -> Result<(), Errno> {
+    if sockets == Sockets::None {
         return send(channel, &notify::listen(false)?);
     }
-    // From then on sendmsg(2) waits for somebody to hear of it. A thread that was there before is not held to that.
+    // With this filter sendmsg(2) waits for the supervisor, which does not have the descriptor yet. A thread that was started
+    // before is not subject to the filter, so it sends the descriptor.
     std::thread::scope(|scope| {
         let (give, take) = std::sync::mpsc::channel::<OwnedFd>();
         let sender = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -110,14 +110,14 @@ fn listen(has_sockets: bool, channel: &OwnedFd) -> Result<(), Errno> {
     })
 }
 
-/// Sets a limit that cannot be raised again; never above what this process itself may have.
+/// Sets a limit that cannot be raised again, at most to the hard limit of this process.
 fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
     let (_, hard) = getrlimit(resource)?;
     let most = most.min(hard);
     setrlimit(resource, most, most)
 }
 
-/// Everything but standard input, output and error, and what is kept, is closed by exec, whoever opened it.
+/// Makes exec close all descriptors but standard input, output and error and those in `kept`.
 #[allow(unsafe_code)]
 fn close_others(kept: &[i32]) -> Result<(), Errno> {
     // SAFETY: only sets a flag on descriptors of this process.

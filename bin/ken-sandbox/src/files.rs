@@ -8,13 +8,13 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
 };
 
-use crate::cli::{Job, Refusal};
+use crate::cli::{Job, Refusal, Sockets};
 
 /// The first version of Landlock that also keeps signals and abstract sockets inside (Linux 6.12). With an older one a
 /// command could signal every process of the user, so nothing is run there.
 const REQUIRED: ABI = ABI::V6;
 
-/// Programs, libraries and what they need to start. Of `/etc` only what holds no secret, also for root.
+/// Programs, libraries and what they need to start. From `/etc` only files without secrets, because root could read all.
 const SYSTEM: [&str; 33] = [
     "/usr",
     "/bin",
@@ -51,10 +51,10 @@ const SYSTEM: [&str; 33] = [
     "/etc/terminfo",
 ];
 
-/// What finding the address of a name needs.
+/// Files that are needed to look up the address of a name.
 const NETWORK: [&str; 3] = ["/etc/resolv.conf", "/etc/services", "/etc/protocols"];
 
-/// Devices without a state that matters to anybody else.
+/// Devices that hold no state of anybody else.
 const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"];
 
 /// The ruleset, ready to be applied to the calling thread. `read` and `write` must exist; they are resolved here, once.
@@ -63,7 +63,7 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<
     let look = make_bitflags!(AccessFs::{ReadFile | ReadDir | Execute});
     // Everything but devices: a device file made below a writable folder would be a way to the hardware.
     let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
-    let mut ruleset = empty(all, job.has_sockets())?;
+    let mut ruleset = empty(all, job.sockets())?;
     let names: &[&str] = if job.network { &NETWORK } else { &[] };
     for path in SYSTEM
         .iter()
@@ -89,13 +89,13 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<
     Ok(ruleset)
 }
 
-fn empty(all: BitFlags<AccessFs>, has_sockets: bool) -> Result<RulesetCreated, Refusal> {
+fn empty(all: BitFlags<AccessFs>, sockets: Sockets) -> Result<RulesetCreated, Refusal> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(all)
-        .and_then(|ruleset| match has_sockets {
-            true => Ok(ruleset),
-            false => ruleset.handle_access(AccessNet::from_all(REQUIRED)),
+        .and_then(|ruleset| match sockets {
+            Sockets::None => ruleset.handle_access(AccessNet::from_all(REQUIRED)),
+            Sockets::Named | Sockets::Public => Ok(ruleset),
         })
         .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
         .and_then(Ruleset::create);

@@ -30,7 +30,7 @@ impl Group {
         let parent = parent()?;
         remove_abandoned(&parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
-        // Refused while the parent holds processes; then the group has no limits, and can still be killed as one.
+        // Refused while the parent group holds processes. The group then has no limits, but can still be killed as a whole.
         let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory +pids");
         fs::create_dir(&path).ok()?;
         let folder = File::open(&path).ok()?;
@@ -39,7 +39,7 @@ impl Group {
         limits.extend(memory.map(|memory| ("memory.max", memory)));
         limits.extend(memory.map(|_| ("memory.swap.max", 0)));
         for (name, most) in limits {
-            // Absent where the controller is.
+            // There is no such file without the controller.
             let _ = fs::OpenOptions::new()
                 .write(true)
                 .open(group.path.join(name))

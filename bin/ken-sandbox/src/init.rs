@@ -30,7 +30,7 @@ fn start(command: Command, channel: OwnedFd) -> nix::Result<Pid> {
     if read(&channel, &mut [0])? == 0 {
         exit(CANNOT_CONFINE.into());
     }
-    // Away from the terminal of the caller.
+    // A session of its own has no terminal, so the command cannot reach that of the caller.
     setsid()?;
     // SAFETY: this process has one thread.
     #[allow(unsafe_code)]

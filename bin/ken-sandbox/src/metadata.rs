@@ -2,7 +2,7 @@
 //!
 //! Landlock does not know chmod(2) and utimensat(2), and a filter of system calls cannot see which file a path leads to. So
 //! these calls stop in the kernel and the supervisor makes them in the command's place ([`crate::notify`]), on files that lie
-//! below a writable folder, and with the file it has opened itself: what the command changes meanwhile changes nothing.
+//! below a writable folder. It opens the file itself, so it does not matter what the command changes meanwhile.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -47,7 +47,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Opens the file that a call is about, as its caller would find it, without following it into anything but a path.
+    /// Opens the file of a call as its caller would find it, as a path only: nothing is read or written through it.
     pub(crate) fn read(call: &libc::seccomp_notif) -> Result<Call, Errno> {
         let caller = Caller(call.pid);
         let argument = |at: usize| call.data.args.get(at).copied().unwrap_or_default();
@@ -113,7 +113,7 @@ impl Call {
     }
 }
 
-/// Without the bits that would let a file run with its owner's rights.
+/// The mode without the set-user-ID and set-group-ID bits.
 fn mode(argument: u64) -> Mode {
     Mode::from_bits_truncate((argument & 0o1777) as libc::mode_t)
 }

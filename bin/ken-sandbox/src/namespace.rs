@@ -39,7 +39,7 @@ pub(crate) fn fork_inside(group: Option<&Group>) -> Result<Forked, Errno> {
             return Ok(Forked::Supervisor { init, is_alone: true });
         }
         Ok(Some(init)) => {
-            // It waits for a word that never comes.
+            // It waits for a message that never comes.
             let _ = kill(init, Signal::SIGKILL);
             let _ = waitpid(init, None);
         }
@@ -64,7 +64,7 @@ fn plain() -> Result<Option<Pid>, Errno> {
     }
 }
 
-/// `None` in the child. A process that is started inside its group need not be moved there, which takes milliseconds.
+/// `None` in the child. A process that is started in its group need not be moved there later, which takes milliseconds.
 #[allow(unsafe_code)]
 fn fork_with(flags: libc::c_int, group: Option<RawFd>) -> Result<Option<Pid>, Errno> {
     // SAFETY: plain data, of which all bytes may be zero.
@@ -91,7 +91,7 @@ fn fork_with(flags: libc::c_int, group: Option<RawFd>) -> Result<Option<Pid>, Er
     }
 }
 
-/// The user keeps its number; no other one exists there.
+/// Maps the user to its own number; no other user exists in the namespace.
 fn map_user(init: Pid) -> std::io::Result<()> {
     let (user, group) = (geteuid(), getegid());
     fs::write(format!("/proc/{init}/setgroups"), "deny")?;

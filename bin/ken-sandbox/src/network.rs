@@ -1,8 +1,8 @@
-//! Which addresses the command reaches.
+//! Which addresses the command can reach.
 //!
-//! Landlock knows ports and no addresses, and a filter of system calls cannot see the address that a pointer leads to. So the
-//! calls that take one stop in the kernel and the supervisor makes them in the command's place ([`crate::notify`]): on the
-//! command's own socket, with the address that it has read and checked.
+//! Landlock knows ports but no addresses, and a filter of system calls cannot see the address that a pointer leads to. So the
+//! calls that take an address stop in the kernel, and the supervisor makes them in the command's place ([`crate::notify`]): on
+//! the command's own socket, with the address that it has read and checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,11 +18,11 @@ use crate::caller::Caller;
 /// The calls that can name an address. `sendmmsg` is refused instead (syscalls.rs).
 pub(crate) const CALLS: &[i64] = &[libc::SYS_connect, libc::SYS_sendto, libc::SYS_sendmsg];
 
-/// Bytes of one call of `sendto` or `sendmsg` that are sent; of a stream the caller sends the rest with the next one.
+/// The most bytes that one call of `sendto` or `sendmsg` sends. On a stream the caller sends the rest with its next call.
 const MAX_SENT: usize = 256 * 1024;
-/// Pieces of a message (UIO_MAXIOV of <linux/uio.h>).
+/// The most pieces of a message (UIO_MAXIOV of <linux/uio.h>).
 const MAX_PIECES: u64 = 1024;
-/// The most calls that may wait at the same time.
+/// The most calls that may be under way at the same time.
 const MAX_WAITING: usize = 64;
 const DNS: u16 = 53;
 
@@ -33,12 +33,12 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Reach {
     public: bool,
     named: Allowed,
-    /// The name servers of this machine, which may have any address; none without public addresses.
+    /// The name servers of this machine, which may have any address. Without public addresses there are none.
     resolvers: Vec<IpAddr>,
 }
 
 impl Reach {
-    /// `named` is a list as of [`Allowed::parse`].
+    /// `named` is a list in the form of [`Allowed::parse`].
     pub(crate) fn new(public: bool, named: &str) -> Result<Reach, ken_tool::Error> {
         let resolvers = match public {
             true => name_servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
@@ -71,17 +71,17 @@ fn name_servers(text: &str) -> Vec<IpAddr> {
     });
     let servers: Vec<IpAddr> = servers.collect();
     match servers.is_empty() {
-        // The default of resolv.conf(5).
+        // Without a name server, resolv.conf(5) means the local machine.
         true => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
         false => servers,
     }
 }
 
-/// A call that may be made, with all that it needs.
+/// A call that is allowed, with everything that is needed to make it.
 pub(crate) struct Call {
     socket: OwnedFd,
     action: Action,
-    /// As the kernel wants it; empty for none.
+    /// In the form of the kernel (struct sockaddr); empty if the call names none.
     address: Vec<u8>,
 }
 
@@ -136,7 +136,7 @@ impl Call {
         })
     }
 
-    /// Makes the call, in a thread of its own where it may wait, and tells `reply` its result.
+    /// Makes the call in a thread of its own, because it may wait, and passes the result to `reply`.
     pub(crate) fn make(self, reply: impl FnOnce(Result<i64, Errno>) + Send + 'static) {
         if WAITING.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING {
             WAITING.fetch_sub(1, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Call {
             WAITING.fetch_sub(1, Ordering::Relaxed);
             reply(result);
         };
-        // Without a thread the command waits for an answer that does not come, until its timeout.
+        // If no thread can be started, the command gets no answer and waits until its timeout.
         if std::thread::Builder::new()
             .stack_size(64 * 1024)
             .spawn(work)
@@ -211,12 +211,12 @@ fn checked(caller: &Caller, place: u64, length: u32, reach: &Reach) -> Result<Ve
     let address = parse(&bytes)?;
     match reach.admits(address) {
         true => Ok(bytes),
-        // Programs go on to the next address of a name after this error.
+        // After this error programs try the next address of the name.
         false => Err(Errno::EACCES),
     }
 }
 
-/// struct sockaddr_in and sockaddr_in6.
+/// Reads a struct sockaddr_in or sockaddr_in6.
 fn parse(bytes: &[u8]) -> Result<SocketAddr, Errno> {
     let (family, rest) = bytes.split_first_chunk::<2>().ok_or(Errno::EINVAL)?;
     let (port, rest) = rest.split_first_chunk::<2>().ok_or(Errno::EINVAL)?;

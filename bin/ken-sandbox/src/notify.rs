@@ -1,6 +1,7 @@
 //! System calls that the supervisor makes in the command's place (seccomp_unotify(2)): changes of modes and times
-//! ([`metadata`]), and what reaches for an address ([`network`]).
+//! ([`metadata`]), and calls that name an address ([`network`]).
 
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use nix::libc;
 use crate::metadata;
 use crate::network::{self, Reach};
 
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` of <linux/seccomp.h>: a call that is being made is not cut by a signal, and so
-/// never made twice.
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` of <linux/seccomp.h>: a signal does not interrupt a call that is being made, so it
+/// is never made twice.
 const UNCUT: libc::c_ulong = 1 << 5;
 
-/// Installs the filter in the calling thread and gives back the descriptor from which its calls are read.
+/// Installs the filter in the calling thread. Returns the descriptor from which its calls are read.
 #[allow(unsafe_code)]
 pub(crate) fn listen(network: bool) -> Result<OwnedFd, Errno> {
     let program = filter(network);
@@ -37,32 +38,48 @@ pub(crate) fn listen(network: bool) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Asks the supervisor and allows the rest. The other architecture of this processor is not looked at: the filters that come
-/// after this one end the process there.
+/// The program that passes calls to the supervisor and allows all others. It ignores the architecture, because the filters that
+/// are installed after it end a process of another one.
 fn filter(network: bool) -> Vec<libc::sock_filter> {
-    let statement = |code: u32, k: u32| libc::sock_filter {
+    let load = |offset: usize| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset as u32);
+    let end = |action: u32| statement(libc::BPF_RET | libc::BPF_K, action);
+    // Skips `equal` statements if the loaded value is this one, else `other` statements.
+    let jump = |value: u32, equal: u8, other: u8| libc::sock_filter {
+        jt: equal,
+        jf: other,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
+    };
+    let mut program = vec![load(offset_of!(libc::seccomp_data, nr))];
+    let mut calls = metadata::CALLS.to_vec();
+    if network {
+        // sendto(2) without an address is send(2): it reaches only where the socket is connected already, as write(2) does. The
+        // pointer to the address, the fifth argument, is compared in two halves.
+        let address = offset_of!(libc::seccomp_data, args) + 4 * size_of::<u64>();
+        program.extend([
+            jump(libc::SYS_sendto as u32, 0, 6),
+            load(address),
+            jump(0, 0, 3),
+            load(address + size_of::<u32>()),
+            jump(0, 0, 1),
+            end(libc::SECCOMP_RET_ALLOW),
+            end(libc::SECCOMP_RET_USER_NOTIF),
+        ]);
+        calls.extend(network::CALLS);
+    }
+    for call in calls {
+        program.extend([jump(call as u32, 0, 1), end(libc::SECCOMP_RET_USER_NOTIF)]);
+    }
+    program.push(end(libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
         code: code as u16,
         jt: 0,
         jf: 0,
         k,
-    };
-    // seccomp_data begins with the number of the call.
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
-    let addressed = if network { network::CALLS } else { &[] };
-    for call in metadata::CALLS.iter().chain(addressed) {
-        program.push(libc::sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            jt: 0,
-            jf: 1,
-            k: *call as u32,
-        });
-        program.push(statement(
-            libc::BPF_RET | libc::BPF_K,
-            libc::SECCOMP_RET_USER_NOTIF,
-        ));
     }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
-    program
 }
 
 // The requests of <linux/seccomp.h>.
@@ -77,7 +94,7 @@ pub(crate) struct Limits {
     pub(crate) reach: Reach,
 }
 
-/// Answers one waiting call. One that may wait for somebody else is answered by a thread of its own.
+/// Answers one waiting call. A call that may take long is answered by a thread of its own.
 #[allow(unsafe_code)]
 pub(crate) fn serve(listener: &Arc<OwnedFd>, limits: &Limits) {
     // SAFETY: plain data, of which all bytes may be zero.
@@ -86,7 +103,7 @@ pub(crate) fn serve(listener: &Arc<OwnedFd>, limits: &Limits) {
     if unsafe { receive(listener.as_raw_fd(), &raw mut call) }.is_err() {
         return; // the caller is dead
     }
-    // The process numbers that were used are those of the caller if it still waits.
+    // If the caller still waits, the process numbers that were used are its own and not those of a later process.
     // SAFETY: the id lives during the call.
     let still_waits = || unsafe { is_valid(listener.as_raw_fd(), &raw const call.id) }.is_ok();
     if network::CALLS.contains(&call.data.nr.into()) {

@@ -26,15 +26,15 @@ use crate::network::Reach;
 use crate::notify::{self, Limits};
 use crate::{files, init, syscalls};
 
-/// From TERM to KILL.
+/// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long killed processes may take to disappear.
 const SWEEP: Duration = Duration::from_secs(1);
 const MIB: u64 = 1024 * 1024;
-/// Passed on to the command when the caller has them, because programs read them before anything else.
+/// Variables that are always passed on if the caller has them.
 const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TERM", "TZ", "NO_COLOR"];
 
-/// Runs the job and gives back the exit status.
+/// Runs the job and returns its exit status.
 pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let temporary = tempfile::Builder::new()
         .prefix("ken-sandbox-")
@@ -72,7 +72,7 @@ pub(crate) fn handled() -> SigSet {
         .collect()
 }
 
-/// Paths without links, which must exist.
+/// The paths without symbolic links. Each of them must exist.
 fn resolve(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
     let resolved = paths.iter().map(|path| {
         path.canonicalize()
@@ -93,7 +93,7 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
             },
         )
     })?;
-    // Wherever it is installed, it can be read. What it needs beside itself has to be named.
+    // The program itself can be read wherever it is. Files that it needs have to be named.
     let readable: Vec<PathBuf> = read.iter().cloned().chain(program.canonicalize().ok()).collect();
     let cwd = match &job.cwd {
         Some(cwd) => cwd.clone(),
@@ -120,8 +120,8 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         limits,
         descriptors: job.fd.clone(),
         ruleset: files::ruleset(&readable, write, job)?,
-        filters: syscalls::filters(job.has_sockets())?,
-        has_sockets: job.has_sockets(),
+        filters: syscalls::filters(job.sockets())?,
+        sockets: job.sockets(),
     })
 }
 
@@ -129,7 +129,7 @@ fn text(text: &OsStr) -> Result<CString, Refusal> {
     CString::new(text.as_bytes()).map_err(|_| Refusal::step("the command line", "a word holds a NUL byte"))
 }
 
-/// Nothing of the caller's environment but what is named.
+/// The environment of the command, which has only the variables of the caller that are named.
 fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
     let passed = |name: &OsStr| std::env::var_os(name).map(|value| join(name, &value));
     let mut variables: Vec<OsString> = PASSED_ON
@@ -140,7 +140,7 @@ fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
         variables.push(join(OsStr::new(name), temporary.as_os_str()));
     }
     if job.network {
-        // glibc would look up both kinds of addresses with sendmmsg(2), which is refused.
+        // Otherwise glibc would ask for both kinds of addresses with sendmmsg(2), which is refused.
         variables.push("RES_OPTIONS=single-request".into());
     }
     for wanted in &job.env {
@@ -149,7 +149,7 @@ fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
             false => variables.extend(passed(wanted)),
         }
     }
-    // The last one of a name counts.
+    // The last setting of a name counts.
     let mut seen = std::collections::HashSet::new();
     variables.reverse();
     variables.retain(|variable| {
@@ -198,8 +198,8 @@ impl Sandbox {
             Forked::Supervisor { init, is_alone } => (init, is_alone),
             Forked::Init => {
                 drop(own);
-                // Without a namespace of its own the user's processes are counted together, and all of them at once could
-                // already be too many. Only init can tell: there it is process 1.
+                // Without a namespace all processes of the user count, and there could be too many already. Only init can tell:
+                // in a namespace of its own it is process 1.
                 if nix::unistd::getpid().as_raw() != 1 {
                     command
                         .limits
@@ -222,7 +222,7 @@ impl Sandbox {
         })
     }
 
-    /// Waits until the command has ended, one way or the other, and nothing of it lives.
+    /// Waits until the command has ended, by itself or not, and none of its processes lives.
     fn wait(mut self, timeout: Option<Duration>) -> Result<u8, Refusal> {
         let mut ending = Ending::default();
         let mut until = timeout.map(|timeout| Instant::now() + timeout);
@@ -253,7 +253,7 @@ impl Sandbox {
         }
     }
 
-    /// Waits for something to do, and does what the command asks for.
+    /// Waits for an event or `until`, and answers the command.
     fn attend(&mut self, until: Option<Instant>) {
         let patience = until.map_or(PollTimeout::NONE, |until| {
             let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -296,7 +296,7 @@ impl Sandbox {
                     status => refusal.with_status(status),
                 });
             }
-            // Executed: its end of the channel is closed.
+            // The program was executed, which has closed its end of the channel.
             _ => self.channel = None,
         }
     }
@@ -337,7 +337,7 @@ impl Sandbox {
         }
     }
 
-    /// Kills what became a child of this process. What one of them leaves behind comes to us only when it is dead.
+    /// Kills the processes that have become children of this one. Their own children become ours only once they are dead.
     fn sweep(&self) {
         if self.is_alone {
             return;
@@ -360,16 +360,16 @@ impl Sandbox {
     }
 }
 
-/// How far the end of a command that has to end has come.
+/// The progress of ending a command.
 #[derive(Default)]
 struct Ending {
-    /// What to report, once it has begun.
+    /// The exit status to report; `None` until the command is told to end.
     status: Option<u8>,
     told: bool,
 }
 
 impl Ending {
-    /// TERM first, then KILL; gives back when to look again.
+    /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
         let signal = match self.told {
             false => Signal::SIGTERM,

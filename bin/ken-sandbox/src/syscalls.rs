@@ -2,7 +2,7 @@
 //!
 //! Landlock knows files, TCP ports and signals. The filters close what it does not know: every socket that reaches beyond the
 //! sandbox, namespaces, tracing, kernel interfaces with a record of escapes (io_uring, bpf, userfaultfd, keyrings), and
-//! whatever a newer kernel adds. A call that is not listed fails with ENOSYS, which programs take for an older kernel.
+//! whatever a newer kernel adds. A call that is not listed fails with ENOSYS, as on an older kernel that does not have it.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use seccompiler::{
     TargetArch,
 };
 
-use crate::cli::Refusal;
+use crate::cli::{Refusal, Sockets};
 
-/// Calls that need no look at their arguments.
+/// Calls that are allowed whatever their arguments are.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
-    // Files. Paths are Landlock's matter; modes and times are the supervisor's (metadata.rs).
+    // Files. Landlock checks the paths, the supervisor changes modes and times (metadata.rs).
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev,
     SYS_preadv2, SYS_pwritev2, SYS_openat, SYS_openat2, SYS_close, SYS_close_range, SYS_lseek, SYS_fstat,
     SYS_newfstatat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_faccessat, SYS_faccessat2,
@@ -32,7 +32,7 @@ const ALLOWED: &[c_long] = &[
     SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_msync, SYS_mincore, SYS_mlock,
     SYS_mlock2, SYS_munlock, SYS_mlockall, SYS_munlockall, SYS_membarrier, SYS_memfd_create, SYS_pkey_alloc,
     SYS_pkey_free, SYS_pkey_mprotect, SYS_get_mempolicy, SYS_rseq,
-    // Processes and threads; clone, prlimit64, setpriority and personality are below. Signals are Landlock's matter.
+    // Processes and threads; clone, prlimit64, setpriority and personality are below. Landlock checks signals.
     SYS_execve, SYS_execveat, SYS_exit, SYS_exit_group, SYS_wait4, SYS_waitid, SYS_kill, SYS_tkill,
     SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_getpid,
     SYS_getppid, SYS_gettid, SYS_getpgid, SYS_setpgid, SYS_getsid, SYS_setsid, SYS_getuid, SYS_geteuid,
@@ -55,7 +55,7 @@ const ALLOWED: &[c_long] = &[
     SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
 ];
 
-/// The older names of calls that newer architectures do without.
+/// Older calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const ALLOWED_HERE: &[c_long] = &[
@@ -69,7 +69,7 @@ const ALLOWED_HERE: &[c_long] = &[
 const ALLOWED_HERE: &[c_long] = &[];
 
 /// Refused with EPERM rather than ENOSYS: programs that try them report "Operation not permitted", which is what it is.
-/// Attributes are not among them: for ENOSYS `cp -p` does without, for EPERM it fails.
+/// Extended attributes are not on this list: after ENOSYS `cp -p` goes on without them, after EPERM it fails.
 #[rustfmt::skip]
 const REFUSED: &[c_long] = &[
     SYS_ptrace, SYS_process_vm_readv,
@@ -84,15 +84,10 @@ const REFUSED: &[c_long] = &[
     SYS_fanotify_init, SYS_vhangup,
 ];
 
-/// Refused without the network. With it, TCP and UDP, to addresses that the supervisor has looked at (network.rs).
-const SOCKETS: &[c_long] = &[
-    SYS_socket,
-    SYS_connect,
-    SYS_bind,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
-];
+/// Refused in any case: nothing that runs in the sandbox serves others.
+const SERVE: &[c_long] = &[SYS_listen, SYS_accept, SYS_accept4];
+/// Refused unless addresses may be reached, which the supervisor then checks (network.rs).
+const REACH: &[c_long] = &[SYS_socket, SYS_connect];
 
 /// All namespaces that clone(2) can make. `CLONE_NEWTIME` is not among its flags.
 const NAMESPACES: u64 = (CLONE_NEWNS
@@ -106,24 +101,22 @@ const NAMESPACES: u64 = (CLONE_NEWNS
 /// The filters, in the order in which they are to be installed. The list of allowed calls comes last, because it does not
 /// hold seccomp(2): a command that could add a listener of its own could answer in the supervisor's place. It holds the
 /// refused calls, so that their EPERM is not hidden by its ENOSYS.
-pub(crate) fn filters(network: bool) -> Result<[BpfProgram; 2], Refusal> {
+pub(crate) fn filters(sockets: Sockets) -> Result<[BpfProgram; 2], Refusal> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
-    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for call in ALLOWED.iter().chain(ALLOWED_HERE).chain(REFUSED).chain(SOCKETS) {
-        allowed.insert(*call, Vec::new());
+    let mut refusals = [REFUSED, SERVE].concat();
+    match sockets {
+        Sockets::None => refusals.extend(REACH.iter().chain(&[SYS_bind])),
+        Sockets::Named => refusals.extend([SYS_bind, SYS_sendmmsg]),
+        Sockets::Public => refusals.push(SYS_sendmmsg),
     }
-    for (call, rules) in with_arguments(network).map_err(refused)? {
+    let known = [ALLOWED, ALLOWED_HERE, REFUSED, SERVE, REACH, &[SYS_bind]].concat();
+    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = without_arguments(known);
+    for (call, rules) in with_arguments(sockets != Sockets::None).map_err(refused)? {
         allowed.insert(call, rules);
     }
-    let sockets = if network { &[SYS_sendmmsg] } else { SOCKETS };
-    let refusals = REFUSED
-        .iter()
-        .chain(sockets)
-        .map(|call| (*call, Vec::new()))
-        .collect();
     Ok([
         compile(
-            refusals,
+            without_arguments(refusals),
             SeccompAction::Allow,
             SeccompAction::Errno(EPERM as u32),
             arch,
@@ -135,6 +128,10 @@ pub(crate) fn filters(network: bool) -> Result<[BpfProgram; 2], Refusal> {
             arch,
         )?,
     ])
+}
+
+fn without_arguments(calls: Vec<c_long>) -> BTreeMap<i64, Vec<SeccompRule>> {
+    calls.into_iter().map(|call| (call, Vec::new())).collect()
 }
 
 fn compile(
@@ -153,8 +150,8 @@ fn refused(error: impl std::fmt::Display) -> Refusal {
 
 type Rules = Vec<(c_long, Vec<SeccompRule>)>;
 
-/// Calls that are allowed with some arguments only.
-fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
+/// Calls that are allowed only with certain arguments.
+fn with_arguments(has_sockets: bool) -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let is = |argument, value: i64| condition(argument, Eq, value as u64);
     let mut rules = vec![
@@ -165,7 +162,7 @@ fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
             SYS_ioctl,
             vec![rule([condition(1, Ne, TIOCSTI)?, condition(1, Ne, TIOCLINUX)?])?],
         ),
-        // A pair of connected sockets. Datagram sockets could be sent to any address, also one in the file system.
+        // A pair of connected sockets, but not of datagrams: those can be sent to any address, also to one in the file system.
         (
             SYS_socketpair,
             vec![
@@ -179,21 +176,21 @@ fn with_arguments(network: bool) -> Result<Rules, seccompiler::BackendError> {
                 ])?,
             ],
         ),
-        // Only for the calling process: other processes of the same user could be starved with these.
+        // Only for the calling process: with these a command could starve other processes of the same user.
         (SYS_prlimit64, vec![rule([is(0, 0)?])?]),
         (SYS_setpriority, vec![rule([is(0, 0)?, is(1, 0)?])?]),
         (SYS_sched_setaffinity, vec![rule([is(0, 0)?])?]),
         (SYS_sched_setscheduler, vec![rule([is(0, 0)?])?]),
         (SYS_sched_setparam, vec![rule([is(0, 0)?])?]),
         (SYS_sched_setattr, vec![rule([is(0, 0)?])?]),
-        // Asking for the execution domain, and the usual one.
+        // Only to set the usual execution domain, and to ask for the current one.
         (
             SYS_personality,
             vec![rule([is(0, 0)?])?, rule([is(0, 0xffff_ffff)?])?],
         ),
     ];
-    if network {
-        // TCP and UDP; other protocols take their addresses in ways that nobody looks at.
+    if has_sockets {
+        // TCP and UDP only: other protocols take addresses in ways that are not checked.
         let mut sockets = Vec::new();
         for family in [AF_INET, AF_INET6] {
             for (kind, protocol) in [(SOCK_STREAM, IPPROTO_TCP), (SOCK_DGRAM, IPPROTO_UDP)] {

@@ -4,16 +4,22 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 use common::{World, users};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Everything that takes an address, and every kind of socket that would hide one.
-const ATTEMPTS: [&str; 18] = [
+const ATTEMPTS: [&str; 21] = [
     "tcp-connect",
     "tcp-mapped",
     "tcp-race",
     "tcp-fast-open",
     "tcp-fast-open-send",
+    "tcp-fast-open-unaddressed",
+    "tcp-listen",
+    "tcp-listen-anywhere",
     "tcp-route",
     "metadata-service",
     "udp-send",
@@ -41,8 +47,19 @@ fn no_private_address_is_reached_with_the_network() {
             }
         }
         assert!(reached.is_empty(), "as {user:?}:\n{}", reached.join("\n"));
-        // What is named is reached, by the same ways.
         let named = format!("127.0.0.1:{}", world.port());
+        // With named addresses alone not even the own port can be chosen.
+        for attempt in ["udp", "tcp-listen", "tcp-listen-anywhere"] {
+            let output = world.probe_with(&["--reach", &named], attempt);
+            assert_eq!(
+                output.status.code(),
+                Some(1),
+                "as {user:?}: {attempt}: {output:?}"
+            );
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(said.contains("Operation not permitted"), "{attempt}: {said}");
+        }
+        // What is named is reached, by the same ways.
         for attempt in ["tcp-connect", "tcp-mapped", "udp-send", "udp-message"] {
             let output = world.probe_with(&["--network", "--reach", &named], attempt);
             assert!(output.status.success(), "as {user:?}: {attempt}: {output:?}");
@@ -77,6 +94,38 @@ fn a_named_address_is_all_that_is_reached() {
     assert!(said.ends_with("pong") && !said.contains("reached"), "{output:?}");
     assert_eq!(said.matches("connect: Permission denied").count(), 3, "{said}");
     assert_eq!(&serving.join().unwrap(), b"ping");
+}
+
+/// Only calls that name an address wait for the supervisor: what goes to a peer that is connected is as quick as anywhere.
+#[test]
+fn a_send_to_a_connected_peer_does_not_ask_the_supervisor() {
+    let world = World::new(None);
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let named = server.local_addr().unwrap().to_string();
+    let script = format!(
+        "import socket; peer = socket.create_connection(('127.0.0.1', {})); peer.send(b'up'); peer.recv(2); peer.send(b'ping'); peer.recv(3)",
+        server.local_addr().unwrap().port()
+    );
+    let mut sandbox = world.sandbox(
+        &["--reach", &named, "--timeout", "60"],
+        &["python3", "-c", &script],
+    );
+    // The interpreter of the system, which the sandbox can read.
+    let mut sandbox = sandbox.env("PATH", "/usr/bin:/bin").spawn().unwrap();
+    let supervisor = Pid::from_raw(i32::try_from(sandbox.id()).unwrap());
+    let (mut peer, _) = server.accept().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // Only now has the supervisor answered the call of connect.
+    peer.read_exact(&mut [0; 2]).unwrap();
+    kill(supervisor, Signal::SIGSTOP).unwrap();
+    peer.write_all(b"go").unwrap();
+    let mut sent = [0; 4];
+    let read = peer.read_exact(&mut sent);
+    kill(supervisor, Signal::SIGCONT).unwrap();
+    read.unwrap();
+    assert_eq!(&sent, b"ping");
+    peer.write_all(b"end").unwrap();
+    assert!(sandbox.wait().unwrap().success());
 }
 
 #[test]

@@ -66,6 +66,11 @@ impl Allowed {
     }
 }
 
+/// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`: something that needs no look-up.
+pub fn is_address(text: &str) -> bool {
+    text.parse::<SocketAddr>().is_ok() || text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok()
+}
+
 /// Whether an address is one of the public internet (IANA special-purpose address registries).
 pub fn is_public(address: IpAddr) -> bool {
     match address {
@@ -187,6 +192,31 @@ mod tests {
         ];
         for text in public {
             assert!(is_public(text.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_networks_need_no_look_up() {
+        for address in [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "::1",
+            "[::1]:80",
+            "10.0.0.0/8",
+            "fd00::/8",
+        ] {
+            assert!(is_address(address), "{address}");
+        }
+        for other in [
+            "localhost",
+            "localhost:80",
+            "10.0.0.0/40",
+            "10.0.0.0/",
+            "/8",
+            "127.0.0.1:",
+            "",
+        ] {
+            assert!(!is_address(other), "{other}");
         }
     }
 
