@@ -365,6 +365,67 @@ fn entries_that_cannot_be_used_are_named_and_one_that_does_not_start_too() {
 }
 
 #[test]
+fn tools_that_are_left_out_are_named_once() {
+    let system = start(&[]);
+    // 128 tools each: one has the offered name of another, and there is no room for all of the second server.
+    let more: Vec<String> = (0..110).map(|number| format!("more{number:03}")).collect();
+    let more = format!("with_dots_and-more\n{}", more.join("\n"));
+    std::fs::write(scratch(&system).join("more"), more).unwrap();
+    let same = entry(&system, &json!({}));
+    configure(&system, &json!({"first": same.clone(), "second": same}));
+    accept(&system, "first");
+    accept(&system, "second");
+    let wanted = [
+        "other tools have the same names, so these of the MCP server first are left out: \
+         with_dots_and-more (mcp__first__with_dots_and-more)",
+        "there are 256 tools already, so these of the MCP server second are left out: ",
+    ];
+    patiently("all are named", || {
+        let problems = problems(&system);
+        wanted.iter().all(|text| problems.contains(text))
+    });
+    assert_eq!(listed(&system)["tools"].as_array().unwrap().len(), 256);
+    patiently("ken status names them", || {
+        let status = system.ken(&["status"]);
+        let said = String::from_utf8_lossy(&status.stderr).into_owned();
+        wanted.iter().all(|text| said.contains(text))
+    });
+    let servers = system.ken(&["tools", "servers", "--format", "summary"]);
+    let said = String::from_utf8(servers.stdout).unwrap();
+    assert_eq!(servers.status.code(), Some(1), "{said}");
+    let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
+    for text in wanted {
+        assert_eq!(said.matches(text).count(), 1, "{said}");
+        assert_eq!(log.matches(text).count(), 1, "{log}");
+    }
+}
+
+/// Only what needs a secret is kept from running by a file that cannot be used.
+#[test]
+fn secrets_are_read_for_a_placeholder_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let system = start(&[]);
+    let secrets = system.home().join("secrets.env");
+    std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o644)).unwrap();
+    let listed = system.ken(&["tools", "list", "--format", "summary"]);
+    assert_eq!(listed.status.code(), Some(0));
+    let said = String::from_utf8(listed.stdout).unwrap();
+    assert!(!said.contains("secrets.env"), "{said}");
+    let keyed = entry(&system, &json!({}));
+    let mut plain = keyed.clone();
+    plain["env"] = json!({});
+    configure(&system, &json!({"keyed": keyed, "plain": plain}));
+    let servers = system.ken(&["tools", "servers", "--format", "summary"]);
+    let said = String::from_utf8(servers.stdout).unwrap();
+    assert!(
+        said.contains("keyed: down (has mode 0644, others can read it")
+            && said.contains(&format!("chmod 600 {}", secrets.display()))
+            && said.contains("plain: new, 17 tools"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
     let script = script(&[
         ("echo", json!({"text": "approved"})),

@@ -1,4 +1,4 @@
-//! A call that may be made as far as name, agent and arguments go, and the processes that are run for it.
+//! A call whose name, agent and arguments have been checked, and the processes that are run for it.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::catalog::Listing;
 use crate::entry::Entry;
 use crate::process::{self, End, Ended, Work};
 
-/// A call of a tool that there is, for an agent that may call it, with arguments that fit.
+/// A call of a tool that exists, by an agent that may call it, with arguments that fit its schema.
 pub(crate) struct Admitted<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) call: CallTool,
 }
 
 impl Admitted<'_> {
-    /// `not_found`, `forbidden` or `invalid` for any other.
+    /// Checks the call: `not_found`, `forbidden` or `invalid` says what is wrong with it.
     pub(crate) fn new(listing: &Listing, mut call: CallTool) -> Result<Admitted<'_>, Error> {
         let entry = listing.entries.get(&call.name).ok_or_else(|| {
             Error::not_found(format!("there is no tool `{}`", call.name))
@@ -37,7 +37,7 @@ impl Admitted<'_> {
         Ok(Admitted { entry, call })
     }
 
-    /// Runs the tool's command, or its preview, which may change nothing.
+    /// Runs the command of the tool, or with `may_change` false its preview. It may write at most `most` bytes.
     pub(crate) async fn process(
         &self,
         command: &[String],
@@ -62,7 +62,7 @@ impl Admitted<'_> {
     }
 }
 
-/// What a process of the tool wrote, trimmed; or why that does not count, in words for the model.
+/// The output of a process of the tool, trimmed; or the reason why it cannot be used, in words for the model.
 pub(crate) fn written<'a>(
     entry: &Entry,
     ended: &'a Ended,
@@ -98,7 +98,7 @@ fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 
-/// With what the tool said about it.
+/// The message for a tool that failed, with what it wrote to standard error.
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
     let said = serde_json::from_str::<Value>(errors).ok();
     let said = said

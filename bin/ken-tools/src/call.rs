@@ -19,12 +19,12 @@ use crate::mcp::Servers;
 use crate::preview;
 use crate::process::Ended;
 
-/// Processes at a time; further calls wait.
+/// The most calls that run at a time; further ones wait.
 const AT_ONCE: usize = 16;
 /// The deepest nesting of a result.
 const MAX_DEPTH: usize = 64;
 
-/// The most that a tool may write to standard output, in bytes; then it is killed.
+/// The most bytes that a tool may write to standard output; one that writes more is killed.
 const MAX_OUTPUT: usize = 1024 * 1024;
 
 /// Runs calls.
@@ -89,7 +89,7 @@ fn text(text: String) -> ToolResult {
     }
 }
 
-/// What the tool answered; or why it did not, in words for the model.
+/// The answer of the tool; or the reason why there is none, in words for the model.
 fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, MAX_OUTPUT)?;

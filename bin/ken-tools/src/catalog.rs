@@ -1,4 +1,5 @@
-//! The tools that there are: the files `*.json` in the user's `tools.d` and in that of the installation.
+//! All tools: those described by the files `*.json` in the user's `tools.d` and in that of the installation, and those of the MCP
+//! servers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,14 +17,14 @@ use crate::mcp::Servers;
 /// The most tools; more would not fit into what a model is told.
 const MAX_TOOLS: usize = 256;
 
-/// The folders, what was found in them, and whether to look again.
+/// The folders, what was found in them, and whether they have to be read again.
 pub(crate) struct Catalog {
     folders: Vec<PathBuf>,
     pub(crate) servers: Arc<Servers>,
     listing: Mutex<Option<Arc<Listing>>>,
     /// Set when a file or a server has changed.
     pub(crate) changed: Arc<Changed>,
-    /// Absent when the folders cannot be watched: then they are read for every call.
+    /// `None` if the folders cannot be watched; they are then read for every call.
     watcher: Mutex<Option<RecommendedWatcher>>,
 }
 
@@ -80,7 +81,7 @@ impl Catalog {
         let catalog = Catalog::with_servers(folders, true);
         let changed = catalog.changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // To read a file is an event too.
+            // Reading a file is an event too.
             if event.is_ok_and(|event| event.kind.is_access()) {
                 return;
             }
@@ -97,8 +98,8 @@ impl Catalog {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches what there is of the folders, and the folder around each: it tells of one that is made, or made anew, later,
-    /// and holds the files of the MCP servers.
+    /// Watches those of the folders that exist, and the folder around each: it shows when one of them is made later, and it holds
+    /// the files of the MCP servers.
     fn watch(&self) {
         let mut watcher = self.watcher();
         let Some(active) = watcher.as_mut() else { return };
@@ -116,7 +117,7 @@ impl Catalog {
     /// What there is now.
     pub(crate) fn read(&self) -> Arc<Listing> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        // The mark is taken away before the folders are read: what changes meanwhile sets it again.
+        // The mark is cleared before the folders are read, so that a change meanwhile sets it again.
         let has_changed = self.changed.take();
         match &*listing {
             Some(known) if self.is_watching() && !has_changed => known.clone(),
@@ -130,7 +131,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a change of any folder is told: the folder is there, or the one in which it would be made.
+    /// Whether changes of all folders are seen: each exists, or the folder in which it would be made does.
     fn is_watching(&self) -> bool {
         let is_seen = |folder: &PathBuf| folder.is_dir() || folder.parent().is_some_and(Path::is_dir);
         self.watcher().is_some() && self.folders.iter().all(is_seen)
@@ -156,14 +157,8 @@ impl Listing {
                 listing.add(&path);
             }
         }
-        let (entries, problems) = servers.read();
+        let problems = servers.read(&mut listing.entries, MAX_TOOLS);
         listing.problems.extend(problems);
-        for entry in entries {
-            let name = entry.tool.spec.name.clone();
-            if listing.entries.len() < MAX_TOOLS {
-                listing.entries.entry(name).or_insert(entry);
-            }
-        }
         listing
     }
 

@@ -1,4 +1,4 @@
-//! A mark that something has changed, for whoever reads it again and for whoever waits for it.
+//! A flag that something has changed. One side takes it when it reads again, another side waits for it to be set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,12 +16,12 @@ impl Changed {
         self.waiting.notify_one();
     }
 
-    /// Whether it was set; then it is not any more.
+    /// Clears the flag. Returns whether it was set.
     pub(crate) fn take(&self) -> bool {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Resolves once it was set after the last time.
+    /// Waits until the flag has been set since the last wait. Whether it was taken meanwhile does not matter.
     pub(crate) async fn wait(&self) {
         self.waiting.notified().await;
     }

@@ -1,4 +1,4 @@
-//! The same as a filter: `ken-tools list`, `ken-tools check`, `ken-tools call`, `ken-tools preview`.
+//! The commands for a shell: `ken-tools list`, `ken-tools check`, `ken-tools call` and `ken-tools preview`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,13 +10,14 @@ use ken_types::event::Block;
 use ken_types::json;
 use ken_types::ops::tools::{Approval, CallTool, Called, Need, Problem, Tools};
 use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::call::Caller;
 use crate::catalog::{Catalog, Listing, folders};
 use crate::entry::Entry;
 use crate::gate::Gate;
 
-/// Where the descriptions are.
+/// The folders that hold the descriptions.
 #[derive(Args)]
 pub(crate) struct Folders {
     /// Read the descriptions in DIR instead of the usual folders; can be given more than once
@@ -133,7 +134,13 @@ pub(crate) struct Call {
     words: CallWords,
 }
 
-/// Which call.
+/// A runtime for the asynchronous work of a command.
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
+}
+
+/// The call, as the command line names it.
 #[derive(Args)]
 struct CallWords {
     /// The tool
@@ -150,7 +157,7 @@ struct CallWords {
 }
 
 impl CallWords {
-    /// Does something with the call. At a shell the operator is who approves.
+    /// Passes the call to `work`. At a shell, the operator who calls the tool approves the call by that.
     fn with<T>(
         &self,
         input: &str,
@@ -162,11 +169,9 @@ impl CallWords {
             agent: self.agent.clone(),
             ..CallTool::default()
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
         let catalog = self.folders.catalog();
         let listing = catalog.read();
-        runtime.block_on(work(
+        runtime()?.block_on(work(
             Caller::new(Gate::Operator, catalog.servers.clone()),
             &listing,
             call,

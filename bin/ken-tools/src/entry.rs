@@ -4,13 +4,14 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use ken_types::Error;
+use ken_types::address::is_address;
 use ken_types::json;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::reach::{host_of, is_address};
+use crate::reach::host_of;
 use crate::schema::Schema;
 
 /// The largest description, in bytes.
@@ -18,14 +19,14 @@ const MAX_BYTES: u64 = 256 * 1024;
 const MAX_DEPTH: usize = 64;
 const NAME_BYTES: usize = 64;
 const DESCRIPTION_CHARACTERS: usize = 1024;
-/// Milliseconds, for a tool that does not say how long it may take, and at most.
+/// The default and the longest time of a call, in milliseconds.
 pub(crate) const TIMEOUT_MS: u64 = 30_000;
 pub(crate) const MAX_TIMEOUT_MS: u64 = 600_000;
-/// Who may call a tool that does not say it: those that do the work, not the one that delegates it.
+/// The agents that may call a tool by default: those that do the work, not the one that delegates it.
 pub(crate) const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 pub(crate) const ORCHESTRATOR: &str = "orchestrator";
 
-/// As it is written.
+/// A description in the form of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -75,21 +76,21 @@ pub(crate) enum Confinement {
     /// ken-sandbox(1), with what `touch` allows.
     #[default]
     Touch,
-    /// A program of ken that does it itself, because only it knows what each call needs.
+    /// The tool itself, a program of ken: only it knows what each call needs.
     Own,
 }
 
-/// What the tool may reach beside the programs of the system and a temporary directory of its own.
+/// What the tool may reach besides the programs of the system and a temporary directory of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Touch {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
-    /// Public addresses.
+    /// Whether it may reach public addresses.
     pub(crate) network: bool,
-    /// Others: an address, `ADDRESS:PORT`, a network, `HOST:PORT`, a URL, or `$NAME` for the list in a variable.
+    /// Other addresses that it may reach: an address, `ADDRESS:PORT`, a network, `HOST:PORT`, a URL, or `$NAME` for the list in a variable.
     pub(crate) reach: Vec<String>,
-    /// Folders below the state directory of ken, which it may write; they are made when they are missing.
+    /// Folders below the state directory of ken in which it may write. Missing ones are made.
     pub(crate) state: Vec<PathBuf>,
 }
 
@@ -112,10 +113,10 @@ pub(crate) struct Entry {
     pub(crate) secrets: Vec<String>,
     /// Where in its answer the text for the model is, as a JSON pointer.
     pub(crate) shows: Option<String>,
-    /// Exit statuses with which it has answered; any other one is a failure.
+    /// The exit statuses of a tool that has answered. Any other status is a failure.
     pub(crate) ok_status: Vec<u8>,
     pub(crate) timeout: Duration,
-    /// The MCP server that runs it, and its name there. Without one, `command` is run.
+    /// The MCP server that runs it, and its name there. `None` for a tool that is run by `command`.
     pub(crate) server: Option<(String, String)>,
 }
 
@@ -275,7 +276,7 @@ fn is_name(name: &str) -> bool {
         && name.len() <= NAME_BYTES
 }
 
-/// A program with a slash lies relative to the folder of its description; one without is looked for.
+/// A program with a slash in its name is relative to the folder of its description; any other one is searched for.
 fn resolved(mut command: Vec<String>, folder: &Path) -> Vec<String> {
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
         *program = folder.join(&*program).display().to_string();

@@ -1,4 +1,4 @@
-//! Nobody gets round it: a call that needs an approval takes its grant here, right before its process starts.
+//! The gate that every call passes: a call that needs approval uses up its grant here, right before its process starts.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ const CONSUME: Duration = Duration::from_secs(10);
 
 /// Who approves.
 pub(crate) enum Gate {
-    /// Whoever sits at the shell and calls the tool.
+    /// The operator, who calls the tool at a shell.
     Operator,
-    /// Whoever ken-approver has asked.
+    /// The person whom ken-approver has asked.
     Approver(Pool),
 }
 
@@ -30,8 +30,8 @@ pub(crate) enum Passed {
 }
 
 impl Gate {
-    /// `forbidden` without a grant where one is needed, `conflict` for one that is not for this call or was used,
-    /// `unavailable` while nobody can say: nothing runs then.
+    /// Decides whether the call may run. After an error nothing runs: `forbidden` if the grant that it needs is missing,
+    /// `conflict` if the grant is for another call or was used, `unavailable` if ken-approver does not answer.
     pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<Passed, Error> {
         let Gate::Approver(approver) = self else {
             return Ok(Passed::MayRun);

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Some("preview") => ken_tool::subcommand::<Preview>(),
         Some("servers") => ken_tool::report::<ListServers>(),
         Some("accept") => ken_tool::report::<Accept>(),
-        // Started by itself, in the sandbox.
+        // For ken-tools itself, which starts it in a sandbox.
         Some("bridge") => mcp::bridge(),
         _ if is_part() => ken_service::run(
             Program {
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether kend has started this process, or an option of a daemon says where to listen.
+/// Whether this process is the daemon: kend has started it, or the command line has an option of a daemon.
 fn is_part() -> bool {
     let own = std::process::id().to_string();
     let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
@@ -82,12 +82,12 @@ fn is_part() -> bool {
 struct Tools {
     catalog: Catalog,
     caller: Caller,
-    /// What the log has been told.
+    /// The problems that are in the log already.
     told: Mutex<Vec<Problem>>,
 }
 
 impl Tools {
-    /// Reads what has changed, says in the log what is wrong, and tells kend of the servers, for `ken status`.
+    /// Reads what has changed, logs new problems, and sends kend the state of the servers for `ken status`.
     fn look(&self) {
         let listing = self.catalog.read();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +99,7 @@ impl Tools {
         _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
     }
 
-    /// Servers come and go, also while nobody asks for the tools.
+    /// Looks again after each change, also while nobody asks for the tools.
     async fn keep_looking(&self) {
         loop {
             self.catalog.changed.wait().await;
@@ -110,7 +110,7 @@ impl Tools {
     }
 }
 
-/// How long changes are gathered before they are looked at.
+/// The pause between a change and looking at it.
 const SETTLED: Duration = Duration::from_millis(100);
 
 impl Daemon for Tools {

@@ -1,4 +1,4 @@
-//! What a call would do, for the person who is to approve it.
+//! What a call would do, for the person who decides about it.
 
 use ken_types::hex;
 use ken_types::json;
@@ -8,15 +8,15 @@ use sha2::{Digest, Sha256};
 
 use crate::admitted::{Admitted, written};
 
-/// What the preview of a tool may write, in bytes.
+/// The most bytes that the preview of a tool may write.
 const MAX_OUTPUT: usize = 3 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
-/// What is shown of a diff, of an action, and of the other texts, in bytes of JSON. Together less than a request may have.
+/// The most of a diff, of an action and of each other text that is shown, in bytes of JSON. Together they fit into a request.
 const DIFF_BYTES: usize = 128 * 1024;
 const ACTION_BYTES: usize = 64 * 1024;
 const TEXT_BYTES: usize = 2 * 1024;
 
-/// What a call would do. One that cannot be told is denied, with the reason.
+/// Describes what a call would do. A call that cannot be described is denied, with the reason.
 pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
     let made = match &call.entry.preview {
         Some(command) => asked(call, command).await,
@@ -67,7 +67,7 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
     Ok(preview)
 }
 
-/// What can be said of any call: the tool and its arguments.
+/// The description that any call can be given: the tool and its arguments.
 fn described(call: &Admitted<'_>) -> Preview {
     let tool = &call.entry.tool;
     Preview {
@@ -86,8 +86,8 @@ fn described(call: &Admitted<'_>) -> Preview {
     }
 }
 
-/// Over all that decides what the call does: tool, arguments, session, the program and what it may reach, and what the
-/// preview of the tool covers (files before and after). The keys of an object are in order, so equal arguments are equal.
+/// A hash of everything that decides what the call does: tool, arguments, session, the program and what it may reach, and what
+/// the preview of the tool covers (files before and after). Keys of objects are sorted, so equal arguments have equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
     let all = json!([
@@ -103,7 +103,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     hex::encode(&Sha256::digest(all.to_string()))
 }
 
-/// Cut to what a request may have; what was cut says so. The fingerprint covers all of it.
+/// Cuts the texts to what fits into a request, with a note in each that was cut. The fingerprint covers the whole texts.
 fn bounded(mut preview: Preview) -> Preview {
     for text in [
         &mut preview.action_type,
@@ -121,7 +121,7 @@ fn bounded(mut preview: Preview) -> Preview {
     preview
 }
 
-/// The text, or as much of its beginning as has at most so many bytes as a JSON string.
+/// The text, or the part of its beginning that has at most `most` bytes as a JSON string.
 fn cut(text: &str, most: usize, before_note: &str) -> String {
     let mut shown = ken_text::head(text, most);
     while Value::from(shown).to_string().len() > most {

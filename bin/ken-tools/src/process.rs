@@ -1,4 +1,4 @@
-//! The process of a call or of its preview: `ken-sandbox` with what the description allows, and in it the program.
+//! The process of a call or of its preview: `ken-sandbox`, with what the description allows, around the program.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 use crate::entry::{Confinement, Entry, Touch};
 use crate::reach;
 
-/// What is kept of standard error: the beginning, in bytes.
+/// How much of the beginning of standard error is kept, in bytes.
 const MAX_ERRORS: usize = 4 * 1024;
-/// How long the sandbox may take beyond the tool's own timeout: from TERM to KILL, and some.
+/// How long the sandbox may take beyond the timeout of the tool: more than the time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A tool that has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
     pub(crate) output: Vec<u8>,
-    /// Trimmed.
+    /// Standard error, trimmed.
     pub(crate) errors: String,
 }
 
@@ -45,16 +45,16 @@ pub(crate) struct Work<'a> {
     pub(crate) command: &'a [String],
     /// For standard input.
     pub(crate) input: &'a str,
-    /// Whether it may write where the description says so, and reach the network.
+    /// Whether it may change files and reach the network, as far as the description allows it.
     pub(crate) may_change: bool,
-    /// The most that it may write to standard output, in bytes; then it is killed.
+    /// The most bytes that it may write to standard output; if it writes more, it is killed.
     pub(crate) most: usize,
-    /// Variables that it is given.
+    /// Variables for its environment.
     pub(crate) variables: &'a [(&'static str, &'a str)],
 }
 
-/// Runs a command of a tool to its end. Dropped before its end, it is killed with all that it started. An error
-/// says why it was not run.
+/// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with everything that it has
+/// started. An error says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let mut child = command(work)
         .await?
@@ -111,8 +111,8 @@ fn unready(error: std::io::Error) -> String {
     format!("The tool could not be prepared: {error}")
 }
 
-/// ken-sandbox with what may be touched; without `may_change` it may write nowhere and reach no network. What it runs is
-/// still to be added.
+/// A command of ken-sandbox with the options for `touch`. Without `may_change` it may write nowhere and reach no network. The
+/// caller adds the program.
 pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, String> {
     let mut command = Command::new(installed("ken-sandbox")?);
     for path in &touch.read {
@@ -124,7 +124,7 @@ pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, 
             .arg(path);
     }
     if may_change && !touch.state.is_empty() {
-        // By hand there may be none; then the tool runs without its folders.
+        // At a shell the variable may be missing; the tool then runs without these folders.
         if let Some(state) = std::env::var_os("KEN_STATE_DIR").map(PathBuf::from) {
             for folder in &touch.state {
                 let folder = state.join(folder);
@@ -167,8 +167,8 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The secrets that the description names and that there are, in a memory file: the environment shows them to whoever may
-/// look at a process. A preview gets none.
+/// A memory file with those of the named secrets that are set. The environment would show them to everybody who can look at the
+/// process. A preview gets no secrets.
 fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     let names = work.entry.secrets.iter().filter(|_| work.may_change);
     let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
@@ -179,7 +179,7 @@ fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Entries `NAME=value` and a NUL, for `KEN_SECRETS_FD` of a process.
+/// A memory file with entries of `NAME=value` and a NUL, for `KEN_SECRETS_FD` of a process.
 pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -191,11 +191,11 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A tool that does not read its input to the end may still answer.
+            // A tool may answer without having read all of its input.
             let _ = stdin.write_all(work.input.as_bytes()).await;
         }
     };
-    // A tool that is cut off for writing too much is killed, and only then is its standard error at its end.
+    // A tool that writes too much is killed, which also ends its standard error.
     let read = async {
         let output = head(stdout, work.most).await;
         if output.len() > work.most {
@@ -220,7 +220,7 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     Ok(Ended { end, output, errors })
 }
 
-/// All of it, or more than `most`.
+/// Reads to the end, but at most one byte more than `most`.
 async fn head(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -230,7 +230,7 @@ async fn head(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     bytes
 }
 
-/// The beginning of it, read to its end so that the tool never waits for room.
+/// Reads to the end, so that the tool never waits for a reader, and keeps the beginning.
 async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {

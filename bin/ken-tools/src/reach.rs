@@ -1,16 +1,16 @@
-//! The addresses beside the public ones that a tool may reach, as its description names them.
+//! The addresses besides the public ones that the description of a tool names.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ken_types::address::is_address;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// The timeout for looking up all names together.
+/// The time for looking up all names together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// For `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which is the operator's. Names are
-/// looked up now; one that leads nowhere is left out, and a tool that uses it finds out by itself.
+/// The values for `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which the operator has set.
+/// Names are looked up now. A name without an address is left out; the tool then fails to reach it.
 pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     let look_up = async {
@@ -23,7 +23,7 @@ pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
             }
         }
     };
-    // Only the addresses that were found in time may be reached.
+    // After the timeout, the addresses that were found until then can be reached.
     let _ = timeout(PATIENCE, look_up).await;
     found.sort();
     found.dedup();
@@ -39,16 +39,9 @@ fn expanded(entry: &str) -> Vec<String> {
     parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// An address, ADDRESS:PORT or a network.
-pub(crate) fn is_address(text: &str) -> bool {
-    let first = text.split('/').next().unwrap_or_default();
-    text.parse::<SocketAddr>().is_ok() || (first.parse::<IpAddr>().is_ok() && !text.ends_with('/'))
-}
-
-/// HOST:PORT of itself or of a URL.
+/// The HOST:PORT of an entry that is one, or of a URL.
 pub(crate) fn host_of(text: &str) -> Option<String> {
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let authority = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?;
+    let (scheme, authority, _) = parts(text);
     let port = match scheme {
         "http" => ":80",
         "https" => ":443",
@@ -66,21 +59,48 @@ pub(crate) fn host_of(text: &str) -> Option<String> {
         .filter(|host| !host.starts_with(':'))
 }
 
+/// A URL without what may be secret in it: user, password, query and fragment.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let (scheme, authority, path) = parts(url);
+    format!("{scheme}://{authority}{path}")
+}
+
+/// The scheme, HOST or HOST:PORT, and the path.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // A password may hold an @ itself.
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    (scheme, host, path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_addresses_hosts_and_urls() {
-        for address in ["127.0.0.1", "127.0.0.1:80", "[::1]:80", "10.0.0.0/8", "fd00::/8"] {
-            assert!(is_address(address), "{address}");
-        }
-        assert!(!is_address("localhost:80") && !is_address("/8"));
+    fn entries_are_hosts_and_urls() {
         let host = |text| host_of(text).unwrap_or_default();
         assert_eq!(host("http://search.test/x?q=1"), "search.test:80");
         assert_eq!(host("https://user@search.test:8443/x"), "search.test:8443");
         assert_eq!(host("wiki.test:8080"), "wiki.test:8080");
         assert_eq!(host("http://[::1]/"), "[::1]:80");
         assert_eq!((host("wiki.test"), host(":80")), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn a_url_is_shown_without_secrets() {
+        for (url, shown) in [
+            ("https://wiki.test/mcp?key=1#x", "https://wiki.test/mcp"),
+            (
+                "https://user:p@ss@wiki.test:8443/mcp",
+                "https://wiki.test:8443/mcp",
+            ),
+            ("http://user:word@[::1]:80", "http://[::1]:80"),
+            ("https://wiki.test?at=a@b/c", "https://wiki.test"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
     }
 }

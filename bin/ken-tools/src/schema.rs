@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use ken_types::Error;
 use serde_json::Value;
 
-/// A compiled schema. References lead nowhere but into itself: nothing is fetched.
+/// A compiled schema. References to other documents are not fetched.
 pub(crate) struct Schema(Validator);
 
 impl fmt::Debug for Schema {
@@ -16,7 +16,7 @@ impl fmt::Debug for Schema {
 }
 
 impl Schema {
-    /// `invalid` with `at`, where the schema stands, when it is none.
+    /// Compiles the schema that is at `at`. The error is `invalid` with that place.
     pub(crate) fn compile(at: &str, schema: &Value) -> Result<Schema, Error> {
         let compiled = jsonschema::validator_for(schema);
         compiled
@@ -24,7 +24,7 @@ impl Schema {
             .map_err(|error| Error::invalid(at, format!("not a JSON Schema: {error}")))
     }
 
-    /// `invalid` for the first value that is not as the schema says; its place is a pointer below `at`.
+    /// Checks the value that is at `at`. The error is `invalid` with the place of the first violation below `at`.
     pub(crate) fn check(&self, at: &str, value: &Value) -> Result<(), Error> {
         self.0.validate(value).map_err(|error| {
             let place = format!("{at}{}", error.instance_path());

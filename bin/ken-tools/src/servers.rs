@@ -9,7 +9,7 @@ use ken_tool::{Answer, Error, Reply, Report, Sent, Verdict};
 use ken_types::ops::tools::Problem;
 use serde::Serialize;
 
-use crate::commands::Folders;
+use crate::commands::{Folders, runtime};
 use crate::mcp::{Pinned, Server};
 
 #[derive(Args)]
@@ -25,7 +25,8 @@ impl Report for ListServers {
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let catalog = self.folders.catalog();
-        let problems = catalog.servers.read().1;
+        let _listing = catalog.read();
+        let problems = catalog.servers.problems();
         let servers = catalog.servers.all();
         let looks = async {
             let mut seen = Vec::new();
@@ -145,7 +146,7 @@ pub(crate) struct Accept {
     /// The server
     #[arg(value_name = "SERVER")]
     server: String,
-    /// The SHA-256 of the list that was shown; without it the list is shown and nothing is accepted
+    /// The SHA-256 of the list as it was shown; without it, the list is shown and nothing is accepted
     #[arg(value_name = "SHA256")]
     sha256: Option<String>,
     #[command(flatten)]
@@ -159,7 +160,7 @@ impl Report for Accept {
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let catalog = self.folders.catalog();
-        let _problems = catalog.servers.read();
+        let _listing = catalog.read();
         let server = catalog.servers.find(&self.server)?;
         let mut seen = Seen::of(&server, runtime()?.block_on(server.look()));
         match &self.sha256 {
@@ -195,9 +196,4 @@ impl Answer for Accepted {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         show(&self.0, verbose, to)
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }

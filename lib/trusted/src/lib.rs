@@ -15,6 +15,8 @@ use nix::unistd::geteuid;
 const OTHERS_WRITE: u32 = 0o022;
 /// A folder in which only the owner of a file can remove or rename it, as in /tmp.
 const STICKY: u32 = 0o1000;
+/// The largest `secrets.env`, in bytes.
+const SECRETS_BYTES: u64 = 1024 * 1024;
 
 /// Who may have access to a file besides its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,17 @@ pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, E
     }
     check_mode(path, mode)?;
     bounded(file, most).map(Some)
+}
+
+/// The text of `secrets.env`, which nobody but its owner may read; empty if there is none. An error has the path in `at`.
+pub fn secrets(path: &Path) -> Result<String, Error> {
+    let at = path.display().to_string();
+    let found = find(path, Others::Nothing, SECRETS_BYTES);
+    let bytes = found.map_err(|error| Error {
+        at: Some(at.clone()),
+        ..error
+    })?;
+    String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
 }
 
 /// Reads a file whoever can change it: one whose content is compared with what was approved before.
@@ -161,6 +174,21 @@ mod tests {
         let error = read(&path, 4).unwrap_err();
         assert_eq!(error.message, "has mode 0664, others can change it");
         assert_eq!(read_any(&path, 4), Ok(b"text".to_vec()));
+    }
+
+    #[test]
+    fn secrets_are_for_their_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets.env");
+        assert_eq!(secrets(&path), Ok(String::new()));
+        std::fs::write(&path, "A=1\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o640);
+        let error = secrets(&path).unwrap_err();
+        assert_eq!(error.message, "has mode 0640, others can read it");
+        assert_eq!(error.at.as_deref(), path.to_str());
+        mode(0o600);
+        assert_eq!(secrets(&path), Ok("A=1\n".to_owned()));
     }
 
     #[test]

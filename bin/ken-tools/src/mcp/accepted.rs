@@ -1,5 +1,4 @@
-//! The lists of tools that a person has accepted, in `mcp.accepted.json`: a server that changes what it says of its tools,
-//! after somebody has looked at them, is not used.
+//! The lists of tools that a person has accepted, in `mcp.accepted.json`. A server whose list has changed since then is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +12,7 @@ use sha2::{Digest, Sha256};
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 
-/// By the name of the server.
+/// The accepted lists, by the name of the server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Accepted(BTreeMap<String, Pinned>);
@@ -23,7 +22,7 @@ pub(crate) struct Accepted(BTreeMap<String, Pinned>);
 #[serde(transparent)]
 pub(crate) struct Pinned(pub(crate) Vec<PinnedTool>);
 
-/// All of a tool that reaches a model or decides about it.
+/// Everything about a tool that reaches a model or has an influence on approvals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PinnedTool {
@@ -44,7 +43,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Accepted {
-    /// Without a file nothing was accepted.
+    /// Reads the file. Without one nothing is accepted.
     pub(crate) fn read(path: &Path) -> Result<Accepted, Error> {
         match ken_trusted::find(path, Others::MayRead, MAX_BYTES)? {
             Some(bytes) => json::from_value(json::parse(&bytes, MAX_DEPTH)?),
@@ -60,7 +59,7 @@ impl Accepted {
         self.0.insert(server.to_owned(), pinned);
     }
 
-    /// Puts it in the place of the file.
+    /// Replaces the file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
         ken_trusted::replace(path, format!("{text}\n").as_bytes())
@@ -74,7 +73,7 @@ impl Pinned {
         hex::encode(&Sha256::digest(text))
     }
 
-    /// What a newer list has otherwise, by the names of the tools.
+    /// The differences of a newer list, each with the name of the tool.
     pub(crate) fn changes(&self, newer: &Pinned) -> Vec<String> {
         let of = |list: &Pinned| -> BTreeMap<String, PinnedTool> {
             list.0

@@ -1,4 +1,5 @@
-//! The file `mcp.json`: objects `mcpServers` as other programs write them, each with an object `ken` for what only ken knows.
+//! The file `mcp.json`: its object `mcpServers` has the form that other programs use; an entry may have an object `ken` with
+//! settings of ken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::problem;
 use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, TIMEOUT_MS, Touch, WORKERS};
+use crate::reach::without_secrets;
 
 /// The largest file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -19,14 +21,14 @@ const MAX_DEPTH: usize = 16;
 const MAX_SERVERS: usize = 32;
 const NAME_BYTES: usize = 32;
 
-/// What the file says.
+/// The servers of the file, and what is wrong with the other entries.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) servers: Vec<ServerConfig>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// One server. Two that are equal run in the same way.
+/// One server. Servers with equal configurations run in the same way.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerConfig {
     pub(crate) name: String,
@@ -34,35 +36,35 @@ pub(crate) struct ServerConfig {
     pub(crate) ken: Own,
 }
 
-/// How a server is reached. A value may hold `${NAME}`: a secret of the part, or a variable.
+/// How a server is reached. In values, `${NAME}` stands for a secret of the part or a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reached {
-    /// A program that speaks on standard input and output.
+    /// A program that is spoken to over standard input and output.
     Stdio {
         /// The program and its arguments, without placeholders: everybody on the machine can see them.
         command: Vec<String>,
         env: BTreeMap<String, String>,
         cwd: Option<String>,
     },
-    /// An address of streamable HTTP.
+    /// The URL of a server that speaks streamable HTTP.
     Http {
         url: String,
         headers: BTreeMap<String, String>,
     },
 }
 
-/// What only ken knows of a server.
+/// The settings that only ken has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Own {
     /// Agents that may call its tools.
     pub(crate) agents: Vec<String>,
     pub(crate) approval: Approval,
-    /// Whether what it says of its own tools (`readOnlyHint`, `idempotentHint`) counts.
+    /// Whether the hints of the server about its tools (`readOnlyHint`, `idempotentHint`) are believed.
     pub(crate) trust_hints: bool,
-    /// Tools whose calls may be made again, by the server's names.
+    /// Tools whose calls may be repeated, by their names on the server.
     pub(crate) idempotent: BTreeSet<String>,
-    /// The only tools that are offered, by the server's names; absent: all.
+    /// The tools that are offered, by their names on the server; `None` for all.
     pub(crate) tools: Option<BTreeSet<String>>,
     pub(crate) touch: Touch,
     pub(crate) timeout_ms: u64,
@@ -82,7 +84,7 @@ impl Default for Own {
     }
 }
 
-/// An entry as it is written. Fields that other programs have beside these are left alone.
+/// An entry in the form of the file. Other fields, which other programs use, are ignored.
 #[derive(Deserialize)]
 struct Written {
     #[serde(rename = "type", alias = "transport")]
@@ -104,7 +106,7 @@ struct Written {
 }
 
 impl Settings {
-    /// Reads the file; without one there are no servers. An entry that cannot be used is named, and the others are.
+    /// Reads the file. Without one there are no servers. An entry that cannot be used becomes a problem and does not affect the others.
     pub(crate) fn read(path: &Path) -> Settings {
         let mut settings = Settings::default();
         if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -173,15 +175,12 @@ impl ServerConfig {
         Duration::from_millis(self.ken.timeout_ms)
     }
 
-    /// What is run, for the person who approves a call: a program with its arguments, or an address without what may be
-    /// secret in it.
+    /// What the person who approves a call is shown: the program with its arguments, or the address.
     pub(crate) fn shown(&self) -> Vec<String> {
         let what = format!("mcp:{}", self.name);
         match &self.reached {
             Reached::Stdio { command, .. } => std::iter::once(what).chain(command.iter().cloned()).collect(),
-            Reached::Http { url, .. } => {
-                vec![what, url.split(['?', '#']).next().unwrap_or_default().to_owned()]
-            }
+            Reached::Http { url, .. } => vec![what, without_secrets(url)],
         }
     }
 
@@ -265,7 +264,7 @@ impl Written {
     }
 }
 
-/// No `__`: that ends it in the names of its tools.
+/// A name has no `__`, because that separates it from the name of the tool.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=NAME_BYTES).contains(&name.len())
@@ -294,7 +293,7 @@ mod tests {
             r#"{"inputs": [], "mcpServers": {
                 "files": {"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}, "autoApprove": ["*"], "timeout": 60},
                 "off": {"command": "x", "disabled": true},
-                "remote": {"type": "http", "url": "https://example.org/mcp?key=1", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+                "remote": {"type": "http", "url": "https://me:word@example.org/mcp?key=1", "headers": {"Authorization": "Bearer ${TOKEN}"}}
             }}"#,
         );
         assert!(settings.problems.is_empty(), "{:?}", settings.problems);

@@ -1,6 +1,6 @@
-//! `ken-tools bridge`: a server of streamable HTTP as one on standard input and output. It runs in the sandbox, which has the
-//! network; ken-tools itself has none. One message a line in, one a line out; the address and the headers, which may hold
-//! keys, come as secrets.
+//! `ken-tools bridge`: translates between standard input and output, with one message a line, and a server that speaks streamable
+//! HTTP. It runs in a sandbox with access to the network, which ken-tools itself does not have. It gets the address and the
+//! headers as secrets, because they may hold keys.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -17,16 +17,16 @@ use ureq::{Agent, Body, RequestBuilder};
 
 use super::transport::MAX_LINE;
 
-/// The secrets that hold the address and the headers, as a JSON object.
+/// The names of the secrets with the address, and with the headers as a JSON object.
 pub(crate) const URL: &str = "KEN_MCP_URL";
 pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Between two streams for what the server says by itself.
+/// The pause before the stream for the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
 const ERROR_BYTES: u64 = 512;
 
-/// Carries messages until standard input ends or the session is lost; ken-tools then starts it anew.
+/// Passes messages on until standard input ends or the session is lost; ken-tools then starts it again.
 pub(crate) fn bridge() -> ExitCode {
     let ended = ken_service::inherit_secrets()
         .and_then(|()| Bridge::open())
@@ -48,7 +48,7 @@ struct Bridge {
     out: Mutex<std::io::Stdout>,
 }
 
-/// What the server has set when it was greeted.
+/// What the server has set in its answer to `initialize`.
 #[derive(Debug, Clone, Default)]
 struct Session {
     id: Option<String>,
@@ -83,17 +83,17 @@ impl Bridge {
             let method = message.get("method").and_then(Value::as_str);
             let bridge = self.clone();
             match method {
-                // What follows needs the session that the server sets here.
+                // Later messages need the session that the server sets in its answer.
                 Some("initialize") => bridge.send(&message)?,
                 Some("notifications/initialized") => {
                     bridge.send(&message)?;
                     std::thread::spawn(move || bridge.listen());
                 }
-                // A call that takes long holds up no other, nor what cancels it.
+                // In a thread, so that a call that takes long delays neither other calls nor its own cancellation.
                 _ => drop(std::thread::spawn(move || {
                     if let Err(error) = bridge.send(&message) {
                         _ = writeln!(std::io::stderr(), "{error}");
-                        // A session that is lost is begun anew with the process.
+                        // The next process begins a new session.
                         bridge.leave();
                     }
                 })),
@@ -113,7 +113,7 @@ impl Bridge {
             .clone()
     }
 
-    /// Ends the process: nothing here is worth keeping.
+    /// Ends the process. It holds nothing that has to be saved.
     fn leave(&self) {
         _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
     }
@@ -136,8 +136,8 @@ impl Bridge {
             .fold(request, |request, (name, value)| request.header(name, value))
     }
 
-    /// Sends a message and prints what comes back. A request always gets an answer: where the server gives none, one that
-    /// says so. An error means that the session is lost.
+    /// Sends a message and prints the answer. If the server does not answer a request, an error is printed as the answer. Returns
+    /// an error if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
         let session = self.session();
         let id = message.get("method").and_then(|_| message.get("id"));
@@ -178,13 +178,13 @@ impl Bridge {
         }
     }
 
-    /// What the server says by itself, as long as it does that.
+    /// Prints the server's own messages, if it offers a stream for them.
     fn listen(&self) {
         loop {
             let request = self.with_headers(self.agent.get(&self.url), &self.session());
             match request.call() {
                 Ok(response) if response.status().is_success() => _ = self.print(response, None),
-                // It offers no such stream.
+                // The server offers no such stream.
                 Ok(_) => return,
                 Err(_) => {}
             }
@@ -192,7 +192,7 @@ impl Bridge {
         }
     }
 
-    /// Prints the messages of a body. Whether the answer to the request is among them, if there was a request.
+    /// Prints the messages of a body. Returns whether the answer to the request is among them; true without a request.
     fn print(&self, response: Response<Body>, id: Option<&Value>) -> Result<bool, Error> {
         let kind = response
             .headers()
@@ -226,7 +226,7 @@ impl Bridge {
         }
     }
 
-    /// Prints a message, or several in an array. Whether it is the answer to the request.
+    /// Prints a message, or several in an array. Returns whether the answer to the request is among them.
     fn print_text(&self, text: &[u8], id: Option<&Value>) -> Result<bool, Error> {
         if text.len() > MAX_LINE {
             return Err(Error::too_large(format!(
@@ -253,7 +253,7 @@ impl Bridge {
         Ok(answered)
     }
 
-    /// Answers a request in place of the server; what nobody waits for is told on standard error.
+    /// Prints an error as the answer to a request. Without a request, the error goes to standard error.
     fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
         match id {
             Some(id) => {

@@ -1,10 +1,13 @@
-//! The process of a server: ken-sandbox with what the entry allows, and in it the program, or the bridge to an address.
+//! The process of a server: ken-sandbox, with what the entry allows, around the program or the bridge to an address.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use command_fds::CommandFdExt;
+use ken_types::secrets;
 use tokio::process::Command;
 
 use super::config::{Reached, ServerConfig};
@@ -12,13 +15,38 @@ use super::http::{HEADERS, URL};
 use crate::process::{memory_file, sandbox};
 use crate::reach;
 
-/// Secrets that a person's own command has; the daemon's come from kend.
-pub(crate) type Secrets = BTreeMap<String, String>;
+/// Where the values of placeholders come from. The daemon has got them from kend. A command that a person runs reads them from
+/// `secrets.env`, once, and only if there is a placeholder.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    file: Option<PathBuf>,
+    text: OnceLock<Result<String, String>>,
+}
 
-/// The command that starts it, with pipes. An error is for the operator.
+impl Secrets {
+    pub(crate) fn of_file(file: PathBuf) -> Secrets {
+        Secrets {
+            file: Some(file),
+            ..Secrets::default()
+        }
+    }
+
+    /// The value of a name, or `None` if it is not set. An error says why the file cannot be read.
+    fn get(&self, name: &str) -> Result<Option<String>, String> {
+        let Some(file) = &self.file else {
+            return Ok(ken_service::secret(name));
+        };
+        let read = || ken_trusted::secrets(file).map_err(|error| error.to_string());
+        let text = self.text.get_or_init(read).as_ref()?;
+        let value = secrets::find(text, name).map(str::to_owned);
+        Ok(value.or_else(|| ken_service::secret(name)))
+    }
+}
+
+/// The command that starts the server, with pipes. An error is in words for the operator.
 pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<Command, String> {
     let mut command = sandbox(&server.ken.touch, true).await?;
-    // Killed with ken-tools, however that ends.
+    // Ends the server when ken-tools ends, in whatever way.
     command.arg("--with-parent");
     match &server.reached {
         Reached::Stdio {
@@ -27,7 +55,7 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             cwd,
         } => {
             for (name, value) in filled(env, secrets)? {
-                // By name: what is given as an argument can be seen by everybody.
+                // Only the name is an argument, because everybody on the machine can see arguments.
                 command.arg("--env").arg(&name).env(name, value);
             }
             command
@@ -37,7 +65,8 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
         Reached::Http { url, headers } => {
             let headers =
                 serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
-            let text = format!("{URL}={}\0{HEADERS}={headers}\0", fill(url, secrets)?);
+            let url = fill(url, secrets)?;
+            let text = format!("{URL}={url}\0{HEADERS}={headers}\0");
             let file = memory_file(&text).map_err(|error| format!("no memory for the address: {error}"))?;
             let number = file.as_raw_fd().to_string();
             command.args([
@@ -53,8 +82,8 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             if !server.ken.touch.network {
                 command.arg("--network");
             }
-            // Public addresses and name servers, and this one wherever it is.
-            for address in reach::addresses(&[fill(url, secrets)?]).await {
+            // Besides public addresses and name servers, the address of the server, which may be private.
+            for address in reach::addresses(&[url]).await {
                 command.arg("--reach").arg(address);
             }
             if let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) {
@@ -91,11 +120,7 @@ fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
             Some((name, otherwise)) => (name, Some(otherwise)),
             None => (name, None),
         };
-        let value = secrets
-            .get(name)
-            .cloned()
-            .or_else(|| ken_service::secret(name))
-            .or(otherwise.map(str::to_owned));
+        let value = secrets.get(name)?.or(otherwise.map(str::to_owned));
         let value = value.ok_or_else(|| {
             format!("{name} is not set: put it into secrets.env, and its name into `secrets` of [part.tools] in ken.toml")
         })?;
@@ -109,14 +134,25 @@ fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::{Secrets, fill};
 
     #[test]
     fn placeholders() {
-        let secrets = Secrets::from([("KEY".to_owned(), "1".to_owned())]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secrets.env");
+        std::fs::write(&file, "KEY=1\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        // A file that others can read is refused, but only where it is needed.
+        mode(0o644);
+        let secrets = Secrets::of_file(file.clone());
+        assert_eq!(fill("plain $x {y}", &secrets), Ok("plain $x {y}".to_owned()));
+        assert!(fill("${KEY}", &secrets).unwrap_err().contains("has mode 0644"));
+        mode(0o600);
+        let secrets = Secrets::of_file(file.clone());
         let fill = |text| fill(text, &secrets);
         assert_eq!(fill("${KEY}${KEY}"), Ok("11".to_owned()));
-        assert_eq!(fill("plain $x {y}"), Ok("plain $x {y}".to_owned()));
         assert_eq!(fill("a ${KEN_NO_SUCH:-b} c"), Ok("a b c".to_owned()));
         assert!(
             fill("${KEN_NO_SUCH}")

@@ -1,5 +1,5 @@
-//! MCP servers as sources of tools (<https://modelcontextprotocol.io>): what `mcp.json` names is started in a sandbox and kept
-//! running, and its tools are offered once a person has accepted them. ken-mcp(5).
+//! MCP servers as sources of tools (<https://modelcontextprotocol.io>). The servers that `mcp.json` names are started in sandboxes
+//! and kept running; their tools are offered once a person has accepted them. See ken-mcp(5).
 
 mod accepted;
 mod config;
@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ken_trusted::Others;
 use ken_types::Error;
 use ken_types::ops::tools::Problem;
 
@@ -23,20 +22,20 @@ use self::config::Settings;
 pub(crate) use self::http::bridge;
 use self::launch::Secrets;
 pub(crate) use self::server::Server;
+use self::server::{Offer, few};
 use crate::changed::Changed;
 use crate::entry::Entry;
 
-/// The servers that are configured, each with what runs for it.
+/// The servers that are configured, each with its process.
 pub(crate) struct Servers {
     settings: PathBuf,
     accepted: PathBuf,
     known: Mutex<Known>,
     /// Set when a server has come, gone or changed.
     changed: Arc<Changed>,
-    /// Whether the servers run all the time, as in the daemon; else each is started for the call that needs it.
+    /// Whether the servers run all the time, as in the daemon. Otherwise each is started when a call needs it.
     keeps_running: bool,
-    /// Those of `secrets.env`, for a command that a person runs.
-    secrets: Result<Arc<Secrets>, Error>,
+    secrets: Arc<Secrets>,
 }
 
 #[derive(Default)]
@@ -46,14 +45,14 @@ struct Known {
 }
 
 impl Servers {
-    /// Those of `mcp.json` in this folder, which is that of the configuration.
+    /// The servers of `mcp.json` in `folder`, which is that of the configuration.
     pub(crate) fn new(folder: &Path, keeps_running: bool, changed: Arc<Changed>) -> Servers {
         let secrets = match keeps_running {
-            true => Ok(Secrets::new()),
-            false => secrets(&folder.join("secrets.env")),
+            true => Secrets::default(),
+            false => Secrets::of_file(folder.join("secrets.env")),
         };
         Servers {
-            secrets: secrets.map(Arc::new),
+            secrets: Arc::new(secrets),
             settings: folder.join("mcp.json"),
             accepted: folder.join("mcp.accepted.json"),
             known: Mutex::default(),
@@ -66,17 +65,13 @@ impl Servers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads both files again. A server whose entry is unchanged goes on running; the others are started and ended. Returns
-    /// the tools that are offered, and what is wrong.
-    pub(crate) fn read(&self) -> (Vec<Entry>, Vec<Problem>) {
+    /// Reads both files again. A server whose entry is unchanged goes on running; others are started or ended. Adds the tools that
+    /// are offered to `entries`, which then has at most `most`, and returns what is wrong.
+    pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, most: usize) -> Vec<Problem> {
         let settings = Settings::read(&self.settings);
         let accepted = Accepted::read(&self.accepted);
         let mut known = self.lock();
         let mut problems = settings.problems;
-        let secrets = self.secrets.clone().unwrap_or_else(|error| {
-            problems.push(problem(&self.settings, "", error));
-            Arc::default()
-        });
         let accepted = accepted.unwrap_or_else(|error| {
             problems.push(problem(&self.accepted, "", error));
             Accepted::default()
@@ -86,25 +81,29 @@ impl Servers {
             let name = config.name.clone();
             let server = match known.servers.remove(&name) {
                 Some(server) if server.config == config => server,
-                _ => Server::new(config, self.keeps_running, secrets.clone(), self.changed.clone()),
+                _ => Server::new(
+                    config,
+                    self.keeps_running,
+                    self.secrets.clone(),
+                    self.changed.clone(),
+                ),
             };
             server.pin(accepted.of(&name));
             servers.insert(name, server);
         }
         known.servers = servers;
-        let mut entries = Vec::new();
         for (name, server) in &known.servers {
             let offer = server.offer(&self.settings.display().to_string());
-            entries.extend(offer.entries);
-            problems.extend(
-                offer
-                    .problems
-                    .into_iter()
-                    .map(|error| problem(&self.settings, name, error)),
-            );
+            let found = add(entries, most, name, offer).into_iter();
+            problems.extend(found.map(|error| problem(&self.settings, name, error)));
         }
         known.problems.clone_from(&problems);
-        (entries, problems)
+        problems
+    }
+
+    /// What was wrong when the files were last read.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        self.lock().problems.clone()
     }
 
     /// A server by its name.
@@ -117,15 +116,15 @@ impl Servers {
         self.lock().servers.values().cloned().collect()
     }
 
-    /// What is wrong now, in a line; empty when nothing is.
+    /// The first problems on one line; empty if there are none.
     pub(crate) fn status(&self) -> String {
         let known = self.lock();
-        // A server's own words: a line feed would begin another line of the message to kend.
+        // A problem may quote the server, and a line feed would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
             let message = problem.error.message.replace(char::is_control, " ");
             ken_text::head(&message, STATUS_BYTES).to_owned()
         });
-        lines.collect::<Vec<_>>().join("; ")
+        few(&lines.collect::<Vec<_>>(), "; ")
     }
 
     /// Puts a list of tools in force.
@@ -138,19 +137,32 @@ impl Servers {
     }
 }
 
-/// The longest message about one server in the status, in bytes.
+/// The longest text about one problem in the status, in bytes.
 const STATUS_BYTES: usize = 256;
-/// The longest `secrets.env`, in bytes.
-const SECRETS_BYTES: u64 = 1024 * 1024;
-
-/// What the file says; nothing without one.
-fn secrets(file: &Path) -> Result<Secrets, Error> {
-    let bytes = ken_trusted::find(file, Others::Nothing, SECRETS_BYTES)?;
-    let text = String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid("", "not UTF-8"))?;
-    let settings = ken_types::secrets::parse(&text).flatten();
-    Ok(settings
-        .map(|setting| (setting.name.to_owned(), setting.value.to_owned()))
-        .collect())
+/// Adds the tools of a server whose names are free, as long as there is room. Returns what is wrong with the others.
+fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: Offer) -> Vec<Error> {
+    let (mut taken, mut beyond) = (Vec::new(), Vec::new());
+    for entry in offer.entries {
+        let name = entry.tool.spec.name.clone();
+        let own_name = entry.server.as_ref().map_or(&name, |(_, tool)| tool);
+        if entries.contains_key(&name) {
+            taken.push(format!("{own_name} ({name})"));
+        } else if entries.len() >= most {
+            beyond.push(own_name.clone());
+        } else {
+            entries.insert(name, entry);
+        }
+    }
+    let left_out = |tools: &[String], why: &str| {
+        let tools = few(tools, ", ");
+        let message = format!("{why}, so these of the MCP server {server} are left out: {tools}");
+        let remedy = "name the tools that are needed in `ken.tools` of its entry";
+        (!tools.is_empty()).then(|| Error::conflict(message).hint(remedy))
+    };
+    let mut problems = offer.problems;
+    problems.extend(left_out(&taken, "other tools have the same names"));
+    problems.extend(left_out(&beyond, &format!("there are {most} tools already")));
+    problems
 }
 
 /// What is wrong with a server, or with the whole file.

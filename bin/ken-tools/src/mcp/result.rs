@@ -1,4 +1,4 @@
-//! What a server answered, for the model: its texts, marked as those of somebody else.
+//! The answer of a server in the form for the model: its texts, marked as written by others.
 
 use ken_types::event::{Block, ToolResult};
 use ken_types::fence::fence_as;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::bounds::{DETAILS_BYTES, shortened};
 use crate::schema::Schema;
 
-/// The answer to a call; `Err` when the tool says that it failed, or does not answer as it is described.
+/// Reads the answer to a call. `Err` if the tool says that it failed, or if its answer does not fit its schema.
 pub(crate) fn read(
     server: &str,
     answer: CallToolResult,
@@ -45,7 +45,7 @@ pub(crate) fn read(
 
 const UNKNOWN: &str = "[something that is not shown]";
 
-/// A piece of the answer as text. Of pictures and sounds it is said that they are there.
+/// A piece of the answer as text. Pictures and sounds are only mentioned.
 fn text(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),
@@ -66,7 +66,7 @@ fn text(block: &ContentBlock) -> String {
     }
 }
 
-/// Base64 has four bytes for three.
+/// `encoded` is the length in base64, which has four bytes for three.
 fn left_out(what: &str, kind: &str, encoded: usize) -> String {
     format!("[{what}, {kind}, {} bytes, is not shown]", encoded / 4 * 3)
 }

@@ -1,4 +1,4 @@
-//! One server: started, kept running, called.
+//! One server: it is started, kept running and called.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,11 +29,11 @@ use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, Writes};
 use crate::schema::Schema;
 
-/// How long a server may take until it has named its tools.
+/// The time in which a server has to start and list its tools.
 const START: Duration = Duration::from_secs(30);
-/// How long a server that did not answer a call may take to answer a ping.
+/// The time in which a server that did not answer a call has to answer a ping.
 const PING: Duration = Duration::from_secs(5);
-/// The pause before a server that has ended is started again: doubled each time, and short again after it ran for a while.
+/// The pause before a server that has ended is started again. It doubles each time, and is reset once the server runs well.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RAN_WELL: Duration = Duration::from_secs(30);
@@ -41,17 +41,17 @@ const RAN_WELL: Duration = Duration::from_secs(30);
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 const MAX_TOOLS: usize = 128;
 const MAX_PAGES: usize = 16;
-/// What a model may be told of a tool: more leaves the tool out.
+/// The longest description and schema of a tool. A tool with longer ones is left out.
 const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
-/// The names that models may be given.
+/// The longest name that a tool may have for models.
 const TOOL_BYTES: usize = 64;
-/// What is kept of standard error: its end.
+/// How much of the end of standard error is kept, in bytes.
 const ERROR_BYTES: usize = 1024;
-/// How long the standard error of a server that has ended is still read.
+/// How long the standard error of a server is still read after it has ended.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
-/// A server and what runs for it. Dropped, it is ended.
+/// A server with its process, which ends when this is dropped.
 pub(crate) struct Server {
     pub(crate) config: ServerConfig,
     pinned: Mutex<Option<Pinned>>,
@@ -64,15 +64,15 @@ pub(crate) struct Server {
 /// The state of a server.
 #[derive(Clone)]
 pub(crate) enum State {
-    /// It has not been started.
+    /// The server has not been started.
     Idle,
     Starting,
     Ready(Arc<Link>),
-    /// It is started again after a pause.
+    /// The server has ended or did not start, for this reason. It is started again after a pause.
     Down(String),
 }
 
-/// A server that answers.
+/// The connection to a server that runs.
 pub(crate) struct Link {
     service: RunningService<RoleClient, Handler>,
     tools: Mutex<Pinned>,
@@ -81,7 +81,7 @@ pub(crate) struct Link {
     _child: Child,
 }
 
-/// What a server offers to agents, and what keeps it from offering more.
+/// The tools that a server offers to agents, and the reasons why others are not offered.
 #[derive(Default)]
 pub(crate) struct Offer {
     pub(crate) entries: Vec<Entry>,
@@ -93,7 +93,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// One that is kept running is started at once, and again whenever it ends.
+    /// With `keeps_running` the server is started at once, and again whenever it ends.
     pub(crate) fn new(
         config: ServerConfig,
         keeps_running: bool,
@@ -131,7 +131,7 @@ impl Server {
         lock(&self.pinned).clone()
     }
 
-    /// The tools that agents may see: those that were accepted, as long as the server does not say otherwise.
+    /// The tools that agents may use: the accepted ones, unless the list of the server is another one now.
     pub(crate) fn offer(&self, file: &str) -> Offer {
         let mut offer = Offer::default();
         let pinned = self.pinned();
@@ -179,7 +179,7 @@ impl Server {
                 let changes = pinned.changes(&said);
                 let message = format!(
                     "the MCP server {name} has changed its tools ({}); they are not used",
-                    few(&changes)
+                    few(&changes, ", ")
                 );
                 Err(Error::forbidden(message).hint(hint))
             }
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// A tool as agents know it.
+    /// The entry of a tool for agents.
     fn entry(&self, tool: &PinnedTool, file: &str) -> Result<Entry, Error> {
         let own = &self.config.ken;
         let name = offered_name(&self.config.name, &tool.name);
@@ -251,7 +251,7 @@ impl Server {
         })
     }
 
-    /// Calls a tool. An error is for the model.
+    /// Calls a tool. An error is in words for the model.
     pub(crate) async fn call(
         self: &Arc<Server>,
         tool: &str,
@@ -322,7 +322,7 @@ impl Server {
         }
     }
 
-    /// The server when it answers. One that is not kept running is started; one that is down is not waited for.
+    /// Waits until the server runs, and starts one that is not kept running. A server that is down is an error at once.
     async fn ready(self: &Arc<Server>) -> Result<Arc<Link>, String> {
         let down = |why: &str| Err(format!("The MCP server {} is down: {why}.", self.config.name));
         let mut state = self.state.subscribe();
@@ -349,7 +349,7 @@ impl Server {
         }
     }
 
-    /// Waits until it was started again.
+    /// Waits until the server has been started again.
     async fn another_than(&self, ended: &Arc<Link>) {
         if lock(&self.runs).is_none() {
             self.state.send_replace(State::Idle);
@@ -360,7 +360,7 @@ impl Server {
         _ = timeout(START, state.wait_for(is_another)).await;
     }
 
-    /// Starts it, only to see which tools it has.
+    /// Starts the server only to list its tools.
     pub(crate) async fn look(&self) -> Result<Pinned, String> {
         let link = Link::open(&self.config, &self.secrets).await?;
         let tools = lock(&link.tools).clone();
@@ -378,13 +378,13 @@ impl Drop for Server {
 
 /// Why a call failed.
 enum Failed {
-    /// The server has ended meanwhile.
+    /// The server ended during the call, for this reason.
     Ended(Arc<Link>, String),
     /// The error that the model is told.
     Told(String),
 }
 
-/// `mcp__SERVER__TOOL`, of the letters that models may be given.
+/// The name for models: `mcp__SERVER__TOOL`, with `_` in the place of characters that it may not have.
 fn offered_name(server: &str, tool: &str) -> String {
     let plain = tool.chars().map(|letter| match letter {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => letter,
@@ -393,15 +393,11 @@ fn offered_name(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{}", plain.collect::<String>())
 }
 
-/// The first of many.
-fn few(all: &[String]) -> String {
-    let shown = all
-        .iter()
-        .take(5)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join(", ");
-    match all.len().saturating_sub(5) {
+/// The first of many, and how many more there are.
+pub(super) fn few(all: &[String], between: &str) -> String {
+    const SHOWN: usize = 5;
+    let shown = all.get(..SHOWN).unwrap_or(all).join(between);
+    match all.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -439,7 +435,7 @@ async fn keep_running(
     }
 }
 
-/// What a server may tell without being asked.
+/// Handles the notifications of a server.
 struct Handler {
     list_changed: Arc<Notify>,
 }
@@ -456,7 +452,7 @@ impl ClientHandler for Handler {
 }
 
 impl Link {
-    /// Starts the server and asks for its tools. An error says why it could not be done.
+    /// Starts the server and lists its tools. An error says why that failed.
     async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, String> {
         let mut child = launch::command(config, secrets)
             .await?
@@ -494,7 +490,7 @@ impl Link {
             Err(why) => {
                 let why: String = reason.get().unwrap_or(why);
                 let said = errors.said().await;
-                // Its own last words explain more than "connection closed".
+                // What the server said explains more than "connection closed".
                 Err(match said.is_empty() {
                     true => why,
                     false => format!("{why}; it said: {said}"),
@@ -503,7 +499,7 @@ impl Link {
         }
     }
 
-    /// Watches the server until it ends; returns the reason.
+    /// Watches the server until it ends. Returns the reason.
     async fn serve(self: Arc<Link>, changed: &Changed) -> String {
         loop {
             let list_changed = &self.service.service().list_changed;
@@ -526,7 +522,7 @@ impl Link {
         }
     }
 
-    /// Ends the calls that are under way; the process ends with the last of them. Says why.
+    /// Ends the calls that are under way; the process ends with the last of them. Returns the reason.
     async fn end(&self) -> String {
         self.service.cancellation_token().cancel();
         self.why().await
@@ -542,7 +538,7 @@ impl Link {
         }
     }
 
-    /// Ends a server that does not even answer a ping.
+    /// Ends the server if it does not answer a ping either.
     fn check_alive(self: &Arc<Link>) {
         let link = self.clone();
         tokio::spawn(async move {
@@ -556,7 +552,7 @@ impl Link {
     }
 }
 
-/// All tools of a server, by name.
+/// All tools of a server, sorted by name.
 async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned, String> {
     let mut tools = Vec::new();
     let mut cursor = None;
@@ -614,7 +610,7 @@ impl Errors {
         self.ended.notify_one();
     }
 
-    /// Its last line, once it has ended or a moment has passed.
+    /// The last line. Waits a moment for the end of the stream.
     async fn said(&self) -> String {
         _ = timeout(LAST_WORD, self.ended.notified()).await;
         self.ended.notify_one();

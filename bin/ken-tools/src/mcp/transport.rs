@@ -1,5 +1,5 @@
-//! What a server writes and reads: one JSON-RPC message a line. Nobody here wrote the server, so a line has an end, and there
-//! are so many a second.
+//! The pipes to a server, with one JSON-RPC message a line. The server is the work of others, so the length of a line and the
+//! number of lines a second are limited.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use tokio::time::Instant;
 
 /// The longest line, in bytes.
 pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
-/// What a server may write in a second: more is a flood.
+/// The most lines and bytes that a server may write in a second. One that writes more is ended.
 const MAX_LINES: u32 = 1_000;
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
-/// How long it may leave what is written to it unread.
+/// The time in which the server has to read a message.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// Why the connection was closed from this side, and that it is closed. The first reason counts.
+/// Why the connection is closed from this side. Clones share the reason; the first one that is set stays.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reason(Arc<Closed>);
 
@@ -40,7 +40,7 @@ impl Reason {
         reason.get_or_insert_with(|| why.into());
     }
 
-    /// Wakes everybody who waits: nothing more will arrive.
+    /// Tells the task that waits in `closed` that no message will arrive any more.
     pub(crate) fn close(&self) {
         self.0.closed.notify_one();
     }
@@ -59,7 +59,7 @@ impl Reason {
 pub(crate) struct Lines {
     from: BufReader<ChildStdout>,
     to: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
-    /// The beginning of a line: reading may be cut off anywhere.
+    /// The line that is being read. It is kept here because a read may be cancelled at any point.
     line: Vec<u8>,
     since: Instant,
     lines: u32,
@@ -80,7 +80,7 @@ impl Lines {
         }
     }
 
-    /// The next line; `None` at the end, or when the reason says why no more is read. Cancel safe.
+    /// The next line; `None` at the end, or after an error, which is then the reason. Cancel safe.
     async fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             let (taken, is_whole) = match self.from.fill_buf().await {
@@ -156,7 +156,7 @@ impl Transport<RoleClient> for Lines {
         loop {
             let line = self.next_line().await?;
             let line = line.trim_ascii();
-            // Many programs print other things on standard output, and a line that is no JSON does no harm.
+            // Many programs also print other text on standard output. Lines that do not begin a JSON object are ignored.
             if !line.starts_with(b"{") {
                 continue;
             }
@@ -177,8 +177,8 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// The message of a line. An answer that is none becomes an error with its id, so that nobody waits for it; another message
-/// that nobody knows is left out.
+/// Reads the message of a line. An answer in a wrong form becomes an error with its id, so that its caller does not wait for ever;
+/// any other message in a wrong form is ignored (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
     let value: Value = ken_types::json::parse(line, 64)
         .map_err(|error| format!("it wrote broken JSON: {}", error.message))?;
