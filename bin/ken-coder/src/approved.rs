@@ -1,5 +1,5 @@
-//! Edits that a person has approved with a plan. Each of them is free then, once, and nothing else is: another content, another
-//! file or another state of the file asks as ever.
+//! Edits that a person has approved as parts of a plan. Each of them needs no further approval, once. Anything else asks as
+//! always: another content, another file, or a file that has changed since the plan was made.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use crate::journal::{Entry, Journal};
 use crate::policy::{Approval, Verdict};
 use crate::settings::Settings;
 
-/// The approved edits of a run that were not made yet; a file below `plans` of the state directory, where no command can
-/// write.
+/// The approved edits of a run that have not been made yet: a file in the folder `plans` of the state directory, where no
+/// command can write.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Approved {
     edits: Vec<Entry>,
@@ -24,6 +24,7 @@ fn file(settings: &Settings) -> PathBuf {
         .join(format!("{}.json", settings.run))
 }
 
+/// A file that cannot be read approves nothing.
 fn read(settings: &Settings) -> Approved {
     let bytes = std::fs::read(file(settings)).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
@@ -35,33 +36,29 @@ pub(crate) fn frees(settings: &Settings, changes: &[Entry]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| approved.contains(change))
 }
 
-/// Strikes changes that were made off the plan.
+/// Uses up the approval of these changes, which are about to be made. It is used up on the disk before the first file changes: a
+/// change that is then interrupted has to be approved again, but none is ever made twice with one approval.
 pub(crate) fn strike(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<(), Error> {
     let mut approved = read(settings);
     let before = approved.edits.len();
     approved.edits.retain(|edit| !changes.contains(edit));
-    match approved.edits.len() {
-        count if count == before => Ok(()),
-        0 => {
-            // One that stays frees what has happened already, and only if it could happen again.
-            let _ = std::fs::remove_file(file(settings));
-            Ok(())
-        }
-        _ => write(settings, journal, &approved),
+    match approved.edits.len() == before {
+        true => Ok(()),
+        false => write(settings, journal, &approved),
     }
 }
 
-/// Puts the edits of a plan that was approved on record; what was left of the one before is free no longer.
+/// Records the edits of an approved plan. They replace what is left of an earlier plan of the run.
 pub(crate) fn keep(settings: &Settings, journal: &Journal, edits: Vec<Entry>) -> Result<(), Error> {
     write(settings, journal, &Approved { edits })
 }
 
 fn write(settings: &Settings, journal: &Journal, approved: &Approved) -> Result<(), Error> {
     let bytes = serde_json::to_vec(approved).map_err(|error| Error::internal(error.to_string()))?;
-    journal.replace(&file(settings), &bytes)
+    journal.replace_durably(&file(settings), &bytes)
 }
 
-/// Of changes that the plan holds.
+/// The verdict on changes that the plan holds.
 pub(crate) fn verdict() -> Verdict {
     Verdict {
         approval: Approval::None,

@@ -1,6 +1,6 @@
 //! A change of several files that happens as a whole or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ken_types::Error;
 use ken_types::id::Mint;
@@ -11,9 +11,9 @@ use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::{Links, Node, Tree, Version};
 
-/// The largest file that a change may replace or write, in bytes.
+/// The largest file that a change can replace or write, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
-/// The most files of one change, and of a patch or a list of edits.
+/// The most files of one change, and the most edits in a list.
 pub(crate) const MAX_FILES: usize = 2_000;
 /// A change of at most this many files syncs each file before renaming it; a larger change syncs the file system once.
 const SYNCED_ALONE: usize = 16;
@@ -28,7 +28,7 @@ pub(crate) struct Target {
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Bytes(Vec<u8>),
-    /// As it is in the journal.
+    /// The content that the journal has under the digest of the version.
     Kept,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct Change {
     pub(crate) after: Option<Target>,
 }
 
-/// By path.
+/// The files of a change, by path.
 pub(crate) type Changes = BTreeMap<Place, Change>;
 
-/// Files as they will be after the edits so far.
+/// The files of a change while its edits are applied one after the other: each before the change and after the edits so far.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     tree: &'a Tree,
@@ -59,12 +59,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The file as it will be; `None` if it will not exist.
+    /// The file after the edits so far; `None` if it does not exist then.
     pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())
     }
 
-    /// The file as it is.
+    /// The file as it is on the disk.
     pub(crate) fn original(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.0.as_ref())
     }
@@ -89,7 +89,7 @@ impl<'a> Plan<'a> {
             .ok_or_else(|| Error::internal("a file of the plan is missing"))
     }
 
-    /// Gives a file a content; its mode stays, or is that of a new file.
+    /// Sets the content of a file. Without `mode` the file keeps its permissions, and a new one gets the usual ones.
     pub(crate) fn set(&mut self, place: &Place, bytes: Vec<u8>, mode: Option<u32>) -> Result<(), Error> {
         const NEW: u32 = 0o644;
         let (before, after) = self.entry(place)?;
@@ -107,7 +107,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Before and after of each file that changes.
+    /// The files that the edits change, each before and after them.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Place, Option<&Node>, Option<&Node>)> {
         self.files
             .iter()
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
             .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
     }
 
-    /// The same, without the contents.
+    /// The same without the contents.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let versions = |node: Option<&Node>| node.map(|node| node.version.clone());
         let entry = |(path, before, after): (&Place, _, _)| Entry {
@@ -146,7 +146,7 @@ fn version(node: &Option<Node>) -> Option<&Version> {
     node.as_ref().map(|node| &node.version)
 }
 
-/// A new record of this run.
+/// An empty record for a change of this run.
 pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error> {
     Ok(Record {
         run: settings.run.clone(),
@@ -162,30 +162,21 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
     })
 }
 
-/// Makes the change. An error leaves every file as it was.
+/// Makes the change and returns its record. After an error every file is as it was.
 pub(crate) fn commit(
     tree: &Tree,
     journal: &Journal,
     mut record: Record,
     changes: &Changes,
 ) -> Result<Record, Error> {
-    record.files = changes
-        .iter()
-        .map(|(path, change)| Entry {
-            path: path.clone(),
-            before: change.before.clone(),
-            after: change.after.as_ref().map(|target| target.version.clone()),
-        })
-        .collect();
+    let entry = |(path, change): (&Place, &Change)| Entry {
+        path: path.clone(),
+        before: change.before.clone(),
+        after: change.after.as_ref().map(|target| target.version.clone()),
+    };
+    record.files = changes.iter().map(entry).collect();
     let kept = keep(tree, journal, &record.files)?;
-    // The record lists the new folders before they are made, without those that exist already.
-    let mut folders = Vec::new();
-    for (place, change) in changes {
-        if change.after.is_some() {
-            missing_folders(tree, place, &mut folders)?;
-        }
-    }
-    record.folders = folders;
+    record.folders = missing_folders(tree, changes)?;
     journal.begin(&record)?;
     match apply(tree, journal, &record, changes, &kept) {
         Ok(()) => {
@@ -196,7 +187,7 @@ pub(crate) fn commit(
         Err(error) => {
             match roll_back(tree, journal, &record) {
                 true => journal.forget(&record),
-                // A file that could not be restored stays on record, so that `undo` can try again and name the obstacle.
+                // The record of files that could not be restored stays, so that `undo` can try again and name the obstacle.
                 false => journal.end(&record)?,
             }
             Err(error)
@@ -204,7 +195,7 @@ pub(crate) fn commit(
     }
 }
 
-/// Stores the contents that the change replaces; returns those that are new in the journal.
+/// Stores the contents that the change replaces. Returns the digests of those that the journal did not have.
 fn keep(tree: &Tree, journal: &Journal, files: &[Entry]) -> Result<Vec<String>, Error> {
     let mut new = Vec::new();
     for entry in files {
@@ -224,18 +215,21 @@ fn keep(tree: &Tree, journal: &Journal, files: &[Entry]) -> Result<Vec<String>, 
     Ok(new)
 }
 
-fn missing_folders(tree: &Tree, place: &Place, folders: &mut Vec<Place>) -> Result<(), Error> {
-    let mut missing = Vec::new();
-    let mut folder = place.split().map(|(folder, _)| folder);
-    while let Some(place) = folder.filter(|place| !place.as_str().is_empty() && !folders.contains(place)) {
-        if tree.stat(&place, Links::Refuse)?.is_some() {
-            break;
+/// The folders that have to be made for new files, each after the one around it.
+fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<Place>, Error> {
+    let around = |place: &Place| place.split().map(|(folder, _)| folder);
+    let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
+    for (place, _) in changes.iter().filter(|(_, change)| change.after.is_some()) {
+        let mut next = around(place);
+        while let Some(folder) = next.filter(|folder| seen.insert(folder.clone())) {
+            if tree.stat(&folder, Links::Refuse)?.is_some() {
+                break;
+            }
+            next = around(&folder);
+            missing.insert(folder);
         }
-        folder = place.split().map(|(folder, _)| folder);
-        missing.push(place);
     }
-    folders.extend(missing.into_iter().rev());
-    Ok(())
+    Ok(missing.into_iter().collect())
 }
 
 fn apply(
@@ -246,9 +240,11 @@ fn apply(
     kept: &[String],
 ) -> Result<(), Error> {
     let alone = changes.len() <= SYNCED_ALONE;
+    for folder in &record.folders {
+        tree.make_folder(folder)?;
+    }
     for (place, change) in changes {
         let Some(target) = &change.after else { continue };
-        tree.make_folders(place, &mut Vec::new())?;
         let staged = staged(record, place);
         match &target.content {
             Content::Bytes(bytes) => tree.stage(place, &staged, &target.version, bytes, alone)?,
@@ -258,8 +254,8 @@ fn apply(
             }
         }
     }
-    // Old and new contents are on the disk before the first file gets its new one. Files that are written one by one as they
-    // are renamed (auto_da_alloc of ext4(5)) take many times as long as all of them together.
+    // All contents have to be on the disk before the first file is replaced. One syncfs(2) for all of them is many times faster
+    // than writing each file when it is renamed (auto_da_alloc of ext4(5)).
     if !alone {
         tree.sync();
     }
@@ -276,7 +272,7 @@ fn apply(
     Ok(())
 }
 
-/// Refuses to replace what somebody else has changed.
+/// Refuses to replace a file that somebody else has changed since the change was planned.
 fn check(tree: &Tree, place: &Place, change: &Change) -> Result<(), Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
     match version(&now) == change.before.as_ref() {
@@ -289,13 +285,13 @@ fn meanwhile(place: &Place) -> Error {
     Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
 }
 
-/// The temporary name of a file: the same after a crash, so that it can be removed.
+/// The temporary name of a file. It depends only on the record and the path, so that the file can be removed after a crash.
 fn staged(record: &Record, place: &Place) -> String {
     let name = crate::tree::digest(place.as_str().as_bytes());
     format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
 }
 
-/// Restores the files that an interrupted change has already changed. Returns whether all of them were restored.
+/// Restores the files that an interrupted change has already replaced. Returns whether all of them were restored.
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
     for entry in &record.files {

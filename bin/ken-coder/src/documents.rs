@@ -1,7 +1,7 @@
 //! `ken-coder documents`: the text files of the workspace, or the documents of the installation, cut into the pieces that become
-//! knowledge entries; a page at a time, so that whoever asks can be killed between two pages.
+//! knowledge entries. It returns a page at a time and keeps no state, so that the caller can be killed between two pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 
-/// Larger files are left out, in bytes.
+/// The largest file that is read, in bytes.
 const FILE_BYTES: u64 = 256 * 1024;
 /// A page ends once it has this many bytes of JSON; a file with more than `LONGEST` is left out. ken-tools passes on 128 KiB.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -56,7 +56,7 @@ pub(crate) struct Page {
     /// Files that are new or have changed.
     documents: Vec<ReadDocument>,
     /// Known files that no longer exist, or are no longer text.
-    gone: Vec<String>,
+    gone: BTreeSet<String>,
     /// Text files of this page, and files that are left after it.
     done: usize,
     left: usize,
@@ -112,7 +112,7 @@ fn lines(name: &str, text: &str) -> Option<Vec<Section>> {
 }
 
 impl Documents {
-    /// Nothing is there, so all that was known is gone.
+    /// The page before any file is read: everything that was known is gone.
     fn empty(&self) -> Page {
         Page {
             gone: self.known.keys().cloned().collect(),
@@ -133,15 +133,18 @@ impl Documents {
                 break;
             }
             last = Some(place.as_str().to_owned());
-            let Some(document) = read(&tree, place, cut) else {
+            let Some((digest, text)) = read(&tree, place) else {
                 continue;
             };
-            page.done += 1;
-            page.gone.retain(|gone| *gone != document.path);
-            if self.known.get(&document.path) != Some(&document.digest) {
-                bytes += length(&document);
+            if self.known.get(place.as_str()) != Some(&digest) {
+                let Some((document, length)) = document(place, digest, &text, cut) else {
+                    continue;
+                };
+                bytes += length;
                 page.documents.push(document);
             }
+            page.done += 1;
+            page.gone.remove(place.as_str());
         }
         // What lies beyond the page has not been read yet.
         if let Some(next) = &page.next {
@@ -168,13 +171,18 @@ impl Documents {
     }
 }
 
-/// A document, if it is text and not too long.
-fn read(tree: &Tree, place: &Place, cut: Cut) -> Option<ReadDocument> {
+/// The digest and the text of a file, if it is text.
+fn read(tree: &Tree, place: &Place) -> Option<(String, String)> {
     let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
     let text = String::from_utf8(node.bytes)
         .ok()
         .filter(|text| !node.version.link && !text.contains('\0'))?;
-    let pieces = cut(place.as_str(), &text)?.into_iter().map(|section| Piece {
+    Some((node.version.digest, text))
+}
+
+/// A document with the bytes of its JSON, if it is not too long.
+fn document(place: &Place, digest: String, text: &str, cut: Cut) -> Option<(ReadDocument, usize)> {
+    let pieces = cut(place.as_str(), text)?.into_iter().map(|section| Piece {
         title: section.title,
         line: section.line as u64,
         text: section.text,
@@ -182,15 +190,11 @@ fn read(tree: &Tree, place: &Place, cut: Cut) -> Option<ReadDocument> {
     });
     let document = ReadDocument {
         path: place.as_str().to_owned(),
-        digest: node.version.digest,
+        digest,
         pieces: pieces.collect(),
     };
-    (document.pieces.len() <= DOCUMENT_PIECES && length(&document) <= LONGEST).then_some(document)
-}
-
-/// Bytes of its JSON.
-fn length(document: &ReadDocument) -> usize {
-    serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
+    let length = serde_json::to_string(&document).ok()?.len();
+    (document.pieces.len() <= DOCUMENT_PIECES && length <= LONGEST).then_some((document, length))
 }
 
 impl Answer for Page {

@@ -91,7 +91,7 @@ trait Edits {
             recover(settings, &tree, &journal)?;
             let mut plan = Plan::new(&tree);
             self.plan(&mut plan)?;
-            let changes = plan.changes();
+            let (edits, changes) = (plan.entries(), plan.changes());
             let verdict = policy::of_files(&settings.workspace, changes.keys());
             if verdict.approval == Approval::Deny {
                 return Err(Error::forbidden(verdict.reason));
@@ -100,9 +100,8 @@ trait Edits {
             if changes.is_empty() {
                 return Ok(record.into());
             }
-            let record = commit(&tree, &journal, record, &changes)?;
-            approved::strike(settings, &journal, &record.files)?;
-            Ok(record.into())
+            approved::strike(settings, &journal, &edits)?;
+            commit(&tree, &journal, record, &changes).map(Changed::from)
         })
     }
 }

@@ -613,9 +613,10 @@ impl Operation for Clone {
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let network = self.check(settings)?;
-        // The sandbox can be given only what is there.
-        let made = |tree: &Tree| tree.make_folders(&self.repo.join("x"), &mut Vec::new());
-        within(settings, Access::Write, || made(&Tree::open(&settings.root)?))?;
+        // Only a folder that exists can be given to the sandbox.
+        within(settings, Access::Write, || {
+            Tree::open(&settings.root)?.make_folder(&self.repo)
+        })?;
         let git = Git {
             settings,
             repo: &self.repo,
@@ -628,7 +629,7 @@ impl Operation for Clone {
         };
         let cloned = git.change(Self::COMMAND);
         if cloned.is_err() {
-            // git leaves the folder as it was, which is empty.
+            // git leaves the folder empty, as it was before.
             let _ = within(settings, Access::Write, || {
                 Tree::open(&settings.root)?.remove_folder(&self.repo);
                 Ok(())

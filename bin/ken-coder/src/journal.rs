@@ -314,9 +314,14 @@ impl Journal {
         self.state.join("seen.json")
     }
 
-    /// Replaces a file of the journal.
+    /// Replaces a file of the journal. After a loss of power it may be the old one again.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         write(path, bytes, false)
+    }
+
+    /// Replaces a file of the journal. On return the new one is on the disk.
+    pub(crate) fn replace_durably(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+        write(path, bytes, true)
     }
 }
 

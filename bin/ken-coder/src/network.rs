@@ -1,4 +1,4 @@
-//! The network of a command: what the rule of its folder names, by way of ken-proxy(1) and in no other way.
+//! The network of a command: it reaches the hosts that the rule of its folder names, only through ken-proxy(1).
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,14 +15,14 @@ use crate::place::Place;
 use crate::policy::rule_of;
 use crate::settings::Settings;
 
-/// What commands of a folder may reach.
+/// The hosts that commands in a folder can reach.
 #[derive(Debug, Clone)]
 pub(crate) struct Network<'a> {
     rule: &'a WorkspaceRule,
 }
 
 impl Network<'_> {
-    /// Refused where no rule of the operator names hosts.
+    /// The network of commands in `place`. `forbidden` if no rule of the operator names hosts for it.
     pub(crate) fn of<'a>(settings: &'a Settings, place: &Place) -> Result<Network<'a>, Error> {
         match rule_of(&settings.workspace, place) {
             Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
@@ -44,11 +44,11 @@ impl Network<'_> {
         json!({"hosts": self.rule.hosts, "keysFor": keys, "private": self.rule.private})
     }
 
-    /// Options of git: to a host with a key it speaks http with the proxy, which speaks https with the host.
+    /// Options of git. For a host with a key, git speaks http to the proxy, which adds the key and speaks https to the host.
     pub(crate) fn git_options(&self) -> Vec<(String, String)> {
         let mut options = vec![("http.proxyAuthMethod".to_owned(), "basic".to_owned())];
         for host in self.rule.keys.keys() {
-            // The port stays as it is: the proxy knows which one is meant.
+            // The port stays the same, so that the proxy recognises the host.
             let [plain, secure] =
                 ["http", "https"].map(|scheme| format!("{scheme}://{}/", host.authority("https")));
             options.push((format!("url.{plain}.insteadOf"), secure));
@@ -64,7 +64,7 @@ impl Network<'_> {
             ..ProxyRules::default()
         };
         if !self.rule.keys.is_empty() {
-            let text = std::fs::read_to_string(&settings.secrets).unwrap_or_default();
+            let text = ken_trusted::secrets(&settings.secrets)?;
             for (host, name) in &self.rule.keys {
                 let held = secrets::find(&text, name).map(str::to_owned);
                 let held = held
@@ -90,7 +90,7 @@ fn authorization(held: &str) -> String {
     }
 }
 
-/// A running proxy. It ends when it is dropped, or when this process does, with its standard input.
+/// A running proxy. It ends when this is dropped, and when this process ends, because that closes its standard input.
 pub(crate) struct Proxy {
     child: Child,
     _input: ChildStdin,

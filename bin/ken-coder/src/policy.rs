@@ -63,7 +63,7 @@ pub(crate) fn of_command(
     let listed = rule_of(workspace, cwd).is_some_and(|rule| rule.commands.iter().any(|known| known == argv));
     let forbidden = scope.iter().find(|folder| denied_below(workspace, folder));
     let verdict = match forbidden {
-        _ if is_read_only => free("the command only looks"),
+        _ if is_read_only => free("the command only reads"),
         Some(folder) => denied(folder),
         None if listed => free("a rule of the operator names this command"),
         None if has_network => ask("a command is run that reaches the network"),

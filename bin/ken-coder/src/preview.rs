@@ -108,7 +108,7 @@ impl Preview {
             Approval::Deny => (Approval::Deny, self.reason),
             _ => (
                 Approval::Ask,
-                "with the plan each of these edits is approved, once".to_owned(),
+                "approving the plan approves each of these edits, once".to_owned(),
             ),
         };
         Preview {
@@ -197,7 +197,7 @@ fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
     }
 }
 
-/// The file, else the project of all of them.
+/// The only file, else the project that all files belong to, else the workspace.
 fn common(places: &[&Place]) -> Place {
     let project = places.first().and_then(|place| place.project());
     match places {

@@ -1,4 +1,4 @@
-//! `ken-coder plan`: a list of edits that a person approves as a whole, before they are made one by one.
+//! `ken-coder plan`: a list of edits that a person approves together before each of them is made.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
-/// What is shown of the intention, in characters.
+/// How much of the first line of the summary is shown, in characters.
 const SUMMARY: usize = 200;
 
 #[derive(Debug, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Propose {
     edits: Vec<OneEdit>,
 }
 
-/// The files that the plan frees.
+/// The answer: the files whose edits need no further approval.
 #[derive(Debug, Serialize)]
 pub(crate) struct Proposed {
     run: String,
@@ -45,13 +45,16 @@ impl Answer for Proposed {
 impl Propose {
     fn check(&self, settings: &Settings) -> Result<(), Error> {
         if self.summary.trim().is_empty() {
-            return Err(Error::invalid("/summary", "a plan says what it is for"));
+            return Err(Error::invalid(
+                "/summary",
+                "the summary is empty; it says what the plan is for",
+            ));
         }
         match settings.has_run {
             true => Ok(()),
             false => Err(Error::invalid(
                 "KEN_RUN",
-                "a plan belongs to a run, and there is none",
+                "a plan belongs to a run, and KEN_RUN names none",
             )),
         }
     }
@@ -61,9 +64,9 @@ impl Operation for Propose {
     const NAME: &'static str = "ken-coder plan";
     const COMMAND: &'static str = "plan";
     const ABOUT: &'static str = "Have a list of edits approved before they are made";
-    const FIELDS: &'static str = "Fields: summary (what the plan is for), edits (as of `apply`). The edits are not made. Once a person has \
-        approved the plan, each file may be given the content that it has after all edits without another approval, once, as long \
-        as it is as it was.";
+    const FIELDS: &'static str = "Fields: summary (what the plan is for), edits (as in `apply`). The edits are not made yet. Once a \
+        person has approved the plan, each file can be changed to its state after all edits without another approval, once, and \
+        only if it has not changed since the plan was made.";
     type Answer = Proposed;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {

@@ -1,13 +1,13 @@
-//! Commands that only look. A command line counts as one when its program and every single option are on this list: not the
-//! text of a shell, not an abbreviated option, not a program that runs another one. What is on the list runs without
-//! approval, and the kernel lets it change nothing.
+//! Commands that only read. A command line is one if its program and each of its options are on this list. The text of a shell, an
+//! abbreviated option or a program that runs another one is not. Such a command runs without approval, and the kernel does not
+//! let it change anything.
 
-/// A program, and its options that have no effect but on what it prints.
+/// A program with its options that affect only what it prints.
 struct Program {
     name: &'static str,
     /// Short options without a value.
     flags: &'static str,
-    /// Short options with one.
+    /// Short options with a value.
     values: &'static str,
     long: &'static [&'static str],
 }
@@ -89,7 +89,7 @@ const PROGRAMS: [Program; 20] = [
     program("wc", "LclmwL", "", &["bytes", "chars", "lines", "words"]),
 ];
 
-/// Whether a command line only looks. The program has to be named without a path.
+/// Whether a command line only reads. The program has to be named without a path.
 pub(crate) fn is_read_only(argv: &[String]) -> bool {
     let Some((name, words)) = argv.split_first() else {
         return false;

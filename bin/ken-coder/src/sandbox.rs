@@ -15,14 +15,14 @@ use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
-/// Memory that each process may have for data, size of each file that it writes, in MiB; processes at a time.
+/// The limits of a command: data memory of each process and size of each file, in MiB, and processes at a time.
 const MEMORY: &str = "4096";
 const FILE_SIZE: &str = "512";
 const PROCESSES: &str = "512";
 /// How much of the disk a command may fill, in bytes, and how much it must leave.
 const DISK: u64 = 2 * 1024 * 1024 * 1024;
 const DISK_LEFT: u64 = 256 * 1024 * 1024;
-/// How often that is looked at.
+/// How often the disk is checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// The exit statuses of ken-sandbox(1) itself.
 const TIMED_OUT: i32 = 124;
@@ -37,30 +37,30 @@ pub(crate) struct Job<'a> {
     pub(crate) cwd: &'a Place,
     /// Folders that it can change.
     pub(crate) write: &'a [Place],
-    /// `NAME=value`, beside what the operator lets pass.
+    /// `NAME=value`, besides the variables that the operator lets pass.
     pub(crate) env: Vec<String>,
     pub(crate) stdin: Option<&'a str>,
-    /// What it may reach; `None`: nothing.
+    /// The address that it can reach; `None` for no network.
     pub(crate) network: Option<Network<'a>>,
     pub(crate) timeout: Duration,
-    /// What is kept of each of its two outputs, in bytes: the beginning and the end.
+    /// How many bytes of each of its two outputs are kept, half from the beginning and half from the end.
     pub(crate) keep: usize,
 }
 
-/// How it went.
+/// The outcome of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// 128 + N after signal N.
     pub(crate) status: i32,
     pub(crate) timed_out: bool,
-    /// Why it was stopped, if it was not the time.
+    /// Why it was stopped, other than by the timeout.
     pub(crate) stopped: Option<String>,
     pub(crate) stdout: Kept,
     pub(crate) stderr: Kept,
     pub(crate) duration: Duration,
 }
 
-/// What it can touch, as text for a fingerprint.
+/// What the program can touch, as text for a fingerprint.
 pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
     let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
     let list = |paths: Vec<String>| paths.join(" ");
@@ -79,11 +79,11 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
     )
 }
 
-/// Runs it to its end. An error says why it was not run.
+/// Runs the program to its end. An error says why it was not run.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let begun = Instant::now();
     let network = job.network.as_ref();
-    // Dropped when the command has ended.
+    // The proxy ends with the command.
     let proxy = network.map(|network| network.open(settings)).transpose()?;
     let mut child = command(settings, job, proxy.as_ref())?
         .spawn()
@@ -105,7 +105,7 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
         });
         if let (Some(mut stdin), Some(text)) = (stdin, job.stdin) {
             scope.spawn(move || {
-                // A command that does not read its input to the end may still do its work.
+                // A command may do its work without having read all of its input.
                 let _ = stdin.write_all(text.as_bytes());
             });
         }
@@ -195,7 +195,7 @@ fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<
         match outputs_done.recv_timeout(if open > 0 { LOOK } else { LOOK / 20 }) {
             Ok(()) => open -= 1,
             Err(RecvTimeoutError::Timeout) => {}
-            // Both are closed, and the program goes on without them.
+            // Both outputs are closed, but the program still runs.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 20),
         }
         if stopped.is_none()
@@ -211,7 +211,7 @@ fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It has not been waited for, so the number is still its own.
+        // The process has not been waited for, so its number has not been reused.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
@@ -248,7 +248,7 @@ fn limit() -> Option<u64> {
     Some(mib.saturating_mul(1024 * 1024).min(DISK))
 }
 
-/// What ken-sandbox says of itself, as one line of JSON; `None` when the command said it.
+/// The error of ken-sandbox itself, which is one line of JSON; `None` if the output is that of the command.
 fn own_error(stderr: &Kept) -> Option<Error> {
     let said: serde_json::Value = serde_json::from_slice(&stderr.head).ok()?;
     serde_json::from_value(said.get("error")?.clone()).ok()
@@ -259,7 +259,7 @@ fn own_error(stderr: &Kept) -> Option<Error> {
 pub(crate) struct Kept {
     head: Vec<u8>,
     tail: VecDeque<u8>,
-    /// All that was written, in bytes.
+    /// The length of the whole output, in bytes.
     pub(crate) bytes: u64,
 }
 
@@ -286,7 +286,7 @@ impl Kept {
         self.tail.drain(..over);
     }
 
-    /// As text, with what is missing in the middle counted.
+    /// The output as text, with the number of bytes that are missing in the middle.
     pub(crate) fn text(&self) -> String {
         let (front, back) = self.tail.as_slices();
         let tail = [front, back].concat();
@@ -302,7 +302,7 @@ impl Kept {
     }
 }
 
-/// The folders that a command can change, for one that starts in `cwd`: its repository or project, else all of them.
+/// The folders that a command that starts in `cwd` can change: its repository or project, else all of them.
 pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
     match cwd.project() {
         Some(project) => vec![project],

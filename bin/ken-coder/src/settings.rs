@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::place::FOLDERS;
 
-/// The longest name of a run, and what it consists of besides letters and digits.
+/// The longest id of a run, in bytes.
 const RUN_BYTES: usize = 64;
 
 /// What every command needs to know.
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) workspace: Workspace,
     /// The keys that ken-proxy is given.
     pub(crate) secrets: PathBuf,
-    /// What the changes of this call are filed under: `KEN_RUN`, or a new id.
+    /// The run that the changes of this call belong to: `KEN_RUN`, or a new id.
     pub(crate) run: String,
     /// Whether the caller has named the run.
     pub(crate) has_run: bool,
@@ -62,14 +62,14 @@ impl Settings {
         })
     }
 
-    /// The same for another folder, which is only read.
+    /// The same settings for another folder, which is only read.
     pub(crate) fn at(&self, root: PathBuf) -> Settings {
         Settings { root, ..self.clone() }
     }
 }
 
-/// The exact paths that kend passes count more than those that a home implies. The run directory is not needed, so that it
-/// need not be known.
+/// The paths of this system. Those that kend passes have precedence over those below `KEN_HOME`. The run directory is not used, so
+/// it need not exist.
 fn places() -> Result<Places, Error> {
     let uid = rustix::process::geteuid().as_raw();
     let mut places = Places::resolve(None, uid, |name| match name {
@@ -97,7 +97,7 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The section `[workspace]`; other sections are not this program's matter, also when they are wrong.
+/// Reads the section `[workspace]`. Errors in other sections are left to kend.
 fn read(config: &Path) -> Result<Workspace, Error> {
     #[derive(Default, Deserialize)]
     struct File {
@@ -141,7 +141,7 @@ fn run() -> Result<String, Error> {
     check_run(&run).map(|()| run)
 }
 
-/// A run names a folder of the journal.
+/// Checks the id of a run, which is the name of a folder of the journal.
 pub(crate) fn check_run(run: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match (1..=RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {

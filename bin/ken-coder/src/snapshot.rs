@@ -1,7 +1,7 @@
 //! What a command changed: the files that it can reach are kept before it runs, and compared afterwards.
 //!
-//! What git ignores is left out, as it can be made again. Contents that the journal has already are not read again: a file
-//! whose size, times and number are as they were when it was read is taken for the same.
+//! Files that git ignores are left out, because they can be made again. A file whose content is in the journal is not read again if
+//! its size, times and inode number have not changed since it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,11 +20,11 @@ use crate::tree::{Links, Tree, Version};
 /// The most files, and the most bytes that were not in the journal before.
 const FILES: usize = 20_000;
 const NEW_BYTES: u64 = 256 * 1024 * 1024;
-/// Times of files have this granularity at worst, in nanoseconds: what was read sooner after a change may change again
+/// The coarsest granularity of file times, in nanoseconds. A file that was read within this time after a change could change again
 /// without a trace.
 const TICK: i128 = 50_000_000;
 
-/// What tells that a file was not touched.
+/// The metadata that shows whether a file was touched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     bytes: i64,
@@ -56,7 +56,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a file with this stamp is certainly as it was read.
+    /// Whether a file with this stamp certainly still has the version that was read.
     fn holds(&self, stamp: &Stamp) -> bool {
         self.stamp == *stamp && self.stamp.changed + TICK < self.at
     }
@@ -67,18 +67,18 @@ fn now() -> i128 {
     since.map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(i128::MAX))
 }
 
-/// The files below some folders at one time.
+/// The files below some folders at a point in time.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     files: BTreeMap<Place, Seen>,
-    /// Files that are too many, too large, or no plain files.
+    /// Files whose content is not kept: those beyond the limits, and those that are not regular files.
     unsaved: BTreeSet<Place>,
     folders: BTreeSet<Place>,
     at: i128,
 }
 
 impl Snapshot {
-    /// Takes it, and keeps the contents in the journal.
+    /// Takes a snapshot, and stores the contents in the journal.
     pub(crate) fn take(
         settings: &Settings,
         tree: &Tree,
@@ -117,7 +117,7 @@ impl Snapshot {
             }
         }
         journal.sync(&new)?;
-        // Notes on other folders stay, those on these are replaced.
+        // What is known about files in other folders stays.
         known.retain(|place, _| !scope.iter().any(|folder| place.is_in(folder)));
         known.extend(
             snapshot
@@ -130,7 +130,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// For the record of a command that is about to begin.
+    /// The files for the record of a command that is about to start.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |(path, seen): (&Place, &Seen)| Entry {
             path: path.clone(),
@@ -140,7 +140,7 @@ impl Snapshot {
         self.files.iter().map(entry).collect()
     }
 
-    /// What has changed since.
+    /// The changes since the snapshot.
     pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> Differences {
         let before = |place: &Place| match self.files.get(place) {
             Some(seen) => Before::Was(seen.version.clone(), Some(seen.clone())),
@@ -160,7 +160,7 @@ pub(crate) struct Differences {
     pub(crate) files: Vec<Entry>,
     /// Folders that are new.
     pub(crate) folders: Vec<Place>,
-    /// Files of which nothing is in the journal and that have changed, as far as that can be told.
+    /// Files that have changed, as far as can be told, and whose old content is not in the journal.
     pub(crate) unsaved: Vec<Place>,
 }
 
@@ -192,7 +192,7 @@ fn differences<'a>(
         let is_touched = stamp.as_ref().is_none_or(|stamp| stamp.changed + TICK >= at);
         let (before, seen) = match before(&path) {
             Before::Was(version, seen) => (Some(version), seen),
-            // One that git does not ignore any more was there before.
+            // An old file that appears only now was ignored by git before.
             Before::Absent if is_touched => (None, None),
             Before::Absent => continue,
             Before::Unknown => {
@@ -220,7 +220,7 @@ fn differences<'a>(
     differences
 }
 
-/// The file as it is, and how many bytes of it are new in the journal.
+/// The present state of a file, and how many bytes of it the journal did not have.
 fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> Option<(Seen, u64)> {
     let stat = tree.stat(place, Links::Refuse).ok()??;
     let stamp = Stamp::of(&stat);
@@ -264,13 +264,13 @@ fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) 
         let names = names.into_iter().flatten().flatten();
         files.extend(names.filter_map(|entry| Some(hooks.join(entry.file_name().to_str()?))));
     }
-    // The settings of git are named whether they are there or not.
+    // The settings of git were added without a check that they exist.
     files.retain(|place| settings.root.join(place.as_str()).symlink_metadata().is_ok());
     (files, folders)
 }
 
-/// Sets right what was cut off, by a kill or a loss of power: a change of files is rolled back; what a command had done
-/// until then is put on record.
+/// Finishes what a kill or a loss of power has interrupted: a change of files is rolled back; the changes that a command had made
+/// until then are recorded.
 pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Result<(), Error> {
     for mut record in journal.interrupted()? {
         if record.root != settings.root {
@@ -300,7 +300,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
     Ok(())
 }
 
-/// In nanoseconds.
+/// When the change began, in nanoseconds since 1970.
 fn begun(record: &Record) -> i128 {
     let at: Option<ken_types::time::Timestamp> = record.at.parse().ok();
     at.map_or(i128::MAX, |at| i128::from(at.millis()) * 1_000_000)

@@ -79,7 +79,7 @@ impl Tree {
             .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", root.display())))
     }
 
-    /// What a place holds; with [`Links::Refuse`] a link itself. `None` if there is nothing.
+    /// The metadata of a place, or `None` if nothing is there. With [`Links::Refuse`] it is that of a link itself.
     pub(crate) fn stat(&self, place: &Place, links: Links) -> Result<Option<Stat>, Error> {
         let mut flags = OFlags::PATH;
         flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
@@ -194,20 +194,13 @@ impl Tree {
         }
     }
 
-    /// Creates the missing parent folders of a file, and adds them to `made`.
-    pub(crate) fn make_folders(&self, place: &Place, made: &mut Vec<Place>) -> Result<(), Error> {
-        let mut folder = Place::default();
-        let names: Vec<&str> = place.names().collect();
-        for name in names.iter().take(names.len().saturating_sub(1)) {
-            let around = self.folder(&folder)?;
-            folder = folder.join(name);
-            match mkdirat(&around, *name, Mode::from_raw_mode(0o755)) {
-                Ok(()) => made.push(folder.clone()),
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(refused(&folder, errno)),
-            }
+    /// Makes a folder, unless it is there already. The folder around it must exist.
+    pub(crate) fn make_folder(&self, place: &Place) -> Result<(), Error> {
+        let (around, name) = self.around(place)?;
+        match mkdirat(&around, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(refused(place, errno)),
         }
-        self.folder(&folder).map(drop)
     }
 
     /// Opens a folder; no component of its path may be a link.

@@ -162,7 +162,14 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     assert_eq!(tunnel["status"], 0, "{tunnel}");
     assert_eq!(server.keys()[before..], [None]);
 
-    std::fs::remove_file(home.folder().join("secrets.env")).unwrap();
+    // Keys that others can read are not used.
+    let secrets = home.folder().join("secrets.env");
+    std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let error = home.refused("push", &json!({"repo": "repos/site"}));
+    assert_eq!(error["message"], "has mode 0644, others can read it", "{error}");
+    assert_eq!(error["at"], secrets.display().to_string());
+
+    std::fs::remove_file(&secrets).unwrap();
     let error = home.refused("push", &json!({"repo": "repos/site"}));
     assert!(
         error["message"].as_str().unwrap().contains("the key SITE_KEY"),

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::Home;
 use serde_json::{Value, json};
 
@@ -101,6 +103,46 @@ fn an_approved_plan_frees_exactly_its_edits() {
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
     home.put("repos/site/a", "one\nand more\n");
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "ask");
+}
+
+/// The approval is used up before the file changes: where that cannot be recorded, nothing is changed.
+#[test]
+fn an_edit_is_never_made_with_an_approval_that_stays() {
+    let home = home();
+    let edit_a = json!({"path": "repos/site/a", "old": "one", "new": "two"});
+    assert_eq!(in_run(&home, "r1", &["plan"], &plan()).0, Some(0));
+    let in_the_way = home.state().join("plans/r1.part");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let (status, error) = in_run(&home, "r1", &["edit"], &edit_a);
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (Some(2), &json!("unavailable")),
+        "{error}"
+    );
+    assert_eq!(home.text("repos/site/a"), "one\n");
+    assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
+    std::fs::remove_dir(&in_the_way).unwrap();
+
+    // Killed anywhere, the edit is made or not; once it was made, it asks again even where it was undone.
+    let kills = std::env::var("KEN_KILLS").map_or(20, |text| text.parse().unwrap());
+    let text = edit_a.to_string();
+    for number in 0..kills {
+        let run = format!("k{number}");
+        assert_eq!(in_run(&home, &run, &["plan"], &plan()).0, Some(0));
+        let mut command = home.command(&["edit", "--json", &text]);
+        let mut child = command.env("KEN_RUN", &run).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(number * 40_000 / kills));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // A change of another run sets right what was cut off.
+        home.done("write", &json!({"path": "repos/site/d", "content": run}));
+        let was_made = home.text("repos/site/a") == "two\n";
+        if was_made {
+            assert_eq!(home.report(&["undo", &run]).0, Some(0));
+            assert_eq!(asks(&home, &run, "edit", &edit_a), "ask", "after {number}");
+        }
+        assert_eq!(home.text("repos/site/a"), "one\n");
+    }
 }
 
 #[test]
