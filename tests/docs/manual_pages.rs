@@ -24,7 +24,7 @@ const SECTIONS: [&str; 10] = [
     "OUTPUT",
     "EXIT STATUS",
     "EXAMPLES",
-    "RATIONALE",
+    "WHY IT WORKS SO",
     "SEE ALSO",
 ];
 

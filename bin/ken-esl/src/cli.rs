@@ -42,7 +42,7 @@ impl Filter for Esl {
     }
 }
 
-/// The text of an input: the input itself, or `user_input` of a JSON object. Input that begins like an object must be one.
+/// The text of an input: itself, or `user_input` of a JSON object. What begins like an object must be one.
 fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
     if !input.trim_start().starts_with('{') {
         return Ok(Cow::Borrowed(input));

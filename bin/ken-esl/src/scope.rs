@@ -1,31 +1,31 @@
-//! The scope of negation, contrast, strength and irony, which is determined before the model is applied.
+//! The scope of negation, contrast, strength and irony, found in the words before the model sees them.
 
 use crate::emotion::LABELS;
 use crate::lexicon::{self, Class, Entry};
 use crate::table::Table;
 use crate::token::Token;
 
-/// Maximum scope of a negator, in words. Clauses are rarely longer, and a mark or a contrast ends the scope earlier.
+/// How many words a negator reaches. Clauses are rarely longer, and a mark or a contrast ends its scope earlier.
 pub(crate) const REACH: usize = 5;
 
 /// The longest phrase of the lexicon, in words.
 const MAX_PHRASE: usize = 4;
 
-/// The properties of a token that the rules use.
+/// What the rules know about one token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Note {
     pub(crate) key: u64,
     pub(crate) entry: Option<Entry>,
-    /// How many tokens the entry covers; 0 within a phrase.
+    /// How many tokens the entry covers; 0 inside of a phrase.
     pub(crate) width: usize,
-    /// The class of the word alone, if it is part of a phrase with another meaning, like "worries" in "no worries".
+    /// What the word is alone, where the phrase that it is part of says something else: the worries of "no worries".
     pub(crate) overruled: Option<Class>,
     pub(crate) is_negated: bool,
-    /// Whether it only seemed negated, or is a negator that negates nothing; see [`crate::idiom`].
+    /// It looked like the opposite of what it is, or is a negator that denies nothing: see [`crate::idiom`].
     pub(crate) is_lifted: bool,
-    /// Whether it is part of a name, like the adjective in "the great wall".
+    /// Part of a name, as the adjective of "the great wall".
     pub(crate) is_name: bool,
-    /// The change of its strength by an intensifier or diminisher before it; 0 without one.
+    /// What an intensifier or diminisher before it does to its strength; 0 is nothing.
     pub(crate) boost: f32,
 }
 
@@ -46,7 +46,7 @@ impl Note {
         self.is(Class::Good) || self.is(Class::Bad)
     }
 
-    /// The emotion of the word, if it is hardly ever used for another emotion.
+    /// The emotion of a word that hardly anybody would use for another one.
     pub(crate) fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
         let entry = self
@@ -58,13 +58,13 @@ impl Note {
         }
     }
 
-    /// Whether the word itself does not count, because it is negated or a name.
+    /// The word itself must not count: it is negated or a name. What remains is that it was.
     pub(crate) fn is_muted(&self) -> bool {
         self.is_name || self.is_negated && self.is_feeling()
     }
 }
 
-/// Replaces a stretched word, such as "looooove", with the normal word if the lexicon has it.
+/// A stretched word that the lexicon knows without the stretch, "looooove", is that word.
 pub(crate) fn settle(table: &Table, token: &mut Token) {
     if token.stretched.is_none() {
         return;
@@ -76,7 +76,7 @@ pub(crate) fn settle(table: &Table, token: &mut Token) {
     }
 }
 
-/// Writes the notes of all tokens, in their order.
+/// Notes on all tokens, in their order.
 pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     notes.clear();
     notes.extend(tokens.iter().map(|token| {
@@ -98,7 +98,7 @@ pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     mark_scopes(tokens, notes);
 }
 
-/// Replaces the entries of single words with the longest phrase that begins at each word.
+/// The longest phrase that begins at each word takes the place of its words' own entries.
 fn join_phrases(table: &Table, notes: &mut [Note]) {
     let mut at = 0;
     while let Some(rest) = notes.get_mut(at..).filter(|rest| !rest.is_empty()) {
@@ -148,8 +148,8 @@ fn longest_phrase(table: &Table, notes: &[Note]) -> Option<(Entry, usize)> {
     longest
 }
 
-/// Marks adjectives that classify and do not praise: those directly after "the" in a text without a verb of being and without an
-/// exclamation, as in "the great wall" or "the good book". A superlative such as "the best" still praises.
+/// An adjective right after "the", in a text without a verb of being and without an exclamation, classifies and does not
+/// praise: the great wall, the good book. A superlative still praises: the best.
 fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     let says_something = notes
         .iter()
@@ -170,8 +170,7 @@ fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// Marks capitalised words within a sentence as names: "near the Great Lakes". In a headline, where all words have capitals,
-/// they have no meaning.
+/// Within a sentence capitals make a name: "near the Great Lakes". Where all begin with one, a headline, they say nothing.
 fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     for (three, note) in tokens.windows(3).zip(notes.iter_mut().skip(1)) {
         let [before, word, next] = three else { return };
@@ -180,7 +179,7 @@ fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// One pass from left to right: the scope of a negator extends to the right, and a word of strength applies to the next feeling.
+/// One pass from the left: negators reach right, strength words reach the next feeling.
 fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
     let mut reach = 0usize;
     let mut boost = 0.0f32;

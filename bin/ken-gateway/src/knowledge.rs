@@ -22,7 +22,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
 use crate::store::{CALL, CHANGE};
 
-/// The origins that an entry can have.
+/// Where an entry is from.
 const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! Schedules and their runs. All work is done by ken-scheduler, so every route answers 503 while it is down.
+//! Schedules and their runs. ken-scheduler does all of it, so that every route answers 503 while it is down.
 
 use std::sync::Arc;
 use std::time::Duration;

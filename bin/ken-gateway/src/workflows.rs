@@ -46,7 +46,7 @@ fn unknown(workflow: &str) -> Failure {
     Failure::from(Error::not_found(format!("No workflow {workflow}."))).kind("workflow_not_found")
 }
 
-/// Refuses a workflow that does not exist or may not be started.
+/// Refuses a workflow that nobody could run.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;

@@ -1,4 +1,4 @@
-//! The options of ken-laws, and how it processes one input.
+//! The flags of ken-laws, and what it does with one input.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ pub(crate) struct Laws {
     /// The text to judge
     #[arg(short, long)]
     text: Option<String>,
-    /// How strict the verdict is
+    /// How much a text must reach
     #[arg(short, long, value_enum, default_value_t = Strictness::Moderate)]
     strictness: Strictness,
-    /// Known facts as a JSON object: statements and values that the text must not contradict
+    /// What is known, as a JSON object: statements and values that the text must not contradict
     #[arg(short, long, value_name = "JSON")]
     context: Option<String>,
-    /// File with sources of the text: a plain text, or a JSON list of texts or of objects with id and text
+    /// What the text was made from: a plain text, or a JSON list of texts or of objects with id and text
     #[arg(long, value_name = "FILE")]
     sources: Vec<PathBuf>,
     #[arg(skip)]
     known: OnceCell<Result<Known, Error>>,
 }
 
-/// The settings for all texts.
+/// What the flags say about every text.
 struct Known {
     context: Context,
     sources: Vec<Source>,
@@ -47,7 +47,7 @@ enum Strictness {
 
 impl Strictness {
     fn bar(self) -> &'static Bar {
-        &BARS[self as usize] // one row per variant, in this order
+        &BARS[self as usize] // one row each, in this order
     }
 }
 

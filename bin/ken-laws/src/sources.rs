@@ -1,4 +1,4 @@
-//! The sources that a text is compared with.
+//! The sources that a text is held against.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::judge::is_english;
 /// One source.
 #[derive(Clone)]
 pub(crate) struct Source {
-    /// Its `id`, its index among the sources, or its file.
+    /// Its `id`, or its place among the sources, or the file that it came from.
     pub(crate) id: String,
     text: String,
 }
 
-/// How many bytes of a source are examined to detect its language.
+/// What is looked at to tell the language of a source, in bytes.
 const SAMPLE: usize = 16 * 1024;
 
 const FOREIGN: &str = "not judged: support by sources needs an English text and English sources";
@@ -107,7 +107,7 @@ fn check(sources: Vec<Source>, at: &str) -> Result<Vec<Source>, Error> {
     Ok(sources)
 }
 
-/// How well the sources support the text. The error says why they cannot be compared.
+/// How well the sources carry the text; why they cannot be compared as the error.
 pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>, &'static str> {
     if sources.is_empty() {
         return Ok(None);

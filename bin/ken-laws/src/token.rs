@@ -1,19 +1,19 @@
-//! Tokens: the smallest parts of a text, with their properties.
+//! The smallest parts of a text, and what is known of each by itself.
 
 use crate::lexicon::{self as lex, Entry};
 
 /// A word, number, symbol or mark of punctuation.
 #[derive(Clone, Copy)]
 pub(crate) struct Token {
-    /// Byte offsets in the text.
+    /// Bytes of the text.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// The hash of the word in lower case or of the value of a number; for a mark, the character itself.
+    /// Of the word in lower case, or of the value of a number; the character itself for a mark.
     pub(crate) hash: u64,
     pub(crate) stem: u64,
-    /// The classes of the word in the lexicon, as bits.
+    /// What the lexicon knows: bits of its classes.
     pub(crate) classes: u128,
-    /// Marks, the bits of this module.
+    /// The bits below.
     pub(crate) marks: u32,
     /// The value of a numeral, ordinal or small whole number; the number of a pair of opposites.
     pub(crate) value: u16,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Number,
     /// A sign that counts as a word: %, °, a currency.
     Symbol,
-    /// Any other character that is not white space.
+    /// Anything else that is not blank.
     Mark,
 }
 
@@ -37,21 +37,21 @@ pub(crate) const CAPITALS: u32 = 1;
 pub(crate) const CAPITAL: u32 = 1 << 1;
 /// A time of day, or a number that is its own unit.
 pub(crate) const CLOCK: u32 = 1 << 2;
-/// An integer from 1000 to 2100 without a comma, which is probably a year.
+/// A whole number from 1000 to 2100 without a comma: a year, most likely.
 pub(crate) const YEAR: u32 = 1 << 3;
 /// A web address.
 pub(crate) const ADDRESS: u32 = 1 << 4;
-/// The word ends in s, and is probably a plural.
+/// The word ends in s: a plural, most likely.
 pub(crate) const PLURAL: u32 = 1 << 5;
-/// Inside quotation marks or code marks: mentioned rather than stated.
+/// Inside quotation marks or code marks: mentioned, not said.
 pub(crate) const QUOTED: u32 = 1 << 6;
-/// The word ends in ed, and is probably a past form.
+/// The word ends in ed: a past form, most likely.
 pub(crate) const PAST_SHAPED: u32 = 1 << 8;
 /// A mark that ends a clause.
 const ENDS: u32 = 1 << 7;
 
 impl Token {
-    /// A token without an entry of the lexicon.
+    /// One that the lexicon has not been asked about.
     pub(crate) fn new(start: usize, end: usize, hash: u64, kind: Kind) -> Token {
         Token {
             start,
@@ -72,7 +72,7 @@ impl Token {
         }
     }
 
-    /// Copies the classes and the value from the word's entry.
+    /// Takes over what the lexicon knows about the word.
     pub(crate) fn learn(&mut self, entry: &'static Entry) {
         self.stem = entry.stem;
         self.classes = entry.classes;
@@ -94,12 +94,12 @@ impl Token {
         self.kind == Kind::Mark && self.hash == u64::from(mark)
     }
 
-    /// Whether it is a content word: not a function word, number or mark.
+    /// A word of its own meaning: no function word, number or mark.
     pub(crate) fn is_content(&self) -> bool {
         self.kind == Kind::Word && !self.is(lex::FUNCTION)
     }
 
-    /// Whether it is a number, in digits or as a word.
+    /// A number, in digits or as a word.
     pub(crate) fn is_exact(&self) -> bool {
         self.kind == Kind::Number || self.is(lex::NUMERAL)
     }
@@ -109,7 +109,7 @@ impl Token {
     }
 }
 
-/// A token that matches nothing, for indices out of range.
+/// No word.
 pub(crate) static NOTHING: Token = Token {
     start: 0,
     end: 0,
@@ -122,12 +122,12 @@ pub(crate) static NOTHING: Token = Token {
     entry: None,
 };
 
-/// The token at an index, or [`NOTHING`].
+/// The token at an index, or nothing.
 pub(crate) fn at(tokens: &[Token], index: usize) -> &Token {
     tokens.get(index).unwrap_or(&NOTHING)
 }
 
-/// The token before an index, or [`NOTHING`].
+/// The token before an index, or nothing.
 pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
     index.checked_sub(1).map_or(&NOTHING, |index| at(tokens, index))
 }

@@ -8,23 +8,23 @@ use crate::answer::Step;
 use crate::numbers::{rounded, wilson};
 use crate::reading::{Condition, Reading};
 
-/// Minimum number of points for a trend, since two points always lie on a line.
+/// Points that a trend needs: two always lie on a line.
 const FEWEST_POINTS: usize = 3;
 
-/// Minimum share of the variance that a fit must explain.
+/// The least share of the variance that a fit explains.
 const LEAST_FIT: f64 = 0.5;
 
-/// How much better an exponential must fit than a line, which is the simpler explanation.
+/// An exponential must fit this much better than a line, which is the simpler thing to say.
 const MARGIN: f64 = 0.01;
 
-/// How one number of the observations depends on another, or on their order.
+/// How one number of the observations moves with another, or with their order.
 #[derive(Serialize)]
 pub(crate) struct Trend {
     of: String,
     with: String,
     direction: &'static str,
     fit: &'static str,
-    /// Linear: the increase per unit. Exponential: the factor per `step`.
+    /// Linear: what is added per unit. Exponential: the factor per `step`.
     rate: f64,
     step: f64,
     r_squared: f64,
@@ -34,8 +34,7 @@ pub(crate) struct Trend {
     places: Vec<usize>,
 }
 
-/// The trends of all observations with the same wording, and of the remaining ones that state the same kind of numbers of
-/// different things.
+/// The trends of all observations that are worded alike, and of those others that say the same numbers of something else.
 pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     let readings: Vec<Reading> = texts
         .iter()
@@ -46,14 +45,14 @@ pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     let (alike, others) = grouped(readings.iter(), Reading::wording);
     let (framed, _) = grouped(others.into_iter(), Reading::frame);
     let of_alike = alike.iter().flat_map(|points| of_series(points, true));
-    // The order of observations about different things has no meaning.
+    // The order of different things says nothing of any of them.
     let of_framed = framed.iter().flat_map(|points| of_series(points, false));
     let mut trends: Vec<Trend> = of_alike.chain(of_framed).collect();
     trends.sort_by_key(|trend| trend.places.first().copied());
     trends
 }
 
-/// Groups of readings with the same key, if they are enough for a trend, and all remaining readings in their order.
+/// Readings of one form, as many as a trend needs, and all the others, in their order.
 fn grouped<'r>(
     readings: impl Iterator<Item = &'r Reading>,
     form: impl Fn(&'r Reading) -> Vec<&'r str>,
@@ -70,8 +69,8 @@ fn grouped<'r>(
     (series, others)
 }
 
-/// The trends of each varying number against the number that is the condition or, if there is only one number and `by_order` is set,
-/// against the order of the observations.
+/// Each number that varies against the one that the observations state as the condition; against their order where there is
+/// but one, if that means anything.
 fn of_series(points: &[&Reading], by_order: bool) -> Vec<Trend> {
     let Some(first) = points.first() else {
         return Vec::new();
@@ -132,7 +131,7 @@ fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
     }
 }
 
-/// The name of a number. It includes the number before it if that never changes.
+/// A number that never changes is a part of the name of the next.
 fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
     let constant = slot
         .checked_sub(1)
@@ -195,7 +194,7 @@ struct Line {
 }
 
 impl Line {
-    /// A line by least squares; `None` if all points have the same x.
+    /// Least squares; none through points that stand above each other.
     fn through(points: &[(f64, f64)]) -> Option<Line> {
         let n = points.len() as f64;
         let (mean_x, mean_y) = (
@@ -223,7 +222,7 @@ fn mean(values: impl Iterator<Item = f64>, n: f64) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// The share of the variance of y that the fit explains; `None` if y does not vary.
+/// The share of the variance of y that the fit explains; none where y does not vary.
 fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     let mean_y = mean(points.iter().map(|point| point.1), points.len() as f64);
     let total: f64 = points.iter().map(|point| (point.1 - mean_y).powi(2)).sum();
@@ -232,7 +231,7 @@ fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     (total > 0.0 && share.is_finite()).then_some(share.max(0.0))
 }
 
-/// The median distance of neighbouring points, without those at the same x.
+/// The median distance of neighbours that are apart.
 fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     let pairs = points.iter().zip(points.iter().skip(1));
     let mut steps: Vec<f64> = pairs.map(|(a, b)| b.0 - a.0).filter(|&step| step > 0.0).collect();
@@ -240,7 +239,7 @@ fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     steps.get(steps.len() / 2).copied()
 }
 
-/// How many steps have the direction of the slope, and how many steps there are.
+/// How many steps go the way of the slope, and how many there are.
 fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
     let pairs = points.iter().zip(points.iter().skip(1));
     let agreeing = pairs.filter(|(a, b)| (b.1 - a.1) * slope > 0.0).count();
@@ -248,7 +247,7 @@ fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
 }
 
 impl Trend {
-    /// The indices of the observations that the trend is based on.
+    /// The observations that it is drawn from.
     pub(crate) fn places(&self) -> &[usize] {
         &self.places
     }

@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     /// Maximum number of tokens [default: 128, or as many as the model has positions for]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_new_tokens: Option<usize>,
-    /// Stop before TEXT; may be repeated
+    /// Stop before TEXT; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     /// Drop the oldest tokens when the positions of the model are used up
@@ -67,16 +67,16 @@ pub(crate) struct Cli {
 
 #[derive(clap::Args)]
 pub(crate) struct SamplingFlags {
-    /// Always choose the most likely token
+    /// Always choose the likeliest token
     #[arg(long)]
     pub(crate) greedy: bool,
     /// Sampling temperature: below 1 favours likely tokens, above 1 evens out [default: 1]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
-    /// Sample from the K most likely tokens; 0 for all [default: 50]
+    /// Sample from the K likeliest tokens; 0 for all [default: 50]
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
-    /// Sample from the most likely tokens with a total probability of P [default: 1]
+    /// Sample from the likeliest tokens with a total probability of P [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Penalty for tokens that have occurred [default: 1]

@@ -139,7 +139,7 @@ pub(crate) struct Confidence {
     pub(crate) level: &'static str,
 }
 
-/// The part of the budget that was used.
+/// How much of the budget was used.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Used {
@@ -279,7 +279,7 @@ fn same_page(url: &str) -> String {
         .to_owned()
 }
 
-/// Something to read: a page, or a hit.
+/// A page, or a search hit that is used in place of its page.
 struct Material {
     url: String,
     title: String,
@@ -401,8 +401,8 @@ fn rounded(score: f64) -> f64 {
     (score * 1_000.0).round() / 1_000.0
 }
 
-/// Six tenths for the words of the question that the sources hold, three for up to three hosts that agree to speak of it,
-/// one for pages that were read and not only found.
+/// The confidence: up to 0.6 for the share of the words of the question that the sources contain, up to 0.3 for the number of hosts
+/// (three or more), and up to 0.1 for the share of sources that were read as pages.
 fn confidence(question: &str, sources: &[Source]) -> Confidence {
     let share = |part: usize, whole: usize| {
         f64::from(u32::try_from(part).unwrap_or(u32::MAX))

@@ -39,7 +39,7 @@ pub(crate) struct Failed {
 /// What one query found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Who answered; none when nobody did.
+    /// The provider that answered; `None` if none did.
     pub(crate) provider: Option<&'static str>,
     pub(crate) hits: Vec<Hit>,
     pub(crate) failures: Vec<Failed>,

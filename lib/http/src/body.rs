@@ -23,14 +23,14 @@ pub(crate) struct Stream {
     slot: Slot,
     connection: Option<Arc<Connection>>,
     gone: Option<Producer>,
-    /// Limits how long a reader may leave the rest of a shared frame unread.
+    /// How long a reader may leave the rest of a shared frame unread.
     patience: Patience,
 }
 
 type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Slot = Arc<Mutex<Option<Bytes>>>;
 
-/// The sending half, which a producer gets.
+/// The sending half that a producer has.
 pub struct Frames(Slot);
 
 /// The client closed the connection in the middle of a stream.

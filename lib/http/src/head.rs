@@ -1,8 +1,8 @@
 //! Checks the head of a request before hyper parses it (RFC 9112, sections 2 to 6).
 //!
-//! hyper answers malformed heads itself, without a body, and accepts some that the contract refuses: a bare LF, bytes
-//! beyond ASCII, two hosts, two equal lengths, a length beside chunks. Each head is therefore checked here first, in one pass
-//! over its bytes, and a refusal is answered like any other error. hyper accepts every head that passes.
+//! hyper answers a malformed head by itself, without a body, and accepts some that the contract refuses: a bare LF, bytes
+//! beyond ASCII, two hosts, two equal lengths, a length beside chunks. So each head is checked here first, in one pass
+//! over its bytes, and a refusal is answered like any other error. hyper accepts whatever passes.
 
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
@@ -39,7 +39,7 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadReader {
-    /// Whether no byte of the head has arrived yet.
+    /// Whether nothing of the head has come yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.at == 0
     }

@@ -1,4 +1,4 @@
-//! The budget of memory for the request bodies of all connections together.
+//! The memory that request bodies may take, of all connections together.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// Bodies up to this size are not counted: they fit into the buffers that every connection has.
 pub(crate) const UNCOUNTED: u64 = 16 << 10;
-/// One caller may use one of this many parts of the budget.
+/// One caller may have one of so many parts.
 const SHARES: u64 = 4;
 
 /// The budget of one listener, in bytes.
@@ -27,7 +27,7 @@ struct Taken {
     by_caller: HashMap<IpAddr, u64>,
 }
 
-/// The part of the budget that one body uses, returned when dropped.
+/// What one body takes of it, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Arc<BodyMemory>,
@@ -43,7 +43,7 @@ impl BodyMemory {
         })
     }
 
-    /// An empty share for a body of this caller.
+    /// Nothing yet, for a body of this caller.
     pub(crate) fn share(self: &Arc<BodyMemory>, caller: IpAddr) -> Share {
         Share {
             memory: self.clone(),
@@ -58,7 +58,7 @@ impl BodyMemory {
 }
 
 impl Share {
-    /// Grows the share to a body of this length. The failure is 429 if the caller's part or the whole budget is used up.
+    /// Makes room for a body of this length. 429 when the caller's part or the whole is taken.
     pub(crate) fn grow_to(&mut self, length: u64) -> Result<(), Failure> {
         let more = length.saturating_sub(self.bytes);
         if length <= UNCOUNTED || more == 0 {
@@ -83,7 +83,7 @@ impl Share {
         Ok(())
     }
 
-    /// Attaches the share to the body, which keeps it for as long as it is in memory.
+    /// The body, which keeps its share as long as it is in memory.
     pub(crate) fn hold(self, body: Bytes) -> Bytes {
         match self.bytes {
             0 => body,

@@ -1,4 +1,4 @@
-//! Rate limits: one token bucket per caller.
+//! Rate limits: one token bucket a caller.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use ken_types::Rate;
 
-/// Whose requests are counted together.
+/// Whom a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// All callers with the secret.
+    /// Whoever has the secret.
     Secret,
     Address(IpAddr),
-    /// All callers that arrived when [`MAX_KEYS`] others were being counted.
+    /// Everybody that came when too many were being counted.
     Others,
 }
 
-/// The source of the time, which tests set.
+/// Where the time comes from; tests turn it.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// Counts requests by key. A bucket holds [`Rate::count`] tokens at first and gets them back evenly over [`Rate::per`].
@@ -39,19 +39,19 @@ struct Bucket {
     at: Instant,
 }
 
-/// The state of a bucket at a request, in whole numbers, as the headers have them.
+/// What one request found. All in whole numbers, as the headers say them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u32,
-    /// The number of requests that would be accepted now.
+    /// Requests that would be taken right now.
     pub remaining: u32,
     /// Seconds until the bucket is full again.
     pub reset_s: u64,
-    /// If over the limit, milliseconds until the next request is accepted.
+    /// Over the limit: milliseconds until the next request is taken.
     pub retry_after_ms: Option<u64>,
 }
 
-/// Maximum number of buckets. Beyond it, full ones are removed; if none is full, new callers share one.
+/// Buckets of one limiter. Beyond these, full ones are forgotten; if none is full, newcomers share one.
 const MAX_KEYS: usize = 4_096;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ impl Limiter {
         }
     }
 
-    /// Takes one token, or returns when there will be one.
+    /// Takes one token, or says when there will be one.
     pub fn take(&self, key: Key) -> Quota {
         let now = (self.clock)();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Buckets {
         })
     }
 
-    /// Removes full buckets, which are the same as new ones. It checks all buckets, so it runs at most once a second.
+    /// Forgets who has a full bucket: the same as never having been seen. At most once a second, as it looks at all.
     fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
         let is_due = self
             .swept
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// A limiter and its clock, which the test sets.
+    /// A limiter and the hand of its clock.
     fn limiter(rate: &str) -> (Limiter, Arc<Mutex<Duration>>) {
         let hand = Arc::new(Mutex::new(Duration::ZERO));
         let (start, turned) = (Instant::now(), hand.clone());

@@ -3,11 +3,11 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Assigns numbers to texts, in order of first appearance.
+/// Texts and their numbers, in order of first appearance.
 pub struct Interner {
     texts: Texts,
-    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, almost always suffice to
-    /// see that a text is new.
+    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, nearly always show
+    /// whether a text is new.
     numbers: HashTable<u32>,
     seed: u64,
 }
@@ -36,7 +36,7 @@ impl Interner {
         self.len() == 0
     }
 
-    /// The text of a number that this interner has assigned.
+    /// The text of a number that this interner gave.
     pub fn text(&self, number: u32) -> &str {
         self.texts.get(number)
     }
@@ -74,10 +74,10 @@ impl Default for Interner {
     }
 }
 
-/// All texts in one buffer, which is compact and has good locality.
+/// The texts in one buffer, which is small and has good locality.
 struct Texts {
     all: String,
-    /// For each number, where its text starts and the previous one ends; the last entry is the end of the buffer.
+    /// By number: where its text starts, which is where that of the number before ends. The last is the end of all.
     starts: Vec<u32>,
 }
 
@@ -105,7 +105,7 @@ impl Texts {
     }
 }
 
-/// A hash by folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
+/// Folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
 fn hash(seed: u64, text: &str) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
@@ -119,8 +119,7 @@ fn hash(seed: u64, text: &str) -> u64 {
     fold(state ^ tail(rest), MULTIPLIER ^ seed)
 }
 
-/// Fewer than eight bytes as a number. Their count is already in the hash. Four or more bytes are read by two reads that
-/// may overlap.
+/// Fewer than eight bytes as a number; their count is in the hash already. Two reads that may overlap take four or more.
 fn tail(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
         (Some(first), Some(last), _) => {

@@ -1,5 +1,5 @@
-//! Rules with variables. Every premise pattern is a relation over the phrases that its variables were bound to, and a rule is a
-//! join of relations. The evaluation is semi-naive: each round joins only combinations that contain a new tuple.
+//! Rules with variables: every premise pattern is a relation of the phrases that its variables were bound to, and a rule is a
+//! join of relations. Semi-naive: each round joins only combinations with something new in them.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,27 @@ use crate::theory::Theory;
 /// Maximum number of premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;
 
-/// The cost of a firing in the unit of [`crate::MAX_WORK`], where visiting a tuple costs 1. It is high because a firing
-/// occupies memory until the round ends.
+/// The cost of a firing in [`crate::MAX_WORK`], where visiting a tuple costs 1: it occupies memory until the round ends.
 const FIRING_WORK: usize = 30;
 
-/// How many bytes of a statement can be searched for the wording of a phrase in the time of visiting a tuple.
+/// Bytes of a statement that can be searched for the wording of a phrase in the time of visiting a tuple.
 const BYTES_OF_WORK: usize = 8;
 
 pub(crate) struct Joins {
     words: Interner,
     phrases: Interner,
-    /// Each phrase as the user wrote it first.
+    /// By phrase: as the user wrote it first.
     wordings: Vec<String>,
     relations: Vec<Relation>,
-    /// The relations with tuples that are new in this round.
+    /// Those with tuples that are new in this round.
     fresh: Vec<usize>,
     by_pattern: HashMap<Pattern, usize>,
-    /// For each word, the patterns to try on a statement that contains it. Each pattern is listed at its rarest word only.
+    /// By word: the patterns to try on a statement that has it. Each pattern waits at its rarest word.
     by_word: HashMap<u32, Vec<usize>>,
-    /// Patterns that consist of variables only.
+    /// Patterns of variables alone.
     wordless: Vec<usize>,
     rules: Vec<JoinRule>,
-    /// For each relation, the rules that have it as a part, in order.
+    /// By relation: the rules with a part that it is, in order.
     users: Vec<Vec<usize>>,
     plans: HashMap<(usize, usize, usize), Plan>,
     work: usize,
@@ -48,18 +47,18 @@ struct Relation {
     cells: Vec<u32>,
     /// The statement of each tuple.
     literals: Vec<Literal>,
-    /// Tuples from this index on are new in this round.
+    /// Tuples from here on are new in this round.
     new_from: usize,
     indexes: Vec<Index>,
 }
 
-/// An index of the tuples by the values of some columns.
+/// Tuples by the values of some columns.
 struct Index {
     key: Vec<usize>,
     tuples: HashMap<Vec<u32>, Vec<u32>>,
 }
 
-/// A rule as a list of parts: the premises, then the negation of the conclusion. All parts but one refute that one.
+/// A rule as its parts: the premises, then the negation of the conclusion. Any one part is refuted by all the others.
 struct JoinRule {
     id: RuleId,
     parts: Vec<Part>,
@@ -69,14 +68,14 @@ struct JoinRule {
 
 struct Part {
     relation: usize,
-    /// The variable of the rule in each column of the relation.
+    /// By column of the relation: the rule's variable.
     variables: Vec<usize>,
     wording: String,
-    /// If the wording is a negation, the statement that it negates, which is the wording of the part's negation.
+    /// What is affirmed, when the wording denies it: its negation is worded so.
     affirmed: Option<String>,
 }
 
-/// How to join all parts of a rule except `head`, starting from the new tuples of one part.
+/// How to join the parts of a rule but `head`, starting from the new tuples of one.
 struct Plan {
     lookups: Vec<Lookup>,
 }
@@ -84,7 +83,7 @@ struct Plan {
 struct Lookup {
     part: usize,
     index: usize,
-    /// Variables that are already bound, in the order of the index's key.
+    /// Variables that are bound before, in the order of the index's key.
     key: Vec<usize>,
 }
 
@@ -93,10 +92,10 @@ pub(crate) struct Firing {
     pub(crate) rule: RuleId,
     pub(crate) premises: Vec<Literal>,
     join_rule: usize,
-    /// The part whose negation is concluded.
+    /// The part whose negation follows.
     head: usize,
     tollens: bool,
-    /// The phrase that each variable of the rule is bound to.
+    /// By variable of the rule: its phrase.
     binding: Vec<u32>,
 }
 
@@ -107,7 +106,7 @@ impl Firing {
 }
 
 impl Joins {
-    /// The joins of a theory; `None` if no rule has variables.
+    /// `None` when no rule has variables.
     pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
         if theory.variable_rules.is_empty() {
             return None;
@@ -217,12 +216,12 @@ impl Joins {
         }
     }
 
-    /// The work done so far, in the unit of [`crate::MAX_WORK`].
+    /// The work so far.
     pub(crate) fn work(&self) -> usize {
         self.work
     }
 
-    /// Adds to the work, and fails when it exceeds the limit.
+    /// Counts work against the limit.
     pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
         self.work = self.work.saturating_add(work);
         if self.work > crate::MAX_WORK {
@@ -232,7 +231,7 @@ impl Joins {
         }
     }
 
-    /// Adds the literals that are new in this round to the relations that they match.
+    /// Takes in the literals that are new in this round.
     pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
         for number in std::mem::take(&mut self.fresh) {
             if let Some(relation) = self.relations.get_mut(number) {
@@ -298,7 +297,7 @@ impl Joins {
         self.spend(work)
     }
 
-    /// Every application of a rule that uses a new tuple. Applications that refute a premise are included only `with_negations`.
+    /// Every application of a rule that uses something new; those that refute a premise only `with_negations`.
     pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
         let mut found = Vec::new();
         for rule in self.concerned() {
@@ -313,7 +312,7 @@ impl Joins {
         Ok(found)
     }
 
-    /// The rules of which a part has new tuples, each once, in order.
+    /// The rules with a part that has new tuples, each once, in order.
     fn concerned(&self) -> Vec<usize> {
         let users = self.fresh.iter().filter_map(|&relation| self.users.get(relation));
         let mut rules: Vec<usize> = users.flatten().copied().collect();
@@ -363,7 +362,7 @@ impl Joins {
         Ok(())
     }
 
-    /// Whether the start has new tuples, all other parts have tuples, and together they bind all variables of the head.
+    /// Whether the start has new tuples, the other parts have any, and the head's variables are all bound by them.
     fn is_worth_a_join(&self, rule: usize, head: usize, start: usize) -> bool {
         let Some(rule) = self.rules.get(rule) else {
             return false;
@@ -391,7 +390,7 @@ impl Joins {
                 .all(|variable| body().any(|part| part.variables.contains(variable)))
     }
 
-    /// Orders the other parts greedily: the next part is always the one with the most bound columns.
+    /// The other parts in the order that binds most: next always the part with the most bound columns.
     fn plan(&mut self, rule: usize, head: usize, start: usize) -> Plan {
         let Some(rule) = self.rules.get(rule) else {
             return Plan { lookups: Vec::new() };
@@ -433,7 +432,7 @@ impl Joins {
             let relation = self.relations.get(rule.parts.get(part)?.relation)?;
             relation.literals.get(*choice.chosen.get(part)? as usize).copied()
         };
-        // The same order as for ground rules: the refuting statement first, then the statements that hold.
+        // As for ground rules: what refutes comes first, then what holds.
         let refuting = (head != last).then_some(last);
         let others = (0..last).filter(|&part| part != head);
         let premises = refuting.into_iter().chain(others).filter_map(literal).collect();
@@ -448,7 +447,7 @@ impl Joins {
         })
     }
 
-    /// The wording of the statement that a firing is about, and whether the firing concludes its negation.
+    /// The wording of what a firing concludes, and whether its negation is meant.
     pub(crate) fn head(&self, firing: &Firing) -> (String, bool) {
         let Some(rule) = self.rules.get(firing.join_rule) else {
             return (String::new(), false);
@@ -484,7 +483,7 @@ fn most_bound(rule: &JoinRule, left: &[usize], bound: &[usize]) -> Option<usize>
                 .count()
         })
     };
-    // max_by_key returns the last of equal elements, but the first is wanted.
+    // max_by_key takes the last of equals; the first is wanted.
     left.iter().rev().copied().max_by_key(count)
 }
 
@@ -507,7 +506,7 @@ impl Relation {
         self.cells.get(start..start + self.columns).unwrap_or_default()
     }
 
-    /// The number of the index over these columns, which is created if it does not exist.
+    /// The number of the index over these columns, which is made when there is none.
     fn index(&mut self, key: Vec<usize>) -> usize {
         if let Some(known) = self.indexes.iter().position(|index| index.key == key) {
             return known;
@@ -535,13 +534,13 @@ impl Index {
     }
 }
 
-/// The tuple that is chosen for each part, and the phrases that the variables are bound to.
+/// By part: the chosen tuple; and what the variables are bound to.
 struct Choice {
     chosen: Vec<u32>,
     binding: Vec<u32>,
 }
 
-/// One join, evaluated depth first.
+/// One join, depth first.
 struct Search<'s> {
     relations: &'s [Relation],
     rule: &'s JoinRule,
@@ -568,7 +567,7 @@ impl Search<'_> {
         self.relations.get(self.rule.parts.get(part)?.relation)
     }
 
-    /// Binds the part's variables to the tuple, continues with the next lookup, and unbinds them.
+    /// Binds the part's variables to the tuple, goes on with the lookup after it, and unbinds.
     fn choose(&mut self, part: usize, number: u32, next: usize) {
         self.work += 1;
         if self.work > self.most {
@@ -633,7 +632,7 @@ impl Search<'_> {
             .indexes
             .get(lookup.index)
             .and_then(|index| index.tuples.get(&key));
-        // Parts before the start use only old tuples, so that a combination with two new tuples is found only once.
+        // Parts before the start take only old tuples: what is new in two parts is found from the first of them.
         let end = if lookup.part < self.start {
             relation.new_from
         } else {

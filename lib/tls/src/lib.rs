@@ -1,11 +1,11 @@
-//! Whom HTTPS trusts.
+//! The certificate authorities that HTTPS trusts.
 
 use std::sync::Arc;
 
 use ken_types::Error;
 use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
-/// The certificates of `SSL_CERT_FILE`, or those that Mozilla ships. `invalid` for a file without any.
+/// The certificates of the file that `SSL_CERT_FILE` names, else those that Mozilla ships. `invalid` for a file without any.
 pub fn roots() -> Result<RootCerts, Error> {
     let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
         return Ok(RootCerts::WebPki);

@@ -152,7 +152,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 
-/// The entries that a body appends. `None` for an empty body that only closes the stream.
+/// What a body appends. `None` for an empty body that only closes the stream.
 fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payload>, Failure> {
     if body.is_empty() {
         return match close {

@@ -1,4 +1,4 @@
-//! `ken-laws train`: fits the model of support by sources to summaries that people have judged. It gives the same bytes on every run.
+//! `ken-laws train`: from summaries that people have judged to the model of support by sources, the same bytes on every run.
 
 mod data;
 mod fit;
@@ -23,12 +23,12 @@ pub(crate) struct Train {
     out: Option<PathBuf>,
 }
 
-/// The figures that the training prints.
+/// What the trainer measured.
 #[derive(Serialize)]
 pub(crate) struct Report {
-    /// The correlations over documents, one row per corpus.
+    /// Pearson's r over documents, a corpus each.
     corpora: Vec<Row>,
-    /// Whether `rarity.txt` differs from the compiled-in one. If so, the program must be built and the model trained again.
+    /// Whether `rarity.txt` differs from the one that is compiled in: build again and train again.
     rarity_changed: bool,
 }
 

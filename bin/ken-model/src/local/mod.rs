@@ -1,5 +1,5 @@
-//! The provider `local`: a GPT-2 model on this machine, run by `ken-textgen`. The model only continues plain text: it calls no
-//! tools, and it does not see what exceeds its few positions.
+//! The provider `local`: a GPT-2 model on this machine, by `ken-textgen`. It goes on with plain text, and that is all it
+//! does: it calls no tools, and what does not fit into its few positions it does not see.
 
 mod process;
 mod prompt;
@@ -17,24 +17,24 @@ use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
 use crate::rules;
 use process::{End, Line, Process};
 
-/// Maximum number of tokens in an answer: a quarter of GPT-2's positions.
+/// The most tokens of an answer: a quarter of GPT-2's positions.
 const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
 
-/// The positions that are assumed for a model that cannot be examined.
+/// The positions of a model that cannot be looked at.
 const USUAL_POSITIONS: u64 = 1024;
 
-/// The minimum interval between deltas: tokens arrive faster than anybody reads, and each delta becomes a durable event.
+/// Tokens come faster than anybody reads, and each delta becomes a durable event.
 const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 
-/// How long a process is kept for the next text before it is ended to release its memory.
+/// How long a process waits for the next text before its memory is given back.
 const IDLE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Local {
     name: ModelName,
-    /// `None` means the default model of ken-textgen.
+    /// None: what ken-textgen takes where none is named.
     alias: Option<String>,
-    /// Admits one text at a time: two would only share the memory bandwidth.
+    /// One text at a time: two would only share the memory's bandwidth.
     turn: Semaphore,
     idle: Arc<Mutex<Option<Process>>>,
     window: OnceLock<Window>,
@@ -68,7 +68,7 @@ impl Local {
             None => Process::start(model.as_deref())?,
         };
         process.ask(&ask(request)).await;
-        // If the call is cancelled or fails here, the process is dropped, which kills it.
+        // A process that is given up on, or that has failed, is dropped here and dies.
         let said = listen(&mut process, request, sink).await?;
         self.keep(process);
         Ok(said)
@@ -97,7 +97,7 @@ impl Provider for Local {
         &self.name
     }
 
-    /// The model's positions, looked up once.
+    /// Its positions; looked up once.
     fn window(&self) -> Window {
         *self.window.get_or_init(|| {
             let positions = process::positions(self.alias.as_deref()).unwrap_or_else(|error| {
@@ -116,7 +116,7 @@ impl Provider for Local {
         })
     }
 
-    /// The model continues a text but cannot summarise it, so compaction keeps first sentences, as the engine `rules` does.
+    /// To go on with a text is not to sum it up: for compaction it is cut to first sentences, as the rules do it.
     fn answer<'a>(
         &'a self,
         request: &'a Generate,
@@ -133,7 +133,7 @@ impl Provider for Local {
     }
 }
 
-/// A summary may use one part in four of the window: the rest is for rules, sources and later exchanges.
+/// What of the window a summary may take: the rest is for rules, sources and the exchanges after it.
 const SUMMARY_SHARE: u64 = 4;
 
 fn ask(request: &Generate) -> Value {
@@ -146,7 +146,7 @@ fn ask(request: &Generate) -> Value {
     })
 }
 
-/// Passes on the text as it arrives, a few pieces per second.
+/// Passes on what comes, a few pieces a second.
 async fn listen(
     process: &mut Process,
     request: &Generate,
@@ -189,10 +189,10 @@ fn said(end: &End) -> Completion {
     }
 }
 
-/// An answer while it is passed on.
+/// An answer on its way to who hears it.
 struct Speech<'a> {
     sink: &'a dyn DeltaSink,
-    /// Whether anything but white space has arrived, in this call or before it was interrupted.
+    /// Whether anything but blanks has come, now or in an earlier life.
     begun: bool,
     waiting: String,
     spoke: Option<Instant>,
