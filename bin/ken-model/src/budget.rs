@@ -46,7 +46,7 @@ impl Budget {
 
     /// The caps, and what is used of them today and by a session.
     pub(crate) async fn state(&self, session: Option<String>) -> Result<BudgetState, Error> {
-        let day: String = Timestamp::now().to_string().chars().take(10).collect();
+        let day = Timestamp::now().day();
         let spent = match self.caps.is_unlimited() {
             true => Spent::default(),
             false => {

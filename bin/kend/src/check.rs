@@ -47,17 +47,8 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if let Err(error) = Engine::list(&config.model.choice) {
         say(&["model", "use"], in_words(error));
     }
-    let budget = &config.model.budget;
-    for (key, dollars) in [
-        ("cost_per_day", budget.cost_per_day),
-        ("cost_per_session", budget.cost_per_session),
-    ] {
-        if !(0.0..=1e9).contains(&dollars) {
-            say(
-                &["model", "budget", key],
-                format!("{dollars} is not from 0 to 1000000000"),
-            );
-        }
+    for (key, message) in config.model.budget.problems() {
+        say(&["model", "budget", key], message);
     }
     for (key, message) in config.workspace.problems() {
         say(&["workspace", key], message);

@@ -169,6 +169,24 @@ impl Budget {
     pub fn is_unlimited(&self) -> bool {
         *self == Budget::default()
     }
+
+    /// Every cap that is wrong though its type is right: the key and why.
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let costs = [
+            ("cost_per_day", self.cost_per_day),
+            ("cost_per_session", self.cost_per_session),
+        ];
+        let wrong = costs
+            .into_iter()
+            .filter_map(|(key, cost)| Some((key, dollars_problem(cost)?)));
+        wrong.collect()
+    }
+}
+
+/// What is wrong with an amount of US dollars, if anything: it has to be from 0 to 1,000,000,000.
+pub fn dollars_problem(dollars: f64) -> Option<String> {
+    let is_sound = (0.0..=1e9).contains(&dollars);
+    (!is_sound).then(|| format!("{dollars} is not from 0 to 1000000000"))
 }
 
 impl Default for Model {

@@ -43,6 +43,13 @@ impl Timestamp {
     pub const fn plus_millis(self, ms: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(ms))
     }
+
+    /// Its day in UTC, as `2027-02-03`.
+    pub fn day(self) -> String {
+        let mut text = self.to_string();
+        text.truncate("2027-02-03".len());
+        text
+    }
 }
 
 /// Whether a text has the form of RFC 3339, section 5.6. Of the values only the hours of the offset are checked, of which jiff
@@ -134,6 +141,7 @@ mod tests {
         ] {
             assert_eq!(Timestamp(ms).to_string(), text);
             assert_eq!(text.parse(), Ok(Timestamp(ms)));
+            assert_eq!(Timestamp(ms).day(), text[..10]);
         }
     }
 

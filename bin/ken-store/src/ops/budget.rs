@@ -1,16 +1,21 @@
 //! The budget of model calls. All changes go through the one writer, so two calls never get the same tokens.
 
+use ken_types::config::dollars_problem;
 use ken_types::ops::Nothing;
 use ken_types::ops::budget::*;
-use ken_types::{Code, Error};
+use ken_types::{Code, Error, Timestamp};
 
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
-use crate::rules::budget::{Exceeded, billionths, day_of, day_scope, dollars, output, session_scope};
+use crate::rules::budget::{Exceeded, billionths, day_scope, dollars, output, session_scope};
 use crate::tables::{Amount, ReservationRow, Tables};
 
 /// How long what a session has used is remembered after its last call.
 const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
+/// A reservation that is older belongs to a call that a crash has cut: no call takes that long. It stays counted as used.
+const UNDER_WAY_MS: i64 = 3_600 * 1_000;
+/// When a reservation that nobody has settled is deleted.
+const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
 /// When to ask again where calls under way have reserved what is left.
 const SOON_MS: u64 = 1_000;
 
@@ -42,18 +47,20 @@ fn count(tables: &dyn Tables, row: &ReservationRow, amount: Amount, change: &Cha
 
 impl Write for BudgetReserve {
     fn check(args: &Reserve) -> Result<(), Error> {
-        let caps = &args.caps;
-        for (at, amount) in [
-            ("/input_price", args.input_price),
-            ("/output_price", args.output_price),
-            ("/caps/cost_per_day", caps.cost_per_day),
-            ("/caps/cost_per_session", caps.cost_per_session),
-        ] {
-            if !(0.0..=1e9).contains(&amount) {
-                return Err(Error::invalid(at, "it is not from 0 to 1000000000 dollars"));
-            }
+        let prices = [
+            ("input_price", args.input_price),
+            ("output_price", args.output_price),
+        ];
+        let prices = prices.into_iter().filter_map(|(name, price)| {
+            let problem = dollars_problem(price)?;
+            Some((format!("/{name}"), problem))
+        });
+        let caps = args.caps.problems().into_iter();
+        let mut problems = prices.chain(caps.map(|(name, problem)| (format!("/caps/{name}"), problem)));
+        match problems.next() {
+            Some((at, problem)) => Err(Error::invalid(at, problem)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn run(tables: &dyn Tables, args: &Reserve, change: &mut Change) -> Result<Reserved, Error> {
@@ -62,7 +69,8 @@ impl Write for BudgetReserve {
                 output_tokens: known.output_tokens.cast_unsigned(),
             });
         }
-        let day = day_scope(&day_of(change.now));
+        tables.prune_reservations(change.now.plus_millis(-UNSETTLED_MS))?;
+        let day = day_scope(&change.now.day());
         let session = args.session.as_deref().map(session_scope);
         let of_day = tables.budget(&day)?;
         let of_session = match &session {
@@ -75,7 +83,9 @@ impl Write for BudgetReserve {
         let granted = match output(args, of_day, of_session) {
             Ok(granted) => granted,
             Err(Exceeded(why)) => {
-                let settled = |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope)?);
+                let since = change.now.plus_millis(-UNDER_WAY_MS);
+                let settled =
+                    |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope, since)?);
                 let of_session = match &session {
                     Some(session) => settled(session, of_session)?,
                     None => of_session,
@@ -124,12 +134,13 @@ impl Write for BudgetSettle {
 
 impl Read for BudgetSpent {
     fn run(tables: &dyn Tables, args: &OfBudget) -> Result<Spent, Error> {
+        let since = Timestamp::now().plus_millis(-UNDER_WAY_MS);
         let sum = |scope: String| -> Result<Sum, Error> {
             let used = tables.budget(&scope)?;
             Ok(Sum {
                 tokens: u64::try_from(used.tokens).unwrap_or_default(),
                 cost: dollars(used.cost),
-                reserved_tokens: u64::try_from(tables.reserved(&scope)?.tokens).unwrap_or_default(),
+                reserved_tokens: u64::try_from(tables.reserved(&scope, since)?.tokens).unwrap_or_default(),
             })
         };
         Ok(Spent {

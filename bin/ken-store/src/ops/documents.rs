@@ -1,7 +1,7 @@
 //! Documents: files whose pieces are knowledge entries. Whoever reads them tells what it found; here it is decided what that
 //! changes. The vectors of entries, and which turns used an entry.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ken_types::Error;
@@ -220,7 +220,7 @@ fn put(
         .into_iter()
         .map(|(key, id)| (id, key));
     let mut known: HashMap<String, i64> = known.collect();
-    let mut placed: Vec<String> = Vec::new();
+    let mut placed = HashSet::new();
     for piece in &read.pieces {
         let id = id(collection, &read.path, piece);
         if placed.contains(&id) {
@@ -228,6 +228,10 @@ fn put(
         }
         if let Some(key) = known.remove(&id) {
             tables.move_entry(key, piece.line)?;
+            // An entry whose tags alone have changed has the same id.
+            if tables.set_tags(key, &piece.tags, change.now)? {
+                knowledge::index(tables, key)?;
+            }
             synced.kept += 1;
         } else {
             let place = DocumentPlace {
@@ -238,7 +242,7 @@ fn put(
             knowledge::index(tables, key)?;
             synced.added += 1;
         }
-        placed.push(id);
+        placed.insert(id);
     }
     for key in known.into_values() {
         knowledge::delete(tables, key)?;
@@ -298,7 +302,7 @@ impl Write for VectorsPut {
             }
         }
         if args.usage.total_tokens > 0 {
-            let day: String = change.now.to_string().chars().take(10).collect();
+            let day = change.now.day();
             tables.add_vector_usage(&day, &args.model, args.usage.total_tokens, args.usage.cost.total)?;
         }
         Ok(Nothing {})

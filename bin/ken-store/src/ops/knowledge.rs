@@ -84,9 +84,7 @@ pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
 
 /// Deletes an entry by its key.
 pub(super) fn delete(tables: &dyn Tables, key: i64) -> Result<(), Error> {
-    if let Some(record) = tables.knowledge_by_key(key)? {
-        tables.delete_knowledge(&record.id)?;
-    }
+    tables.delete_knowledge_by_key(key)?;
     forget(tables, key)
 }
 

@@ -245,7 +245,7 @@ impl Read for TelemetryUsage {
                 };
                 let fold: Fold = record::read(body)?;
                 let key = match args.by {
-                    GroupBy::Day => settled_at.to_string().chars().take(10).collect(),
+                    GroupBy::Day => settled_at.day(),
                     GroupBy::Model => fold.model.clone().unwrap_or_else(|| "-".to_owned()),
                     GroupBy::Session if row.submission.kind == SubmissionKind::Workflow => "-".to_owned(),
                     GroupBy::Session => stream_names::instance(&row.stream).to_owned(),

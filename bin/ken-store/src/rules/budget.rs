@@ -1,6 +1,5 @@
 //! What a model call may use under the caps on tokens and cost.
 
-use ken_types::Timestamp;
 use ken_types::ops::budget::Reserve;
 
 use crate::tables::Amount;
@@ -12,10 +11,6 @@ pub(crate) fn day_scope(day: &str) -> String {
 
 pub(crate) fn session_scope(session: &str) -> String {
     format!("session:{session}")
-}
-
-pub(crate) fn day_of(now: Timestamp) -> String {
-    now.to_string().chars().take(10).collect()
 }
 
 /// US dollars as billionths.

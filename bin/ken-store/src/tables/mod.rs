@@ -289,9 +289,9 @@ pub trait Submissions {
     fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp)
     -> Result<(), Error>;
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
-    /// Those that may be claimed, oldest first.
-    /// With its event, whatever its state.
+    /// A submission with its event, whatever its state.
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
+    /// Those that may be claimed, oldest first.
     fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
     /// Entries of the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
@@ -496,6 +496,9 @@ pub trait Knowledge {
     fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error>;
     /// Deletes an entry; its key.
     fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error>;
+    fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error>;
+    /// Gives an entry these tags; whether it had others.
+    fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error>;
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error>;
     fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error>;
     /// Keys after one and up to another, with the bytes of their contents.
@@ -710,8 +713,9 @@ pub trait Budgets {
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error>;
     fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error>;
     fn delete_reservation(&self, id: &str) -> Result<(), Error>;
-    /// The sum of the reservations of a scope.
-    fn reserved(&self, scope: &str) -> Result<Amount, Error>;
+    /// The sum of the reservations of a scope that were made after a time.
+    fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error>;
+    fn prune_reservations(&self, before: Timestamp) -> Result<(), Error>;
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error>;
 }
 

@@ -94,8 +94,13 @@ pub(crate) fn result(text: &str) -> TurnResult {
 
 impl Kit {
     pub(crate) fn new() -> Kit {
+        Kit::with_clock(at(START))
+    }
+
+    /// With a clock that shows this time.
+    pub(crate) fn with_clock(now: Timestamp) -> Kit {
         let dir = tempfile::tempdir().unwrap();
-        let clock = Arc::new(ManualClock::at(START.parse().unwrap()));
+        let clock = Arc::new(ManualClock::at(now));
         let mut kit = Kit {
             store: None,
             clock,

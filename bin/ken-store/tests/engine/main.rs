@@ -4,6 +4,7 @@
 
 mod approvals;
 mod blobs;
+mod budget;
 mod files;
 mod keys;
 mod kit;

@@ -1,6 +1,6 @@
 //! The operations of `ken-store` on the budget of model calls. What a call may use is reserved before it and replaced by what
 //! it has used after it, so that calls at the same time never exceed a cap together. A call that is cut by a crash stays
-//! counted as it was reserved.
+//! counted as it was reserved; an hour later it no longer passes for one that is under way.
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,6 @@ pub struct Sum {
     pub tokens: u64,
     /// US dollars.
     pub cost: f64,
-    /// The part of the tokens that is reserved by calls under way, or by calls that a crash has cut.
+    /// The part of the tokens that is reserved by calls under way, or by calls that a crash has cut within the last hour.
     pub reserved_tokens: u64,
 }

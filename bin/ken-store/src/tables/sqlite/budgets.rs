@@ -62,16 +62,24 @@ impl Budgets for Database {
         run(self, "DELETE FROM reservations WHERE id = ?1", [id]).map(drop)
     }
 
-    fn reserved(&self, scope: &str) -> Result<Amount, Error> {
-        // There are as many rows as calls are under way, and those that a crash has cut within the last days.
+    fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error> {
+        // The table has a row for each call under way, and for each that a crash has cut within a day: it needs no index.
         let sql = "SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost
-            FROM reservations WHERE day = ?1 OR session = ?1";
-        Ok(first(self, sql, [scope], amount)?.unwrap_or_default())
+            FROM reservations WHERE (day = ?1 OR session = ?1) AND made_at > ?2";
+        Ok(first(self, sql, params![scope, after.millis()], amount)?.unwrap_or_default())
+    }
+
+    fn prune_reservations(&self, before: Timestamp) -> Result<(), Error> {
+        let sql = "DELETE FROM reservations WHERE made_at < ?1";
+        run(self, sql, [before.millis()]).map(drop)
     }
 
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
-        let before = before.millis();
-        run(self, "DELETE FROM budgets WHERE updated_at < ?1", [before])?;
-        run(self, "DELETE FROM reservations WHERE made_at < ?1", [before]).map(drop)
+        run(
+            self,
+            "DELETE FROM budgets WHERE updated_at < ?1",
+            [before.millis()],
+        )
+        .map(drop)
     }
 }

@@ -81,8 +81,10 @@ impl DocumentTables for Database {
     }
 
     fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error> {
+        // By its own choice SQLite looks each entry up in the table, and so reads all vectors.
         let sql = "SELECT entry, title, substr(content, 1, ?3) AS text FROM knowledge AS k
-                   WHERE NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.entry = k.entry AND v.model = ?1)
+                   WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
+                                     WHERE v.model = ?1 AND v.entry = k.entry)
                    ORDER BY entry LIMIT ?2";
         all(self, sql, params![model, rows(most), EMBEDDED], |row| {
             Ok((row.get("entry")?, row.get("title")?, row.get("text")?))
@@ -90,7 +92,7 @@ impl DocumentTables for Database {
     }
 
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error> {
-        let sql = "INSERT OR REPLACE INTO vectors (entry, model, realm, vector) VALUES (?1, ?2, ?3, ?4)";
+        let sql = "INSERT OR REPLACE INTO vectors (entry, model, scope, vector) VALUES (?1, ?2, ?3, ?4)";
         run(self, sql, params![entry, model, scope_word, vector]).map(drop)
     }
 
@@ -105,7 +107,7 @@ impl DocumentTables for Database {
         most: u32,
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error> {
-        let sql = "SELECT entry, realm, vector FROM vectors WHERE model = ?1 ORDER BY entry DESC LIMIT ?2";
+        let sql = "SELECT entry, scope, vector FROM vectors WHERE model = ?1 ORDER BY entry DESC LIMIT ?2";
         let seen: Vec<()> = all(self, sql, params![model, most], |row| {
             let scope_word = row.get_ref(1)?.as_str()?;
             if scope_words.iter().any(|known| known == scope_word) {

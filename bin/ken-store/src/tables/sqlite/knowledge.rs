@@ -107,6 +107,16 @@ impl Knowledge for Database {
         first(self, sql, [id], |row| row.get(0))
     }
 
+    fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error> {
+        run(self, "DELETE FROM knowledge WHERE entry = ?1", [key]).map(drop)
+    }
+
+    fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error> {
+        let sql = "UPDATE knowledge SET tags = ?2, updated_at = max(updated_at, ?3) WHERE entry = ?1 AND tags <> ?2";
+        let changed = run(self, sql, params![key, to_json(&tags)?, now.millis()])?;
+        Ok(changed > 0)
+    }
+
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
         // Entries of everyone show `api` and `default`, and are found by these.
         let sources = match list.source {
@@ -209,7 +219,7 @@ fn any_form(forms: &[String]) -> String {
 
 impl Words for Database {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error> {
-        let sql = "INSERT OR REPLACE INTO knowledge_index (rowid, realm, title, tags, content)
+        let sql = "INSERT OR REPLACE INTO knowledge_index (rowid, scope, title, tags, content)
                    VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = params![key, scope_word, texts.title, texts.tags, texts.content];
         run(self, sql, values).map(drop)
@@ -227,7 +237,7 @@ impl Words for Database {
         prompt: &str,
         answer: &str,
     ) -> Result<(), Error> {
-        let sql = "INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
+        let sql = "INSERT INTO memory_index (rowid, scope, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
         run(self, sql, params![submission, scope_word, prompt, answer]).map(drop)
     }
 
@@ -276,7 +286,7 @@ impl Words for Database {
         let words: Vec<String> = words.iter().map(|forms| any_form(forms)).collect();
         let words = format!("{columns} : ({})", words.join(joined_by));
         let expression = match scope_words {
-            Some(scope_words) => format!("realm : ({}) AND {words}", scope_words.join(" OR ")),
+            Some(scope_words) => format!("scope : ({}) AND {words}", scope_words.join(" OR ")),
             None => words,
         };
         all(self, sql, params![expression, most], |row| row.get(0))

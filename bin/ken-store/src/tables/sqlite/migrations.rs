@@ -23,10 +23,20 @@ pub(crate) const STEPS: &[&str] = &[
     ENDED_APPROVALS,
     BUDGETS,
     TELEMETRY_BY_END,
+    SCOPE_COLUMNS,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What `realm` holds is the word of a scope. FTS5 renames no column, but its name stands in the text of the schema alone, so
+/// editing that is enough, and takes no longer for a large index (lang_altertable.html, section 7).
+const SCOPE_COLUMNS: &str = "
+ALTER TABLE vectors RENAME COLUMN realm TO scope;
+PRAGMA writable_schema = ON;
+UPDATE sqlite_schema SET sql = replace(sql, 'realm', 'scope') WHERE name IN ('knowledge_index', 'memory_index');
+PRAGMA writable_schema = RESET;
+";
 
 /// The export of traces asks every second for what has ended since.
 const TELEMETRY_BY_END: &str = "
@@ -472,7 +482,7 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX jobs_running ON jobs (job) WHERE status = 'running';
 
--- realm is a word that stands for a scope, see realm.rs. The texts themselves are in knowledge, events and exchanges.
+-- realm, later called scope, is a word that stands for a scope: rules/scope_words.rs. The texts themselves are in knowledge, events and exchanges.
 CREATE VIRTUAL TABLE knowledge_index USING fts5 (
   realm, title, tags, content,
   content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
@@ -546,3 +556,48 @@ CREATE TABLE calls (
   at     INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+
+    #[test]
+    fn indexes_from_before_their_column_was_renamed_find_what_they_found() {
+        let database = Connection::open_in_memory().unwrap();
+        let step = STEPS.iter().position(|step| *step == SCOPE_COLUMNS).unwrap();
+        for step in &STEPS[..step] {
+            database.execute_batch(step).unwrap();
+        }
+        let old = "INSERT INTO knowledge_index (rowid, realm, title, tags, content) VALUES (7, 'zqglobal', 'Valves', '', 'red');
+                   INSERT INTO memory_index (rowid, realm, prompt, answer) VALUES (8, 'zqm1', 'Which valve?', 'The red one.');
+                   INSERT INTO vectors (entry, model, realm, vector) VALUES (7, 'm', 'zqglobal', x'01');";
+        database.execute_batch(old).unwrap();
+        let rename = format!("BEGIN IMMEDIATE; {SCOPE_COLUMNS} COMMIT");
+        database.execute_batch(&rename).unwrap();
+        for (sql, found) in [
+            (
+                "SELECT rowid FROM knowledge_index WHERE knowledge_index MATCH 'scope : (zqglobal) AND {title content} : (red)'",
+                7,
+            ),
+            (
+                "SELECT rowid FROM memory_index WHERE memory_index MATCH 'scope : (zqm1) AND {prompt answer} : (red)'",
+                8,
+            ),
+            ("SELECT doc FROM knowledge_words WHERE term = 'zqglobal'", 1),
+            ("SELECT entry FROM vectors WHERE scope = 'zqglobal'", 7),
+        ] {
+            let first: i64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
+            assert_eq!(first, found, "{sql}");
+        }
+        let new = "INSERT OR REPLACE INTO knowledge_index (rowid, scope, title, tags, content) VALUES (7, 'zqa2', 'Valves', '', 'red');
+                   DELETE FROM memory_index WHERE rowid = 8;
+                   INSERT INTO knowledge_index (knowledge_index) VALUES ('integrity-check');
+                   INSERT INTO memory_index (memory_index) VALUES ('integrity-check');";
+        database.execute_batch(new).unwrap();
+        let sound: String = database
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(sound, "ok");
+    }
+}

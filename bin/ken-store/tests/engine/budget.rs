@@ -1,0 +1,87 @@
+//! Reservations of model calls: what becomes of those that nobody settles.
+
+use ken_types::config::Budget;
+use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget, Reserve, Reserved, Settle};
+use ken_types::{Code, Error, Timestamp};
+
+use crate::kit::*;
+
+const HOUR: i64 = 3_600 * 1_000;
+
+/// A call of 100 tokens and an answer of at most 900, in a session that may use 1 000.
+async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> {
+    let args = Reserve {
+        id: id.into(),
+        session: Some(session.into()),
+        input_tokens: 100,
+        output_tokens: 900,
+        least_output_tokens: 10,
+        input_price: 0.0,
+        output_price: 0.0,
+        caps: Budget {
+            tokens_per_session: 1_000,
+            ..Budget::default()
+        },
+    };
+    kit.write::<BudgetReserve>(args).await
+}
+
+/// Tokens of the session that are used, and how many of these are reserved.
+async fn spent(kit: &Kit) -> (u64, u64) {
+    let args = OfBudget {
+        day: "2027-02-03".into(),
+        session: Some("s".into()),
+    };
+    let of_session = kit.read::<BudgetSpent>(args).await.unwrap().session;
+    (of_session.tokens, of_session.reserved_tokens)
+}
+
+async fn settle(kit: &Kit, id: &str, tokens: u64) {
+    let args = Settle {
+        id: id.into(),
+        tokens,
+        cost: 0.0,
+    };
+    kit.write::<BudgetSettle>(args).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reservation_of_a_call_that_a_crash_has_cut_makes_others_wait_for_an_hour_only() {
+    let kit = Kit::new();
+    reserve(&kit, "cut", "s").await.unwrap();
+    kit.clock.advance(HOUR - 1);
+    assert_eq!(reserve(&kit, "next", "s").await.unwrap_err().code, Code::Busy);
+    kit.clock.advance(1);
+    let error = reserve(&kit, "next", "s").await.unwrap_err();
+    assert_eq!(
+        (error.code, error.at.as_deref()),
+        (Code::Forbidden, Some("/caps"))
+    );
+    // It stays counted, and until it is a day old it can be settled.
+    kit.clock.advance(22 * HOUR);
+    assert!(reserve(&kit, "next", "s").await.is_err());
+    assert_eq!(spent(&kit).await.0, 1_000);
+    settle(&kit, "cut", 300).await;
+    assert_eq!(spent(&kit).await, (300, 0));
+}
+
+#[tokio::test]
+async fn a_reservation_that_nobody_has_settled_for_a_day_is_deleted() {
+    let kit = Kit::new();
+    reserve(&kit, "cut", "s").await.unwrap();
+    kit.clock.advance(24 * HOUR + 1);
+    reserve(&kit, "next", "another").await.unwrap();
+    settle(&kit, "cut", 300).await;
+    assert_eq!(spent(&kit).await, (1_000, 0));
+}
+
+#[tokio::test]
+async fn what_is_shown_as_reserved_is_that_of_the_last_hour() {
+    let kit = Kit::with_clock(Timestamp::now().plus_millis(-2 * HOUR));
+    reserve(&kit, "cut", "s").await.unwrap();
+    assert_eq!(spent(&kit).await, (1_000, 0));
+    settle(&kit, "cut", 50).await;
+    kit.clock.advance(2 * HOUR);
+    reserve(&kit, "under way", "s").await.unwrap();
+    assert_eq!(spent(&kit).await, (1_000, 950));
+}
