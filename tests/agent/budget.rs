@@ -102,6 +102,16 @@ fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
         status.contains("ken: model: the budget of 10000 tokens per day does not cover"),
         "{status}"
     );
+    // Without ken-model there is no budget to show, but what was used.
+    assert!(system.ken(&["stop", "model", "--dependents"]).status.success());
+    let usage = system.ken(&["usage"]);
+    let (table, stderr) = (said(&usage), String::from_utf8_lossy(&usage.stderr));
+    assert_eq!(usage.status.code(), Some(0), "{stderr}");
+    assert!(table.contains("9000") && !table.contains("budget"), "{table}");
+    assert!(
+        stderr.starts_with("ken: the budget is not known: nobody listens on "),
+        "{stderr}"
+    );
 }
 
 #[test]

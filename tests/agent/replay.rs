@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::JoinHandle;
@@ -224,6 +225,12 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     assert!(ran(&["add", &id, "--name", "valve"], 2).contains("there is a case valve already"));
     assert!(ran(&["add", &id, "--name", "../valve"], 2).contains("is not a name of a case"));
     assert!(ran(&["list"], 0).contains("valve"));
+    let cases = system.home().join("evals");
+    let mode = std::fs::metadata(cases.join("valve.json"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
     // The same model does the same; the tools do not run again.
     let same = ran(&["run"], 0);
     assert_eq!(same, "valve  same\nscript/script-1: 1 of 1 the same\n");
@@ -247,4 +254,11 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     );
     assert_eq!(ran(&["rm", "valve"], 0), "");
     assert!(ran(&["rm", "valve"], 2).contains("there is no case valve"));
+    // What cannot be deleted is not taken for one that is missing.
+    std::fs::create_dir(cases.join("folder.json")).unwrap();
+    let error = ran(&["rm", "folder"], 75);
+    assert!(
+        error.contains("evals/folder.json: ") && !error.contains("there is no case"),
+        "{error}"
+    );
 }

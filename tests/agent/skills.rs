@@ -192,6 +192,29 @@ fn a_broken_skill_is_left_out_and_named() {
             assert_ne!(output.status.code(), Some(0));
         }
     }
+    // Each one is named, and those that can be read.
+    let files = ["open", "other"].map(|name| folder.join(name).display().to_string());
+    for arguments in [
+        &["skills", "check", &files[0], &files[1]][..],
+        &["skills", "check"],
+    ] {
+        let output = system.ken(arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.status.code(), error.lines().count()),
+            (Some(2), 2),
+            "{error}"
+        );
+        assert!(
+            error.contains("open/SKILL.md") && error.contains("other/SKILL.md"),
+            "{error}"
+        );
+        let is_all = arguments.len() == 2;
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout).contains("research"),
+            is_all
+        );
+    }
     let doctor = system.ken(&["doctor"]);
     assert!(String::from_utf8_lossy(&doctor.stdout).contains("skill-broken"));
 }

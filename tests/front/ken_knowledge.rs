@@ -111,6 +111,16 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0]["content"].as_str().unwrap().contains("45 bar"));
 
+    // The tags alone: the entry stays, and is found by its new tags only.
+    let tea = fs::read_to_string(at("tea.md")).unwrap();
+    fs::write(at("tea.md"), tea.replace("[kitchen]", "[pantry, hot]")).unwrap();
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 1, 0, 0, 1, 0]);
+    assert_eq!(imported(&system)[3], first[3]);
+    let record = &lines(&system, &["knowledge", "show", "--json", &first[3].0])[0];
+    assert_eq!(record["tags"], json!(["pantry", "hot"]));
+    let found = |word| lines(&system, &["knowledge", "search", "--json", word]).len();
+    assert_eq!((found("pantry"), found("kitchen")), (1, 0));
+
     // What is gone stays until it is pruned.
     fs::remove_file(at("tea.md")).unwrap();
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [1, 0, 0, 0, 0, 1]);
@@ -125,7 +135,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
     let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
     assert_eq!(
         String::from_utf8(said.stdout).unwrap(),
-        "1 files, 0 new or changed: 0 entries added, 0 removed, 0 kept\n"
+        "1 file, 0 new or changed: 0 entries added, 0 removed, 0 kept\n"
     );
 }
 
@@ -144,6 +154,8 @@ fn what_is_no_text_of_the_folder_is_refused_and_named() {
     fs::write(at("latin.md"), [b'a', 0xe9]).unwrap();
     fs::write(at("nul.md"), "a\0b").unwrap();
     fs::write(at("long.md"), "x\n".repeat(600_000)).unwrap();
+    let sections = (0..2_001).map(|number| format!("# Part {number}\n\nIts text.\n\n"));
+    fs::write(at("many.md"), sections.collect::<String>()).unwrap();
     let (report, stderr, status) = import(&system, notes.path(), &[]);
     assert_eq!((stderr.as_str(), status), ("", 1));
     let refused: Vec<&str> = report["refused"]
@@ -154,7 +166,15 @@ fn what_is_no_text_of_the_folder_is_refused_and_named() {
         .collect();
     assert_eq!(
         refused,
-        ["broken.md", "folder", "out.md", "latin.md", "long.md", "nul.md"]
+        [
+            "broken.md",
+            "folder",
+            "out.md",
+            "latin.md",
+            "long.md",
+            "many.md",
+            "nul.md"
+        ]
     );
     assert_eq!(imported(&system).len(), 1);
     assert!(lines(&system, &["knowledge", "search", "--json", "canary"]).is_empty());
@@ -162,6 +182,10 @@ fn what_is_no_text_of_the_folder_is_refused_and_named() {
     let stderr = String::from_utf8(said.stderr).unwrap();
     assert!(
         stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("ken: many.md is left out: it has 2001 sections; at most 2000 are allowed\n"),
         "{stderr}"
     );
     assert_eq!(said.status.code(), Some(1));

@@ -99,9 +99,9 @@ pub(crate) enum Command {
     Skills(Skills),
     /// Show tokens and cost by day, model or session
     Usage(Usage),
-    /// Let a turn go through the turn loop again, from its record alone, and compare every step
+    /// Run a recorded turn again, from its record alone, and compare every step
     Replay(Replay),
-    /// Make cases of recorded turns, and try models on them
+    /// Turn recorded turns into test cases and try models on them
     Eval(Eval),
     /// Say what became of a message, also of one that was refused
     Why(Why),

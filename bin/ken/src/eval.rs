@@ -1,6 +1,7 @@
-//! `ken eval`: recorded turns as cases that other models are tried on. A case is a file of the user's folder.
+//! `ken eval`: recorded turns as test cases for other models. A case is a file of the user's folder.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,13 +26,13 @@ pub(crate) struct Eval {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a case of a turn: its prompt, what it began with, and the results of its tools
+    /// Turn a recorded turn into a case: its prompt, what it began with, and the results of its tools
     Add(Add),
     /// List the cases
     List(List),
     /// Delete cases
     Rm(Named),
-    /// Let a model do all cases, and print what differs: exit status 1 when something does
+    /// Run all cases with a model and print the differences; exit status 1 if there are any
     Run(Run),
 }
 
@@ -115,9 +116,6 @@ fn make(places: &Places, add: &Add) -> Outcome {
         let hint = format!("ken eval rm {name}, or --name OTHER");
         return Err(Error::conflict(format!("there is a case {name} already")).hint(hint));
     }
-    let folder = folder(places);
-    fs::create_dir_all(&folder)
-        .map_err(|error| Error::unavailable(format!("{}: {error}", folder.display())))?;
     save(&file, &case)?;
     say(name)?;
     Ok(ExitCode::SUCCESS)
@@ -163,7 +161,11 @@ fn list(places: &Places, args: &List) -> Outcome {
 
 fn remove(places: &Places, named: &Named) -> Outcome {
     for name in &named.names {
-        fs::remove_file(file(places, name)?).map_err(|_| unknown(name))?;
+        let file = file(places, name)?;
+        fs::remove_file(&file).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => unknown(name),
+            _ => Error::unavailable(format!("{}: {error}", file.display())),
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }

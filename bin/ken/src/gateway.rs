@@ -10,7 +10,7 @@ use ken_types::places::Places;
 
 use crate::cli::Cli;
 use crate::config;
-use crate::parts::{kend, to_args, typed};
+use crate::parts::{KEND, kend, to_args, typed};
 
 /// How long kend may take to say where the gateway is.
 const STATUS: Duration = Duration::from_secs(5);
@@ -79,7 +79,10 @@ fn url(places: &Places) -> Result<String, Error> {
 /// What kend says about the parts.
 pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
     let args = to_args(&StatusArgs::default())?;
-    typed(kend(places)?.call("parts.status", &args, Some(STATUS), |_| Ok(()))?)
+    typed(
+        KEND,
+        kend(places)?.call("parts.status", &args, Some(STATUS), |_| Ok(()))?,
+    )
 }
 
 /// The error for a gateway that is not going to come back by itself.

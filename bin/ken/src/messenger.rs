@@ -298,7 +298,10 @@ fn set_group(cli: &Cli, group: &Group) -> Result<(), Error> {
 /// Calls a part of this system; what is listed here has no route of the gateway.
 fn part<O: Op>(cli: &Cli, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
     let mut connection = client::connect(&cli.places()?.socket(part), part)?;
-    typed(connection.call(O::NAME, &to_args(args)?, Some(PATIENCE), |_| Ok(()))?)
+    typed(
+        part,
+        connection.call(O::NAME, &to_args(args)?, Some(PATIENCE), |_| Ok(()))?,
+    )
 }
 
 fn list_updates(cli: &Cli, updates: &Updates) -> Result<(), Error> {

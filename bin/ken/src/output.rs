@@ -140,6 +140,14 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// A number of things, as `1 file` or `2 files`.
+pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {several}"),
+    }
+}
+
 /// A text with blanks for its line ends and tabs.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(['\n', '\t'], " ")

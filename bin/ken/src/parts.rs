@@ -17,17 +17,19 @@ use crate::client::{self, GRACE};
 use crate::output::{Outcome, remark, say};
 use crate::progress::during;
 
+pub(crate) const KEND: &str = "kend";
 /// For what is answered at once.
 const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
-    client::connect(&places.socket("kend"), "kend")
+    client::connect(&places.socket(KEND), KEND)
 }
 
-pub(crate) fn typed<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+/// What a part has answered. One of another version may answer something else.
+pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| {
-        Error::internal(format!("kend's answer is not understood: {error}"))
-            .hint("are ken and kend of one version?")
+        Error::internal(format!("the answer of {part} is not understood: {error}"))
+            .hint(format!("are ken and {part} of one version?"))
     })
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn start(places: &Places, op: &str, change: &Change) -> Outcome {
     };
     let what = format!("waiting for {}", change.name);
     let value = ask(places, &what, op, &to_args(&args)?, change.timeout)?;
-    let part: PartStatus = typed(value)?;
+    let part: PartStatus = typed(KEND, value)?;
     say(&format!("{} {}", part.name, part.state.name()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -65,7 +67,7 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
     };
     let what = format!("stopping {}", change.name);
     let value = ask(places, &what, "parts.stop", &to_args(&args)?, change.timeout)?;
-    let Changed { part, also } = typed(value)?;
+    let Changed { part, also } = typed(KEND, value)?;
     let state = part.state.name();
     for name in also.iter().chain([&part.name]) {
         say(&format!("{name} {state}"))?;
@@ -89,7 +91,7 @@ pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
         signal: kill.signal.clone(),
     };
     let value = kend(places)?.call("parts.kill", &to_args(&args)?, Some(SOON), |_| Ok(()))?;
-    let sent: Killed = typed(value)?;
+    let sent: Killed = typed(KEND, value)?;
     say(&format!(
         "{} {} sent to process {}",
         sent.name, sent.signal, sent.pid
@@ -105,7 +107,7 @@ pub(crate) fn reload(places: &Places) -> Outcome {
         &json!({}),
         SOON,
     )?;
-    let done: Reloaded = typed(value)?;
+    let done: Reloaded = typed(KEND, value)?;
     for (what, names) in [
         ("added", &done.added),
         ("removed", &done.removed),
@@ -132,7 +134,7 @@ pub(crate) fn down(places: &Places) -> Outcome {
         kend.wait_for_end(GRACE);
         Ok(value)
     })?;
-    let done: Stopped = typed(value)?;
+    let done: Stopped = typed(KEND, value)?;
     for name in done.killed {
         remark(&format!("{name} did not end within its time and was killed"));
     }
@@ -150,4 +152,21 @@ impl Change {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_not_understood_is_that_of_the_part_that_was_asked() {
+        let error = typed::<u64>("store", json!("seven")).unwrap_err();
+        assert!(
+            error
+                .message
+                .starts_with("the answer of store is not understood: "),
+            "{error}"
+        );
+        assert_eq!(error.hint.as_deref(), Some("are ken and store of one version?"));
+    }
 }

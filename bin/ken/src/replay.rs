@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use ken_trusted::Others;
 use ken_types::Error;
 use ken_types::places::Places;
 use serde_json::{Value, json};
@@ -73,17 +74,9 @@ pub(crate) fn read(file: &Path) -> Result<Value, Error> {
     serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Writes a record, which holds what was said: for its owner alone, and whole or not at all.
+/// Writes a record, which holds what was said: for its owner alone.
 pub(crate) fn save(file: &Path, record: &Value) -> Result<(), Error> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", file.display()));
-    let fresh = file.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).mode(0o600);
-    let mut out = options.open(&fresh).map_err(failed)?;
-    writeln!(out, "{record}").map_err(failed)?;
-    out.sync_all().map_err(failed)?;
-    fs::rename(&fresh, file).map_err(failed)
+    ken_trusted::replace(file, format!("{record}\n").as_bytes(), Others::Nothing)
 }
 
 /// Runs `ken-agent --replay` and passes its lines on. Status 1 says that something differs, and is no error.

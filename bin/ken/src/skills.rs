@@ -11,7 +11,7 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::output::{Outcome, put, remark, say, say_json, table};
+use crate::output::{Outcome, fail, put, remark, say, say_json, table};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -32,9 +32,9 @@ enum Command {
     Show(Named),
     /// Put a skill or the project rules in force as they are now
     Accept(Accept),
-    /// Take back that a skill or the project rules were accepted
+    /// Withdraw the acceptance of a skill or the project rules
     Reject(Named),
-    /// Say whether files SKILL.md can be read: exit status 2 when one cannot
+    /// Check whether SKILL.md files can be read; exit status 2 if one cannot
     Check(Files),
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -
         Command::Show(named) => put(&found(&sources(&places()?), &named.name)?.text())?,
         Command::Accept(args) => return accept(&sources(&places()?), args),
         Command::Reject(named) => reject(&sources(&places()?), &named.name)?,
-        Command::Check(files) if files.files.is_empty() => check_all(&sources(&places()?))?,
-        Command::Check(files) => files.files.iter().try_for_each(check)?,
+        Command::Check(files) if files.files.is_empty() => return check_all(&sources(&places()?)),
+        Command::Check(files) => return check(&files.files),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -268,29 +268,35 @@ fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
     }
 }
 
-fn check_all(sources: &Sources) -> Result<(), Error> {
+fn check_all(sources: &Sources) -> Outcome {
     let listing = sources.skills(&sources.accepted()?);
     for skill in &listing.skills {
-        say(&format!(
-            "{}: {}",
-            skill
-                .file
-                .as_ref()
-                .map_or("built in".into(), |file| file.to_string_lossy()),
-            skill.name
-        ))?;
+        let file = skill.file.as_ref();
+        let place = file.map_or("built in".into(), |file| file.to_string_lossy());
+        say(&format!("{place}: {}", skill.name))?;
     }
-    match listing.broken.into_iter().next() {
-        Some(broken) => Err(at_file(&broken.file, broken.error)),
-        None => Ok(()),
-    }
+    let broken = listing.broken.into_iter();
+    Ok(report(broken.map(|broken| at_file(&broken.file, broken.error))))
 }
 
-fn check(file: &PathBuf) -> Result<(), Error> {
-    let file = match file.is_dir() {
-        true => &file.join("SKILL.md"),
-        false => file,
-    };
-    let skill = Skill::read(file).map_err(|error| at_file(file, error))?;
-    say(&format!("{}: {}", file.display(), skill.name))
+fn check(files: &[PathBuf]) -> Outcome {
+    let mut errors = Vec::new();
+    for file in files {
+        let file = match file.is_dir() {
+            true => &file.join("SKILL.md"),
+            false => file,
+        };
+        match Skill::read(file) {
+            Ok(skill) => say(&format!("{}: {}", file.display(), skill.name))?,
+            Err(error) => errors.push(at_file(file, error)),
+        }
+    }
+    Ok(report(errors))
+}
+
+/// Prints every error; the exit status is that of the last one.
+fn report(errors: impl IntoIterator<Item = Error>) -> ExitCode {
+    errors
+        .into_iter()
+        .fold(ExitCode::SUCCESS, |_, error| fail(&error))
 }

@@ -57,7 +57,10 @@ fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
         name: args.name.clone(),
     };
     let limit = Some(Duration::from_secs(5));
-    typed(kend(places)?.call("parts.status", &to_args(&args)?, limit, |_| Ok(()))?)
+    typed(
+        KEND,
+        kend(places)?.call("parts.status", &to_args(&args)?, limit, |_| Ok(()))?,
+    )
 }
 
 /// Names a part that should be ready and is not, with its state. A part should be ready if its entry starts it with the

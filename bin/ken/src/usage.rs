@@ -1,6 +1,7 @@
 //! `ken usage` and `ken why`: what was used, and what became of a message.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ken_types::Error;
@@ -11,10 +12,13 @@ use serde_json::{Value, json};
 
 use crate::client;
 use crate::ids::field;
-use crate::output::{Outcome, one_line, say, say_json, table};
+use crate::output::{Outcome, one_line, remark, say, say_json, table};
+use crate::parts::typed;
 
 const STORE: &str = "store";
 const MODEL: &str = "model";
+/// How long ken-model may take to say what is used of the budget. It may be starting.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ken usage\n  ken usage --by model")]
@@ -68,16 +72,25 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         .and_then(Value::as_array)
         .cloned()
         .unwrap_or_default();
-    let budget = budget(places, args.session.as_deref())?;
-    if args.json {
-        groups.iter().try_for_each(say_json)?;
-        budget
-            .iter()
-            .try_for_each(|budget| say_json(&json!({"budget": budget})))?;
-        return Ok(ExitCode::SUCCESS);
+    match args.json {
+        true => groups.iter().try_for_each(say_json)?,
+        false => show_groups(args.by, &groups)?,
     }
+    match budget(places, args.session.as_deref()) {
+        Ok(None) => {}
+        Ok(Some(budget)) if args.json => say_json(&json!({"budget": budget}))?,
+        Ok(Some(budget)) => budget_lines(&budget, args.session.as_deref())
+            .iter()
+            .try_for_each(|line| say(line))?,
+        // What was used is known all the same.
+        Err(error) => remark(&format!("the budget is not known: {error}")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
     let head = [
-        args.by.name().to_uppercase(),
+        by.name().to_uppercase(),
         "RUNS".into(),
         "INPUT".into(),
         "OUTPUT".into(),
@@ -101,13 +114,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         ]
     };
     let rows: Vec<_> = std::iter::once(head).chain(groups.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))?;
-    if let Some(budget) = budget {
-        budget_lines(&budget, args.session.as_deref())
-            .iter()
-            .try_for_each(|line| say(line))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    table(&rows).iter().try_for_each(|line| say(line))
 }
 
 /// The caps and what is used of them; `None` when there are none.
@@ -117,9 +124,10 @@ fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>,
         Some(session) => json!({"session": session}),
         None => json!({}),
     };
-    let state = model.call("model.budget", &args, None, |_| Ok(()))?;
-    let state: BudgetState = serde_json::from_value(state)
-        .map_err(|error| Error::internal(format!("the answer of model.budget is not understood: {error}")))?;
+    let state: BudgetState = typed(
+        MODEL,
+        model.call("model.budget", &args, Some(PATIENCE), |_| Ok(()))?,
+    )?;
     Ok((!state.caps.is_unlimited()).then_some(state))
 }
 

@@ -9,6 +9,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ken_types::Error;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::geteuid;
 
 /// The permission bits that let group and others write.
@@ -79,22 +81,45 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Puts bytes in the place of a file, readable by everybody and written by this user: whole or not at all, also when the
-/// power fails. The folder is made when it is missing.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+/// Reads a file below a folder, whoever can change it. No link on the way from there is followed, and nothing outside is reached.
+pub fn read_below(folder: &Path, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let root = File::open(folder).map_err(|error| unreadable(&error))?;
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let opened = openat2(&root, path, how).map_err(|errno| match errno {
+        Errno::ENOENT => Error::invalid("", "does not exist"),
+        Errno::ELOOP => Error::invalid("", "is reached by a symbolic link"),
+        Errno::EXDEV => Error::invalid("", "is not in the folder"),
+        errno => unreadable(&errno.into()),
+    })?;
+    let (file, _) = regular(opened.into())?;
+    bounded(file, most)
+}
+
+/// Puts bytes in the place of a file, written by this user and readable by the others as `others` says: whole or not at all,
+/// also when the power fails. The folder is made when it is missing.
+pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    // What an earlier process with this id has left may be readable by others.
+    _ = std::fs::remove_file(&beside);
     let put = || {
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
+        let mode = match others {
+            Others::MayRead => 0o644,
+            Others::Nothing => 0o600,
+        };
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o644);
-        let mut file = options.open(&beside)?;
+        let mut file = options.write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
         File::open(folder)?.sync_all()
     };
     put().map_err(|error: std::io::Error| {
+        _ = std::fs::remove_file(&beside);
         Error::invalid(path.display().to_string(), format!("cannot be written: {error}"))
     })
 }
@@ -117,9 +142,14 @@ fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&error)),
     };
+    regular(file).map(Some)
+}
+
+/// The same file, unless it is a folder, a FIFO or a device.
+fn regular(file: File) -> Result<(File, Metadata), Error> {
     let meta = file.metadata().map_err(|error| unreadable(&error))?;
     match meta.is_file() {
-        true => Ok(Some((file, meta))),
+        true => Ok((file, meta)),
         false => {
             Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it"))
         }
@@ -202,5 +232,49 @@ mod tests {
         let none = folder.path().join("none");
         assert_eq!(read(&none, 9).unwrap_err().message, "there is no such file");
         assert_eq!(find(&none, Others::Nothing, 9), Ok(None));
+    }
+
+    #[test]
+    fn what_is_below_a_folder_is_read_without_following_a_link() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("file"), "secret").unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("deep")).unwrap();
+        std::fs::write(at("deep/file"), "text").unwrap();
+        std::os::unix::fs::symlink(outside.path(), at("link")).unwrap();
+        std::os::unix::fs::symlink("deep/file", at("file")).unwrap();
+        let read = |path: &str| read_below(folder.path(), Path::new(path), 4).map_err(|error| error.message);
+        assert_eq!(read("deep/file"), Ok(b"text".to_vec()));
+        for (path, why) in [
+            ("link/file", "is reached by a symbolic link"),
+            ("file", "is reached by a symbolic link"),
+            ("../file", "is not in the folder"),
+            ("deep", "is not a regular file"),
+            ("none", "does not exist"),
+        ] {
+            assert_eq!(read(path), Err(why.to_owned()), "{path}");
+        }
+        std::fs::write(at("deep/file"), "longer").unwrap();
+        assert_eq!(read("deep/file"), Err("has more than 4 bytes".to_owned()));
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_readable_by_whom_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/file.json");
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+        replace(&path, b"one", Others::MayRead).unwrap();
+        assert_eq!(mode() & 0o700, 0o600);
+        // One that was left behind, and that everybody can read, gives neither its mode nor its place.
+        let left = path.with_extension(format!("{}.new", std::process::id()));
+        let elsewhere = folder.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, &left).unwrap();
+        replace(&path, b"two", Others::Nothing).unwrap();
+        assert_eq!((mode(), std::fs::read(&path).unwrap()), (0o600, b"two".to_vec()));
+        assert!(!elsewhere.exists() && !left.exists());
+        // A folder cannot be replaced by a file.
+        let error = replace(&folder.path().join("new"), b"three", Others::Nothing).unwrap_err();
+        assert!(error.message.starts_with("cannot be written: "), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

@@ -62,7 +62,7 @@ impl Accepted {
     /// Replaces the file.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
-        ken_trusted::replace(path, format!("{text}\n").as_bytes())
+        ken_trusted::replace(path, format!("{text}\n").as_bytes(), Others::MayRead)
     }
 }
 

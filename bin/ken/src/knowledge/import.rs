@@ -1,9 +1,7 @@
 //! `ken knowledge import`: the Markdown files of a folder as entries. What has not changed since the last time is not sent again.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,26 +9,29 @@ use clap::Args;
 use ken_text::sections;
 use ken_types::Error;
 use ken_types::hex;
+use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::documents::*;
 use ken_types::places::Places;
 use ken_wire::blocking::Client;
-use nix::fcntl::OFlag;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::client::connect;
-use crate::output::{Outcome, remark, say, say_json};
+use crate::output::{Outcome, counted, remark, say, say_json};
 use crate::parts::{to_args, typed};
 use crate::progress::Progress;
 
+const STORE: &str = "store";
 /// The longest file, in bytes, and how many files a folder may have.
 const FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
 /// How deep folders are looked into.
 const DEPTH: usize = 32;
-/// Files and bytes of text that are sent together.
+/// Files and bytes of JSON that are sent together. A file with more of them than `DOCUMENT_BYTES` does not fit on a line of the wire
+/// for certain.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
+const DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
@@ -49,14 +50,14 @@ pub(super) struct Import {
 struct Report {
     folder: String,
     /// Markdown files there, and those of them that are new or have changed.
-    files: usize,
-    changed: usize,
+    files: u64,
+    changed: u64,
     /// Entries.
     added: u64,
     removed: u64,
     kept: u64,
     /// Files that were imported before and are not there any more.
-    gone: usize,
+    gone: u64,
     pruned: bool,
     refused: Vec<Refused>,
 }
@@ -90,8 +91,8 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     };
     let mut files = Vec::new();
     find(&folder, &folder, DEPTH, &mut files, &mut report.refused)?;
-    report.files = files.len();
-    let mut store = connect(&places.socket("store"), "store")?;
+    report.files = files.len() as u64;
+    let mut store = connect(&places.socket(STORE), STORE)?;
     let mut known = known(&mut store, collection)?;
     let mut batch = Batch::new(collection);
     for (number, path) in files.iter().enumerate() {
@@ -101,7 +102,8 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
             Ok(document) if before.as_ref() == Some(&document.digest) => {}
             Ok(document) => {
                 report.changed += 1;
-                batch.add(document, &mut store, &mut report)?;
+                batch.make_room(length(&document), &mut store, &mut report)?;
+                batch.sync.documents.push(document);
             }
             Err(why) => report.refused.push(Refused {
                 path: path.clone(),
@@ -111,9 +113,10 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     }
     // A file that is there and cannot be read is not gone: what was imported of it stays.
     known.retain(|path, _| !report.refused.iter().any(|refused| refused.path == *path));
-    report.gone = known.len();
-    if args.prune {
-        batch.sync.gone = known.into_keys().collect();
+    report.gone = known.len() as u64;
+    for path in known.into_keys().filter(|_| args.prune) {
+        batch.make_room(path.len(), &mut store, &mut report)?;
+        batch.sync.gone.push(path);
     }
     batch.send(&mut store, &mut report)?;
     drop(progress);
@@ -129,13 +132,20 @@ fn tell(args: &Import, report: &Report) -> Result<(), Error> {
         remark(&format!("{} is left out: {}", refused.path, refused.why));
     }
     say(&format!(
-        "{} files, {} new or changed: {} entries added, {} removed, {} kept",
-        report.files, report.changed, report.added, report.removed, report.kept
+        "{}, {} new or changed: {} added, {} removed, {} kept",
+        counted(report.files, "file", "files"),
+        report.changed,
+        counted(report.added, "entry", "entries"),
+        report.removed,
+        report.kept
     ))?;
+    let gone = counted(report.gone, "file is gone", "files are gone");
     match report.gone {
         0 => Ok(()),
-        gone if report.pruned => say(&format!("{gone} files are gone, and their entries with them")),
-        gone => say(&format!("{gone} files are gone; --prune deletes their entries")),
+        1 if report.pruned => say(&format!("{gone}, and its entries with it")),
+        _ if report.pruned => say(&format!("{gone}, and their entries with them")),
+        1 => say(&format!("{gone}; --prune deletes its entries")),
+        _ => say(&format!("{gone}; --prune deletes their entries")),
     }
 }
 
@@ -154,20 +164,23 @@ impl Batch {
         Batch { sync, bytes: 0 }
     }
 
-    fn add(&mut self, document: ReadDocument, store: &mut Client, report: &mut Report) -> Result<(), Error> {
-        let bytes: usize = document.pieces.iter().map(|piece| piece.text.len()).sum();
-        if self.bytes + bytes > BATCH_BYTES || self.sync.documents.len() == BATCH {
+    /// Sends what there is, unless so many bytes more have room beside it.
+    fn make_room(&mut self, bytes: usize, store: &mut Client, report: &mut Report) -> Result<(), Error> {
+        let count = self.sync.documents.len() + self.sync.gone.len();
+        if self.bytes + bytes > BATCH_BYTES || count == BATCH {
             self.send(store, report)?;
         }
         self.bytes += bytes;
-        self.sync.documents.push(document);
         Ok(())
     }
 
     fn send(&mut self, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let mut next = Batch::new(&self.sync.collection);
         std::mem::swap(self, &mut next);
-        let synced: Synced = typed(store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
+        let synced: Synced = typed(
+            STORE,
+            store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?,
+        )?;
         report.added += synced.added;
         report.removed += synced.removed;
         report.kept += synced.kept;
@@ -185,7 +198,10 @@ fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String
             after,
             limit: PAGE_DOCUMENTS,
         };
-        let page: Documents = typed(store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
+        let page: Documents = typed(
+            STORE,
+            store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?,
+        )?;
         let last = page.documents.last().map(|document| document.path.clone());
         known.extend(
             page.documents
@@ -256,23 +272,9 @@ fn find(
 }
 
 fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
-    // A link that has taken the place of the file since is not followed.
-    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(root.join(path));
-    let file = opened.map_err(|error| format!("it cannot be opened: {error}"))?;
-    if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err("it is not a regular file".into());
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| format!("it cannot be read: {error}"))?;
-    if bytes.len() as u64 > FILE_BYTES {
-        return Err(format!("it has more than {FILE_BYTES} bytes"));
-    }
+    // A link that has taken the place of the file, or of a folder above it, since it was found is not followed.
+    let bytes = ken_trusted::read_below(root, Path::new(path), FILE_BYTES);
+    let bytes = bytes.map_err(|error| format!("it {}", error.message))?;
     let text = String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8")?;
     if text.contains('\0') {
         return Err("it has NUL characters".into());
@@ -284,9 +286,23 @@ fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
         text: section.text,
         tags: section.tags,
     });
-    Ok(ReadDocument {
+    let document = ReadDocument {
         path: path.to_owned(),
         digest: hex::encode(&Sha256::digest(&text)),
         pieces: pieces.collect(),
-    })
+    };
+    match document.pieces.len() {
+        count if count > DOCUMENT_PIECES => Err(format!(
+            "it has {count} sections; at most {DOCUMENT_PIECES} are allowed"
+        )),
+        _ if length(&document) > DOCUMENT_BYTES => Err(format!(
+            "its sections take more than {DOCUMENT_BYTES} bytes of JSON"
+        )),
+        _ => Ok(document),
+    }
+}
+
+/// Bytes of its JSON.
+fn length(document: &ReadDocument) -> usize {
+    serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
 }

@@ -53,7 +53,7 @@ enum Command {
     Search(Search),
     /// Delete entries
     Rm(Several),
-    /// Add the Markdown files of a folder, and what has changed in them since
+    /// Import the Markdown files of a folder, or update those that changed
     Import(import::Import),
     /// List the turns that used an entry, newest first
     Why(Named),

@@ -35,7 +35,7 @@ fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<StreamItem>, Error> {
     let mut streams = Vec::new();
     let mut after = String::new();
     loop {
-        let list: StreamList = typed(gateway.get(&format!("{target}{after}"))?)?;
+        let list: StreamList = typed("gateway", gateway.get(&format!("{target}{after}"))?)?;
         streams.extend(list.streams);
         match list.page.after {
             Some(cursor) => after = format!("&after={}", encode_segment(&cursor)),
