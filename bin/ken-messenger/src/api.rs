@@ -27,9 +27,9 @@ pub(crate) enum Answer {
     Done(Value),
     /// `ok:false`.
     Refused(Refusal),
-    /// No connection, or the call was called off: the platform has nothing to take.
+    /// There was no connection, or the call was cancelled before its body was sent: the platform has not done it.
     NotSent(String),
-    /// The call may have reached the platform; there is no answer.
+    /// The request was sent, and no answer came: the platform may have done it.
     Unheard(String),
 }
 
@@ -84,9 +84,8 @@ impl Api {
             .await
     }
 
-    /// The same, and before the request is handed to the kernel, when the connection is there, `mark` is waited for. When that
-    /// is false nothing is sent. Whoever is killed before has sent nothing that the platform would take: of a request, its
-    /// head may have left, but no byte of the body.
+    /// The same, but between connecting and sending the body it waits for `mark`, and cancels the call if that is false. A process
+    /// that is killed before `mark` is true has sent no byte of the body, and so nothing that the platform could act on.
     pub(crate) async fn call_after(
         &self,
         method: &'static str,
@@ -115,7 +114,7 @@ impl Api {
             connected = is_connected => connected,
             answer = &mut told => return answer.unwrap_or_else(ended),
         };
-        // Dropped without a word, the request is called off.
+        // Dropping `go` without sending cancels the request.
         if waited.is_ok() && mark.await {
             _ = go.send(());
         }
@@ -152,12 +151,12 @@ impl Api {
     }
 }
 
-/// The body of a request, which waits for a word before its first byte.
+/// The body of a request. Its first byte is read only once `may_go` says so.
 struct Body {
     text: Cursor<String>,
     connected: Option<oneshot::Sender<()>>,
     may_go: mpsc::Receiver<()>,
-    /// A byte has been handed on.
+    /// Whether a byte of it may have been sent.
     is_begun: bool,
 }
 
@@ -165,8 +164,8 @@ impl Read for Body {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if let Some(connected) = self.connected.take() {
             _ = connected.send(());
-            let called_off = |_| io::Error::other("the request was called off before it was sent");
-            self.may_go.recv().map_err(called_off)?;
+            let cancelled = |_| io::Error::other("the request was cancelled before it was sent");
+            self.may_go.recv().map_err(cancelled)?;
             self.is_begun = true;
         }
         self.text.read(to)
@@ -199,9 +198,7 @@ fn understood(status: u16, text: &[u8]) -> Answer {
                 .unwrap_or_else(|| "the platform gives no reason".to_owned()),
             retry_after: said.parameters.and_then(|parameters| parameters.retry_after),
         }),
-        Err(_) => Answer::Unheard(format!(
-            "the platform answered {status} without a JSON object of its own"
-        )),
+        Err(_) => Answer::Unheard(format!("the platform answered {status} without a JSON object")),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Approval requests of turns that came in here. Each is shown in its chat with two buttons, decided by whoever may decide,
 //! and edited to show the decision, wherever it was made.
 //!
-//! A button carries the request's id, the decision, and a tag that only the holder of the webhook secret can make, so
-//! a forged button is recognised without stored state.
+//! A button carries the request's id, the decision, and a tag: the beginning of an HMAC under the webhook secret. So a forged
+//! button is recognised without stored state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use ken_types::ops::approvals::{
 use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
 use ken_types::{Code, Error, hex};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
 use crate::api::{Api, CALL};
 use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::hmac;
 use crate::update::Press;
 
 /// How long one call waits for a change of the list.
@@ -194,9 +194,8 @@ fn data(app: &App, id: &str, approved: bool) -> String {
 
 fn tag(app: &App, id: &str, letter: char) -> String {
     let secret = app.settings.keys.as_ref().map_or("", |keys| keys.secret.as_str());
-    // The secret stands in front and behind, so that a digest cannot be continued (length extension).
-    let digest = Sha256::digest(format!("{secret}:approval:{letter}:{id}:{secret}").as_bytes());
-    hex::encode(digest.get(..TAG_BYTES).unwrap_or(&digest))
+    let code = hmac::sha256(secret.as_bytes(), format!("approval:{letter}:{id}").as_bytes());
+    hex::encode(code.get(..TAG_BYTES).unwrap_or(&code))
 }
 
 /// The request and the decision of a button that this connector has made.

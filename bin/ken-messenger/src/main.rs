@@ -5,6 +5,7 @@ mod admission;
 mod api;
 mod app;
 mod approvals;
+mod hmac;
 mod html;
 mod poll;
 mod receive;

@@ -1,7 +1,9 @@
-//! Sends the outbox: per chat in order, a few chats at a time. A piece is marked in the store when the connection is there and
-//! before the first byte of it is handed to the kernel, and settled afterwards; a mark without an end, found after a crash, is
-//! an outcome that nobody knows, and is never repeated. Between the mark and the byte a kill leaves a mark of something that
-//! has not left; no order of the two steps avoids that, and this one doubles nothing.
+//! Sends the outbox: the messages of a chat in order, and several chats at a time.
+//!
+//! Nothing is sent twice. Each piece of a message is marked in the store after the connection is made and before its first byte
+//! is sent, and settled when the platform has answered. After a crash, a piece that is marked and not settled has an unknown
+//! outcome, and is not sent again. So a crash between the mark and the first byte loses that piece; marking it later could
+//! send it twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
