@@ -4,9 +4,9 @@
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Provider, Reply, openai};
+use ken_tests::provider::{Provider, Reply, openai, refusal};
 use ken_tests::{Builder, System, Terminal, binary, tui, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -575,7 +575,12 @@ fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
 #[test]
 fn code_gets_its_colours_from_a_process_that_ends() {
     let code = "Like this:\n\n```rust\nfn main() {\n    let x = \"1\"; // one\n}\n```\n";
-    let system = scripted(&[json!({"when": "code", "events": [{"text": code}]})]);
+    let pieces = (0..100).map(|number| format!("```rust\nlet n{number} = 1;\n```\n\n"));
+    let many: String = pieces.collect();
+    let system = scripted(&[
+        json!({"when": "code", "events": [{"text": code}]}),
+        json!({"when": "many", "events": [{"text": many}]}),
+    ]);
     let mut terminal = greeted(&system);
     terminal.says("code");
     terminal.sees("│     let x = \"1\"; // one");
@@ -592,6 +597,18 @@ fn code_gets_its_colours_from_a_process_that_ends() {
         })
     };
     until("its process has ended", || !has_child());
+    // More pieces than may wait for their colours at a time: all get them, and then there is nothing more to do.
+    let coloured = |terminal: &Terminal| {
+        let written = terminal.written();
+        written.split('\u{1b}').filter(|piece| is_coloured(piece)).count()
+    };
+    let before = coloured(&terminal);
+    terminal.says("many");
+    terminal.sees("let n99 = 1;");
+    until("the pieces on the screen have their colours", || {
+        coloured(&terminal) >= before + 5
+    });
+    until("its process has ended again", || !has_child());
     let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", terminal.pid())).unwrap();
     let pss = memory.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
     let kib: u64 = pss.trim().trim_end_matches(" kB").parse().unwrap();
@@ -828,6 +845,49 @@ fn one_turn_in_a_pipe() {
     piped(&system, &["-c", "--print", "again"], "");
     let sessions = system.ken(&["sessions", "--json"]).stdout;
     assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
+}
+
+/// The provider takes no key: nothing is gained by asking again.
+#[test]
+fn without_a_model_that_can_answer_the_reason_comes_at_once() {
+    let wrong_key = refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key");
+    let provider = Provider::start(vec![wrong_key]);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary\n")
+        .start();
+    assert_eq!(piped(&system, &["--print", "hello"], "").status.code(), Some(75));
+    until("the gateway knows", || system.get("/ready").status == 503);
+    let asked = Instant::now();
+    let again = piped(&system, &["--print", "hello"], "");
+    let chat = system.ken(&["chat", "hello"]);
+    // A request that may pass is repeated for a minute.
+    assert!(asked.elapsed().as_secs() < 30, "after {:?}", asked.elapsed());
+    for output in [again, chat] {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (output.stdout.len(), output.status.code()),
+            (0, Some(75)),
+            "{stderr}"
+        );
+        assert!(
+            stderr.contains("openai/m: the provider refused the key") && stderr.contains("secrets.env"),
+            "{stderr}"
+        );
+    }
+    assert_eq!(provider.asked().len(), 1);
+}
+
+#[test]
+fn what_is_waited_for_is_said_on_a_terminal() {
+    let system = scripted(&[]);
+    assert!(system.ken(&["stop", "store"]).status.success());
+    let mut terminal = open(&system, &["--print", "hello"]);
+    terminal.sees("ken-tui: waiting: ");
+    assert!(system.ken(&["start", "store"]).status.success());
+    terminal.sees("An answer.");
+    assert!(terminal.ends().success());
 }
 
 #[test]

@@ -184,7 +184,9 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let model = message.model.clone();
     let inbound = message.into_inbound()?;
     let preference = Preference::of(&request, gateway.wait);
-    check_model(&gateway).await?;
+    check_model(&gateway)
+        .await
+        .map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;
     check_named_model(&gateway, model.as_deref()).await?;
     // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
     let _held = if preference.time.is_zero() {

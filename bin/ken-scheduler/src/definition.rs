@@ -152,7 +152,7 @@ impl Definition {
             return Ok(());
         };
         if !payload.is_object() {
-            return Err(Error::invalid("/payload", "payload is no object"));
+            return Err(Error::invalid("/payload", "payload is not an object"));
         }
         let bytes = payload.to_string().len();
         if bytes > SCHEDULE_PAYLOAD_BYTES {

@@ -8,11 +8,11 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "ken-tui", version, about, after_help = "See ken-tui(1).")]
 pub(crate) struct Cli {
-    /// Ask one question, print the answer, and end; standard input is the question, or goes with it
+    /// Ask one question, print the answer, and end; standard input is added to the question, or is the question
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "")]
     pub(crate) print: Option<String>,
 
-    /// With --print or a pipe: print the events of the turn, a line of JSON each
+    /// With --print or a pipe: print the events of the turn, one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -32,19 +32,19 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) no_start: bool,
 
-    /// The gateway, when it is not the one of this system: http://HOST:PORT; KEN_BASE_URL is the same
+    /// Address of another gateway than that of this system: http://HOST:PORT [default: KEN_BASE_URL]
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
-    /// A file, mode 0600, that holds the gateway's API_SECRET; KEN_API_SECRET holds it otherwise
+    /// File, mode 0600, that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
 
-    /// The folder of the system
+    /// Folder of the system [default: KEN_HOME, else the user's own folders]
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
 
-    /// Colours pieces of code, for the client itself
+    /// Colour pieces of code, for the client itself
     #[arg(long, hide = true)]
     pub(crate) colour_code: bool,
 }

@@ -14,7 +14,7 @@ pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
     }
     let sequence = format!("\x1b]52;c;{encoded}\x07");
     Some(match in_tmux {
-        // tmux passes it on to its own terminal; it takes it itself where `set-clipboard` is on.
+        // tmux passes this on to its terminal; with `set-clipboard on` it also takes the text itself.
         true => format!(
             "{sequence}\x1bPtmux;{}\x1b\\",
             sequence.replace('\x1b', "\x1b\x1b")

@@ -1,4 +1,4 @@
-//! Files that last from one launch to the next: the history of prompts, and a log for diagnosis. Both are best effort.
+//! The files of the client: the history of prompts, and a log for diagnosis. Errors in writing them are ignored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -137,7 +137,7 @@ impl Finder {
 
 const STOPPED: &str = "ken is not running";
 
-/// What `ken up` said on standard error: a line of JSON, as it is no terminal.
+/// The error of `ken up` from its standard error, which has JSON because it is no terminal.
 fn refusal(said: &str) -> Error {
     let line: serde_json::Value = said
         .lines()

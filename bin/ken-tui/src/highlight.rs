@@ -18,7 +18,7 @@ use two_face::theme::{EmbeddedThemeName, extra};
 /// The longest code that is highlighted, since the parser is slow.
 const LARGEST: usize = 64 * 1024;
 
-/// How long the process that colours code stays without work.
+/// How long the process that colours code stays when it has no work.
 const IDLE: Duration = Duration::from_secs(2);
 /// Its hidden option.
 const OPTION: &str = "--colour-code";
@@ -50,28 +50,36 @@ pub(crate) enum Colours {
     Later,
 }
 
-/// How many pieces of code may wait for their colours, and how many are cached with them.
+/// The colours that the pieces of a text have so far, by [`key`]; `None` for an unknown language.
+pub(crate) type Known = HashMap<u64, Option<Lines>>;
+
+/// How many pieces of code may wait for their colours, and how many have them that nobody has asked for since.
 const PIECES: usize = 64;
 
 /// A piece of code, as [`filter`] reads it: its language and its lines.
 type Piece = (String, Vec<String>);
 
-/// The queue of pieces that wait for their colours, and the cache of those that have them.
+/// The pieces that wait for their colours, and those whose colours were not taken yet.
 struct Background {
     wanted: SyncSender<(u64, Piece)>,
-    made: Mutex<HashMap<u64, Option<Lines>>>,
+    pieces: Mutex<HashMap<u64, Progress>>,
+}
+
+enum Progress {
+    Waiting,
+    Done(Option<Lines>),
 }
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// From now on, colours are computed in a process of their own, and `tell` is called when some are ready. The first piece of a
-/// language takes longer than a frame, the compiled syntaxes take tens of megabytes that only the end of a process gives back,
-/// and a fault in them must not end the client. Without this call they are computed at once.
+/// Has colours computed in a process of its own from now on; `tell` is called when some are ready. There are three reasons: the
+/// first piece of a language takes longer than a frame, the compiled syntaxes take tens of megabytes that only the end of a
+/// process gives back, and a fault in them must not end the client. Without this call colours are computed at once.
 pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> {
     let (wanted, pieces) = sync_channel(PIECES);
     let background = BACKGROUND.get_or_init(|| Background {
         wanted,
-        made: Mutex::default(),
+        pieces: Mutex::default(),
     });
     std::thread::Builder::new().spawn(move || {
         while let Ok((key, piece)) = pieces.recv() {
@@ -169,16 +177,39 @@ pub(crate) fn filter() -> io::Result<()> {
 
 impl Background {
     fn keep(&self, key: u64, coloured: Option<Lines>) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.len() >= PIECES {
-            made.clear();
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody has taken has left the screen.
+        if pieces.len() > 2 * PIECES {
+            pieces.retain(|_, progress| matches!(progress, Progress::Waiting));
         }
-        made.insert(key, coloured);
+        pieces.insert(key, Progress::Done(coloured));
+    }
+
+    /// The colours of a piece, which are the caller's from now on. One that is new begins to wait for them.
+    fn take(&self, key: u64, piece: impl FnOnce() -> Piece) -> Option<Option<Lines>> {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_waiting = match pieces.remove(&key) {
+            Some(Progress::Done(coloured)) => return Some(coloured),
+            Some(Progress::Waiting) => true,
+            // When the queue is full, this piece is requested again once other colours are ready.
+            None => self.wanted.try_send((key, piece())).is_ok(),
+        };
+        if is_waiting {
+            pieces.insert(key, Progress::Waiting);
+        }
+        None
     }
 }
 
-/// The colours of a piece of code.
-pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
+fn key(language: &str, lines: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (language, lines).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The colours of a piece of code. Those that the text around it has already are `known`, and new ones are added, so that a text is
+/// complete after as many requests as it has pieces, however many that are.
+pub(crate) fn highlight(language: &str, lines: &[String], known: &mut Known) -> Colours {
     if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > LARGEST {
         return Colours::Unknown;
     }
@@ -186,20 +217,16 @@ pub(crate) fn highlight(language: &str, lines: &[String]) -> Colours {
         let coloured = languages().colour(language, lines);
         return coloured.map_or(Colours::Unknown, |lines| Colours::Known(spans(lines)));
     };
-    let mut hasher = DefaultHasher::new();
-    (language, lines).hash(&mut hasher);
-    let key = hasher.finish();
-    let made = background.made.lock().unwrap_or_else(PoisonError::into_inner);
-    match made.get(&key) {
+    let key = key(language, lines);
+    if !known.contains_key(&key)
+        && let Some(coloured) = background.take(key, || (language.to_owned(), lines.to_vec()))
+    {
+        known.insert(key, coloured);
+    }
+    match known.get(&key) {
         Some(Some(lines)) => Colours::Known(lines.clone()),
         Some(None) => Colours::Unknown,
-        None => {
-            // When the queue is full, this piece is requested again once other colours are ready.
-            _ = background
-                .wanted
-                .try_send((key, (language.to_owned(), lines.to_vec())));
-            Colours::Later
-        }
+        None => Colours::Later,
     }
 }
 
@@ -250,7 +277,7 @@ mod tests {
             "    let x = \"a\"; // b".to_owned(),
             "}".to_owned(),
         ];
-        let Colours::Known(lines) = highlight("rust", &code) else {
+        let Colours::Known(lines) = highlight("rust", &code, &mut Known::new()) else {
             panic!("rust is known");
         };
         let text: Vec<String> = lines
@@ -263,6 +290,47 @@ mod tests {
             !colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))),
             "{colours:?}"
         );
-        assert!(matches!(highlight("no such language", &code), Colours::Unknown));
+        assert!(matches!(
+            highlight("no such language", &code, &mut Known::new()),
+            Colours::Unknown
+        ));
+    }
+
+    #[test]
+    fn a_piece_is_queued_once_and_a_text_of_many_pieces_gets_all_its_colours() {
+        let (wanted, queue) = sync_channel(PIECES);
+        let background = Background {
+            wanted,
+            pieces: Mutex::default(),
+        };
+        let count = 5 * PIECES as u64;
+        let (mut known, mut coloured) = (Known::new(), 0);
+        for _ in 0..count {
+            // A drawing takes what there is, and asks for the rest; then the queue is worked off.
+            for key in 0..count {
+                if !known.contains_key(&key)
+                    && let Some(lines) = background.take(key, || (String::new(), Vec::new()))
+                {
+                    known.insert(key, lines);
+                }
+            }
+            while let Ok((key, _)) = queue.try_recv() {
+                background.keep(key, None);
+                coloured += 1;
+            }
+        }
+        assert_eq!((known.len() as u64, coloured), (count, count));
+        assert!(background.pieces.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn colours_that_nobody_takes_do_not_pile_up() {
+        let (wanted, _queue) = sync_channel(PIECES);
+        let background = Background {
+            wanted,
+            pieces: Mutex::default(),
+        };
+        (0..10_000).for_each(|key| background.keep(key, None));
+        assert!(background.pieces.lock().unwrap().len() <= 2 * PIECES + 1);
     }
 }

@@ -115,7 +115,7 @@ fn find(bytes: &[u8]) -> Found {
         [0x1b, b'[', rest @ ..] => sequence(rest),
         [0x1b, b'O', rest @ ..] => match rest.first() {
             None => Found::Part,
-            // Enter of the number pad has a letter here alone.
+            // Enter on the number pad is a letter in this form only.
             Some(b'M') => Found::Event(3, Some(Event::Key(plain(Key::Enter)))),
             Some(letter) => Found::Event(3, named(*letter).map(plain).map(Event::Key)),
         },
@@ -201,7 +201,7 @@ fn sequence(bytes: &[u8]) -> Found {
 /// The key of a sequence: `parameters` are numbers with `;` between them, of which the second tells the modifiers.
 fn key(parameters: &[u8], last: u8) -> Option<Input> {
     let text = std::str::from_utf8(parameters).ok()?;
-    // Other forms of the key follow a colon; they were not requested and are ignored.
+    // Alternate forms of the key follow a colon. They were not requested, and are ignored.
     let mut numbers = text
         .split(';')
         .map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
@@ -261,7 +261,7 @@ fn of_number(number: u32) -> Option<Key> {
 fn of_code(code: u32) -> Option<Key> {
     match code {
         9 => Some(Key::Tab),
-        // The one of the number pad is another.
+        // Enter on the number pad has a code of its own.
         13 | 57_414 => Some(Key::Enter),
         27 => Some(Key::Esc),
         8 | 127 => Some(Key::Backspace),

@@ -1,4 +1,5 @@
-//! ken-tui: the terminal client. A surface only: what it shows comes from the gateway over HTTP. See ken-tui(1).
+//! ken-tui: the terminal client. It holds no state of its own: all that it shows comes from the gateway over HTTP. See
+//! ken-tui(1).
 
 mod cli;
 mod clipboard;
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<ExitCode, Error> {
     if cli.colour_code {
-        // Its client has gone, or wrote no JSON: nobody listens to an error.
+        // It fails when its client has gone or has written no JSON; nobody would read an error.
         return Ok(highlight::filter().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS));
     }
     let finder = Finder::of(cli)?;

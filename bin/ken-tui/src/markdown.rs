@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use tui_markdown::{Options, StyleSheet, from_str_with_options};
 
-use crate::highlight::{Colours, highlight};
+use crate::highlight::{Colours, Known, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
 /// Marks the beginning and the end of a piece of code: a private character, which no text on the screen contains.
@@ -25,10 +25,12 @@ pub(crate) struct Rendered {
     pub(crate) code: Vec<String>,
     /// Whether some of its code is still waiting for its colours.
     pub(crate) lacks_colours: bool,
+    /// The colours that have come, while some have not.
+    pub(crate) known: Known,
 }
 
-/// Renders a text that holds no control characters.
-pub(crate) fn render(source: &str, columns: u16) -> Rendered {
+/// Renders a text that holds no control characters. The colours that its code had when it was drawn before are `known`.
+pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
     let source = source.replace(FENCE, "\u{fffd}");
     if source.len() > LARGEST {
         return plain(&source, columns);
@@ -36,7 +38,10 @@ pub(crate) fn render(source: &str, columns: u16) -> Rendered {
     let source = keep_line_ends(&source);
     let options = Options::new(Sheet).table_width(columns);
     let text = from_str_with_options(&source, &options);
-    let mut rendered = Rendered::default();
+    let mut rendered = Rendered {
+        known,
+        ..Rendered::default()
+    };
     let mut lines = text.lines.into_iter();
     let mut indent = 0;
     while let Some(line) = lines.next() {
@@ -48,6 +53,9 @@ pub(crate) fn render(source: &str, columns: u16) -> Rendered {
             }
             None => indent = rendered.add(line, indent, columns),
         }
+    }
+    if !rendered.lacks_colours {
+        rendered.known = Known::new();
     }
     rendered
 }
@@ -132,7 +140,8 @@ impl Rendered {
 
     fn add_code(&mut self, language: &str, inside: Vec<Line<'_>>, columns: u16) {
         let texts: Vec<String> = inside.iter().map(code_of).collect();
-        let coloured = match highlight(language.split([',', ' ']).next().unwrap_or_default(), &texts) {
+        let name = language.split([',', ' ']).next().unwrap_or_default();
+        let coloured = match highlight(name, &texts, &mut self.known) {
             Colours::Known(lines) => Some(lines),
             Colours::Unknown => None,
             Colours::Later => {
@@ -229,8 +238,12 @@ impl StyleSheet for Sheet {
 mod tests {
     use super::*;
 
+    fn draw(source: &str, columns: u16) -> Rendered {
+        render(source, columns, Known::new())
+    }
+
     fn shown(source: &str, columns: u16) -> Vec<String> {
-        render(source, columns)
+        draw(source, columns)
             .lines
             .iter()
             .map(|line| line.to_string().trim_end().to_owned())
@@ -275,7 +288,7 @@ mod tests {
 
     #[test]
     fn code_is_framed_and_kept_as_it_is_written() {
-        let rendered = render("See:\n\n```rust\nfn main() {\n\tlet x = 1;\n}\n```\n\nDone.", 80);
+        let rendered = draw("See:\n\n```rust\nfn main() {\n\tlet x = 1;\n}\n```\n\nDone.", 80);
         assert_eq!(rendered.code, ["fn main() {\n\tlet x = 1;\n}"]);
         let lines: Vec<String> = rendered.lines.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -291,7 +304,7 @@ mod tests {
                 "Done."
             ]
         );
-        let long = render(&format!("```\n{}\n```", "x".repeat(100)), 40);
+        let long = draw(&format!("```\n{}\n```", "x".repeat(100)), 40);
         assert!(long.lines.iter().all(|line| line.width() <= 40));
         assert_eq!(long.code, ["x".repeat(100)]);
     }
@@ -299,7 +312,7 @@ mod tests {
     #[test]
     fn tables_fit_and_placeholders_stay() {
         let table = "| part | state |\n|---|---|\n| store | ready and waiting for work |";
-        let lines = render(table, 24).lines;
+        let lines = draw(table, 24).lines;
         assert!(
             lines.len() > 4 && lines.iter().all(|line| line.width() <= 24),
             "{lines:?}"
@@ -313,7 +326,7 @@ mod tests {
         let text = "# H\n\n1. a\n   ```sh\n   ls | wc\n   ```\n   > q *b* `c`\n\n|a|b|\n|-|:-:|\n|日本|👍🏽|\n\n- [ ] t\n\n[l](http://x) ![i](y) $m$ <b>x</b>\n";
         for (end, _) in text.char_indices() {
             for columns in [1, 3, 20, 80] {
-                let _ = render(&text[..end], columns);
+                let _ = draw(&text[..end], columns);
             }
         }
     }

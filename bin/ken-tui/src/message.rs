@@ -19,7 +19,7 @@ pub(crate) enum Message {
     /// A row of the start-up report.
     Preflight(String),
     Opened(Result<Session, Error>),
-    /// Events of a session's stream. Those of a session that was left have an older epoch.
+    /// Events of a session's stream. After a change of the session those of the old one have an older epoch.
     Stream {
         epoch: u64,
         events: Vec<Value>,
@@ -33,7 +33,7 @@ pub(crate) enum Message {
         older: bool,
         page: Result<Value, Error>,
     },
-    /// A prompt or a command was accepted, or has failed for good.
+    /// A prompt or a command was accepted, or was refused for good.
     Sent {
         id: u64,
         answer: Result<Value, Error>,
@@ -57,12 +57,12 @@ pub(crate) enum Message {
     /// A file that goes with the next prompt.
     Attached(Result<Attachment, Error>),
     History(Vec<String>),
-    /// Code that was shown without its colours has them now.
+    /// Colours of code that was shown without them are ready.
     Coloured,
     Tick,
 }
 
-/// Which session is opened at the start.
+/// The session to open at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     Fresh,
@@ -84,10 +84,10 @@ pub(crate) enum Content {
     Image(Image),
 }
 
-/// What a prompt is sent with.
+/// A prompt on its way to the gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
-    /// The client's own number of it.
+    /// The client's own number for it.
     pub(crate) id: u64,
     pub(crate) key: String,
     pub(crate) session: String,

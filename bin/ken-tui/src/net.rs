@@ -1,4 +1,4 @@
-//! Actions outside the state: requests on threads of their own, each answered with a message.
+//! Requests to the gateway. Each runs on a thread of its own and is answered with a message.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -16,10 +16,10 @@ use serde_json::Value;
 use crate::find::Finder;
 use crate::message::{Message, Outgoing, Selector};
 
-/// How many exchanges a page has: enough for a screen or two.
+/// How many exchanges a page has, which is enough for a screen or two.
 pub(crate) const PAGE: u32 = 50;
 const SESSIONS: u32 = 100;
-/// A prompt that was written is sent, however long the gateway is away.
+/// How long a prompt is repeated while the gateway is away: practically without end.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 * 1024;
@@ -60,7 +60,7 @@ impl Net {
         }
     }
 
-    /// Does something on a thread with a connection to the gateway.
+    /// Runs `work` with the gateway on a thread of its own.
     fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
         let net = self.clone();
         let run = move || {
@@ -78,7 +78,7 @@ impl Net {
     fn thread(&self, run: impl FnOnce() + Send + 'static) {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(run);
         if let Err(error) = spawned {
-            // From the reader's own thread, so it must not wait for room.
+            // This is the thread that reads the channel, so it must not wait for room there.
             let what = "no thread";
             let error = Error::internal(error.to_string());
             _ = self.port.messages.try_send(Message::Failed { what, error });
@@ -116,7 +116,7 @@ impl Net {
         Ok((gateway, true))
     }
 
-    /// Reads a session's stream on and on.
+    /// Follows a session's stream until another one is attached.
     pub(crate) fn attach(&self, epoch: u64, session: &str, offset: String) {
         self.epoch.store(epoch, Ordering::Relaxed);
         let target = format!("/agents/orchestrator/{}", encode_segment(session));
@@ -242,7 +242,7 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
     }
 }
 
-/// Sends a prompt or a command; the gateway's answer.
+/// Sends a prompt or a command. Returns the gateway's answer.
 pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, Error> {
     let mut prompt = Prompt::new(Identity::local(), &outgoing.text);
     prompt.session = Some(outgoing.session.clone());

@@ -20,13 +20,13 @@ use crate::message::Selector;
 use crate::model::approval::Request;
 use crate::model::sentence;
 use crate::net::{PAGE, open, preflight};
-use crate::print::{outcome, put, remark, shown};
+use crate::print::{outcome, put, remark, shown, telling};
 
 /// How often a running turn checks whether it has to be cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
-    let mut gateway = finder.gateway(remark)?;
+    let mut gateway = telling(finder.gateway(remark)?);
     let report = preflight(&gateway);
     let session = open(&mut gateway, selector)?;
     let failed = |error: io::Error| Error::internal(error.to_string());

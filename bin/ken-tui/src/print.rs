@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use ken_client::Gateway;
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
@@ -25,7 +26,7 @@ pub(crate) struct Question {
 
 pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Error> {
     let text = whole(&question.text)?;
-    let mut gateway = finder.gateway(remark)?;
+    let mut gateway = telling(finder.gateway(remark)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
     prompt.session = match &question.selector {
         // The gateway makes it with the prompt.
@@ -138,6 +139,21 @@ pub(crate) fn put(text: &str) -> Result<(), Error> {
             io::ErrorKind::BrokenPipe => Error::cancelled(""),
             _ => Error::internal(format!("cannot write: {error}")),
         })
+}
+
+/// Has the gateway tell a person at the terminal what a request waits for, each reason once.
+pub(crate) fn telling(gateway: Gateway) -> Gateway {
+    if !io::stderr().is_terminal() {
+        return gateway;
+    }
+    let told = Mutex::new(String::new());
+    gateway.notice(move |error| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != error.message {
+            told.clone_from(&error.message);
+            remark(&format!("waiting: {told}"));
+        }
+    })
 }
 
 /// A line on standard error.

@@ -26,7 +26,7 @@ use crate::screen::{Screen, printed, put};
 use crate::view::view;
 use crate::{clipboard, highlight};
 
-/// How many messages may wait for the loop; a sender of more has to wait.
+/// How many messages may be queued for the loop; a sender waits while the queue is full.
 const MESSAGES: usize = 256;
 /// The most frames a second while text streams in.
 const FRAME: Duration = Duration::from_millis(16);
@@ -81,7 +81,7 @@ struct App {
     quit: Option<u8>,
 }
 
-/// What woke the loop.
+/// What may wake the loop.
 struct Sources {
     woken: UnixStream,
     /// The size of the terminal changed, or the program goes on after a stop.
@@ -166,7 +166,7 @@ impl App {
                 return Ok(ExitCode::from(status));
             }
             is_due |= changed;
-            // A key is answered at once, a stream of text in frames.
+            // A key is shown at once; text that streams in is shown frame by frame.
             if is_due && (has_input || drawn.elapsed() >= FRAME) {
                 self.draw()?;
                 drawn = Instant::now();
@@ -255,7 +255,7 @@ impl App {
         }
     }
 
-    /// Stops as any other program does, with the conversation on the terminal's own screen.
+    /// Stops the process as Ctrl+Z does with any program, after printing the conversation on the terminal's own screen.
     fn suspend(&mut self) -> io::Result<()> {
         self.screen.suspend();
         self.print_conversation()?;
@@ -285,7 +285,7 @@ impl App {
             return Ok(());
         };
         self.screen.suspend();
-        // The variable may have arguments, which a shell splits as everywhere else.
+        // The variable may hold arguments, so a shell splits it, as other programs do.
         let status = Command::new("/bin/sh")
             .arg("-c")
             .arg(format!("{editor} \"$1\""))
@@ -328,7 +328,7 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     ]
     .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let timeout = match timeout {
-        // Rounded up: a wait that ends too early is a wait more.
+        // Rounded up: a wait that ends too early would be followed by another one.
         Some(timeout) => PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
@@ -346,7 +346,7 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
 /// Reads what the terminal has sent. A terminal that has gone is an error.
 fn read_terminal() -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; INPUT];
-    // Not through std's buffer, behind which poll(2) does not look.
+    // Not through std's buffer: poll(2) does not see what is in it.
     match nix::unistd::read(io::stdin(), &mut bytes) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {

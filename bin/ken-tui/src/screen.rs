@@ -16,7 +16,7 @@ use crate::wrap::width;
 /// keys that tell Shift+Enter from Enter (the first level of the kitty keyboard protocol).
 const ENTER: &str = "\x1b[?1049h\x1b[?1007h\x1b[?2004h\x1b[?1004h\x1b[>1u";
 const LEAVE: &str = "\x1b[<1u\x1b[?1004l\x1b[?2004l\x1b[?1007l\x1b[0m\x1b[?25h\x1b[?1049l";
-/// A frame is shown at once by terminals that know synchronized output; others ignore it.
+/// Terminals with synchronized output show a frame as a whole; others ignore this.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 /// A symbol that no cell of a frame contains.
@@ -75,7 +75,7 @@ impl Screen {
         }
     }
 
-    /// Paints every cell the next time. Nothing is cleared: a screen that is empty for a moment flickers.
+    /// Has every cell painted with the next frame. The screen is not cleared, because that would flicker.
     pub(crate) fn forget(&mut self) {
         self.painter.front = Buffer::empty(Rect::ZERO);
         self.painter.cursor = None;
@@ -103,11 +103,11 @@ impl Painter {
         let mut next = None;
         let mut covered = None;
         for (x, y, cell) in self.front.diff_iter(frame) {
-            // The other half of a character is under it already.
+            // The second half of a wide character that was just written.
             if covered == Some((x, y)) {
                 continue;
             }
-            // After a character whose width terminals do not agree on, the place is said and not counted.
+            // The cursor is placed, not counted, after a character whose width terminals disagree on.
             if next != Some((x, y)) {
                 _ = write!(out, "\x1b[{};{}H", y + 1, x + 1);
             }
@@ -119,7 +119,7 @@ impl Painter {
             let symbol = cell.symbol();
             let is_doubtful = symbol.chars().any(|c| matches!(c, '\u{fe0f}' | '\u{200d}'));
             if is_doubtful && width(symbol) == 2 {
-                // A terminal that takes one cell for it must not show what was in the second before.
+                // A terminal that gives it one cell would still show the old content of the second.
                 _ = write!(out, "  \x1b[{};{}H", y + 1, x + 1);
                 covered = Some((x + 1, y));
             }
@@ -149,8 +149,8 @@ impl Drop for Screen {
     }
 }
 
-/// The modes that the terminal had before the second screen, while that is up. A panic has no screen at hand that could know
-/// them.
+/// The terminal modes from before the alternate screen, while that is shown. They are static because the panic hook has no
+/// `Screen` to take them from.
 static MODES: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Whether the alternate screen was left: leaving it a second time would move the cursor back.
@@ -311,7 +311,7 @@ mod tests {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--exact", "screen::tests::panics", "--nocapture"]);
         let mut terminal = ken_tests::Terminal::start(&command, 80, 24);
-        // That the modes are as before is looked at as well.
+        // The terminal modes have to be restored, too.
         assert!(!terminal.ends().success());
         let written = terminal.written();
         let (left, told) = (written.find(LEAVE).unwrap(), written.find("on purpose").unwrap());

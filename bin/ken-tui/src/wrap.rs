@@ -10,7 +10,7 @@ const TAB: usize = 4;
 /// Where a line may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// After a blank; in words that are longer than a line, anywhere.
+    /// After a blank; anywhere only in a word that is longer than a line.
     Words,
     /// Anywhere: every character keeps its column.
     Anywhere,
@@ -29,7 +29,7 @@ pub(crate) fn width(text: &str) -> usize {
         .sum()
 }
 
-/// A line as lines of at most `columns` cells. Lines after the first begin with `hang` blanks, as far as there is room.
+/// Wraps a line to lines of at most `columns` cells. Lines after the first are indented by `hang` blanks if there is room.
 pub(crate) fn wrap(line: &Line<'_>, columns: usize, hang: usize, cut: Cut) -> Vec<Line<'static>> {
     let columns = columns.max(2);
     let hang = if hang * 2 > columns { 0 } else { hang };

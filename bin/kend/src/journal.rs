@@ -51,24 +51,24 @@ impl Journal {
     }
 }
 
-/// A pipe that takes anything takes so much at once.
+/// A write of at most so many bytes never blocks on a pipe that `poll` reports as writable (pipe(7)).
 const PIPE_BUF: usize = 4_096;
 
-/// Writes a line, unless nobody takes it: a pipe that is full or a terminal that is held would hold up the supervisor, and every
-/// part with it. The log has the line.
+/// Writes a line, or drops it where the write would block: a full pipe or a terminal stopped with Ctrl+S must not stop the
+/// supervisor, and with it the whole system. The line is in the log in any case.
 fn offer(mut to: impl Write + AsFd, line: &str) {
-    let is_taken = {
+    let is_writable = {
         let mut polled = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
         let ready = poll(&mut polled, PollTimeout::ZERO);
         let mut events = polled.iter().filter_map(PollFd::revents);
         ready.is_ok() && events.any(|events| events.contains(PollFlags::POLLOUT))
     };
-    if is_taken {
+    if is_writable {
         let end = (0..PIPE_BUF.min(line.len() + 1))
             .rev()
             .find(|end| line.is_char_boundary(*end));
         let line = line.get(..end.unwrap_or_default()).unwrap_or_default();
-        // In a single write: other processes may write there too.
+        // In a single write, so that lines of other processes do not come in between.
         let _ = to.write_all(format!("{line}\n").as_bytes());
     }
 }

@@ -185,7 +185,7 @@ impl Gateway {
     /// Says something, and returns as soon as it is accepted.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; a repeat is never a second prompt.
+    /// As [`Gateway::call`]; a repeat is never a second prompt. Without a model that could answer it is not repeated.
     pub fn chat(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         if !prompt.images.is_empty() {
             return self.chat_with_images(prompt);

@@ -108,6 +108,7 @@ impl Gateway {
         loop {
             let error = match self.send(method, target, headers, body) {
                 Ok(answer) if answer.status < 400 => return Ok(answer),
+                Ok(answer) if answer.lacks_model() => return Err(answer.refusal()),
                 Ok(answer) => answer.refusal(),
                 Err(error) => error,
             };
@@ -263,6 +264,13 @@ impl Answer {
     /// `invalid` when that is not JSON.
     pub fn json(&self) -> Result<Value, Error> {
         json::parse(&self.body, json::MAX_DEPTH + 2)
+    }
+
+    /// Whether it refuses a prompt since no model is configured: unlike other answers with its status, this one stays the same.
+    fn lacks_model(&self) -> bool {
+        let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
+        let mut said = ["/reason", "/error/type"].into_iter();
+        said.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
     }
 
     /// What a status of 400 and above says, in either of the gateway's envelopes.

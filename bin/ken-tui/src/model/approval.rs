@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) expires_at: String,
     pub(crate) status: String,
     pub(crate) session: Option<String>,
-    /// The exact action, a line each.
+    /// The exact action, in lines.
     pub(crate) details: Vec<String>,
     /// A unified diff.
     pub(crate) diff: String,
@@ -37,7 +37,7 @@ impl Request {
             .as_str()?;
         let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
         let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
-        // An action that is a plain call names its tool itself.
+        // The action of a plain call contains the name of its tool.
         let tool = metadata("tool").filter(|_| metadata("action/tool").is_none());
         let tool = tool
             .and_then(Value::as_str)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
+use crate::highlight::Known;
 use crate::markdown::{self, Rendered};
 use crate::wrap::{Cut, wrap};
 
@@ -15,17 +16,17 @@ const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Prompt,
-    /// Sent, and not shown.
+    /// A prompt that was sent and is not shown.
     Hidden,
     Thinking,
     Answer,
     Activity,
-    /// What the client itself says.
+    /// A message of the client itself.
     Note,
     Problem,
 }
 
-/// How far an activity is.
+/// The state of an activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Waiting,
@@ -39,9 +40,9 @@ pub(crate) struct Block {
     pub(crate) kind: Kind,
     /// The source: Markdown of an answer, the output of an activity.
     text: String,
-    /// What an activity is called.
+    /// The name of an activity.
     pub(crate) name: String,
-    /// A call, task or approval: how its end is matched to its beginning.
+    /// The id of a call, task or approval, by which its end is matched to its beginning.
     pub(crate) id: String,
     pub(crate) state: State,
     /// What an activity is doing right now.
@@ -50,7 +51,7 @@ pub(crate) struct Block {
     pub(crate) duration: Option<Duration>,
     /// Whether nothing is added any more.
     settled: bool,
-    /// Few blocks have lines at a time.
+    /// The rendered lines. Only blocks near the screen have some.
     cache: Option<Box<Cache>>,
 }
 
@@ -58,8 +59,10 @@ pub(crate) struct Block {
 struct Cache {
     columns: u16,
     unfolded: bool,
+    /// Whether colours may have come since it was drawn.
+    is_stale: bool,
     rendered: Rendered,
-    /// Of a text that still grows: how many bytes end in a line that is finished, and how many lines those are.
+    /// How many bytes of a growing text are finished lines, and how many rows those take.
     finished: (usize, usize),
 }
 
@@ -79,7 +82,7 @@ impl Block {
         }
     }
 
-    /// A text that grows.
+    /// A block whose text still grows.
     pub(crate) fn growing(kind: Kind) -> Block {
         Block {
             settled: false,
@@ -136,11 +139,11 @@ impl Block {
         self.cache.is_some()
     }
 
-    /// Whether it was drawn with code that gets its colours later.
-    pub(crate) fn lacks_colours(&self) -> bool {
-        self.cache
-            .as_ref()
-            .is_some_and(|cache| cache.rendered.lacks_colours)
+    /// Has the block rendered again if some of its code had no colours yet.
+    pub(crate) fn draw_colours(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.is_stale |= cache.rendered.lacks_colours;
+        }
     }
 
     /// The pieces of code of an answer that was drawn.
@@ -156,20 +159,28 @@ impl Block {
         let stale = !self
             .cache
             .as_ref()
-            .is_some_and(|cache| cache.columns == columns && cache.unfolded == unfolded);
+            .is_some_and(|cache| cache.columns == columns && cache.unfolded == unfolded && !cache.is_stale);
         if stale {
+            let drawn = self.cache.take().map(|cache| cache.rendered);
             self.cache = Some(Box::new(Cache {
                 columns,
                 unfolded,
-                rendered: Rendered::default(),
+                is_stale: false,
+                rendered: Rendered {
+                    known: drawn.map(|drawn| drawn.known).unwrap_or_default(),
+                    ..Rendered::default()
+                },
                 finished: (0, 0),
             }));
         }
         if let Some(mut cache) = self.cache.take() {
             match (self.settled, self.kind) {
                 (false, Kind::Answer) => self.grow(&mut cache),
-                // What is settled is drawn once.
-                _ if stale || !self.settled => cache.rendered = self.render(columns, unfolded),
+                // A settled block is rendered once.
+                _ if stale || !self.settled => {
+                    let known = std::mem::take(&mut cache.rendered.known);
+                    cache.rendered = self.render(columns, unfolded, known);
+                }
                 _ => {}
             }
             self.cache = Some(cache);
@@ -180,7 +191,7 @@ impl Block {
             .unwrap_or_default()
     }
 
-    /// Cuts only what came since, and the line that it continues.
+    /// Wraps only the text that was added since, and the unfinished line before it.
     fn grow(&self, cache: &mut Cache) {
         let (bytes, lines) = cache.finished;
         cache.rendered.lines.truncate(lines);
@@ -200,9 +211,9 @@ impl Block {
             .extend(markdown::plain(open, cache.columns).lines);
     }
 
-    fn render(&self, columns: u16, unfolded: bool) -> Rendered {
+    fn render(&self, columns: u16, unfolded: bool, known: Known) -> Rendered {
         match self.kind {
-            Kind::Answer => markdown::render(&self.text, columns),
+            Kind::Answer => markdown::render(&self.text, columns, known),
             Kind::Prompt => gutter(
                 &self.text,
                 "› ",
@@ -223,7 +234,7 @@ impl Block {
         if !unfolded {
             let hidden = rendered.lines.len().saturating_sub(FOLDED);
             match self.settled {
-                // The end is what is thought now.
+                // While it grows, its end is the current thought.
                 false => _ = rendered.lines.drain(..hidden),
                 true => rendered.lines.truncate(FOLDED),
             }
@@ -278,7 +289,7 @@ fn folded(hidden: usize) -> Line<'static> {
     Line::styled(format!("  … {hidden} more {lines}, Ctrl+O unfolds"), FAINT)
 }
 
-/// A text with the same beginning before its first line and blanks before the rest.
+/// A text with a marker before its first line, and its other lines indented by the width of the marker.
 fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     let indent = mark.chars().count();
     let room = usize::from(columns).saturating_sub(indent).max(2);
@@ -301,7 +312,7 @@ fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     }
 }
 
-/// A text on one line, without what a terminal acts on.
+/// A text on one line, without control characters.
 pub(crate) fn one_line(text: &str) -> String {
     ken_text::for_terminal(text).replace(['\n', '\t'], " ")
 }

@@ -1,4 +1,4 @@
-//! Events of a session's stream, as they come, into the conversation.
+//! Adds the events of a session's stream to the conversation as they arrive.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::transcript::{Exchange, Status};
 use super::{Connection, Model};
 use crate::message::Effect;
 
-/// Characters of the arguments of a call that are shown beside its name.
+/// How many characters of a call's arguments are shown beside its name.
 const ARGUMENTS: usize = 60;
-/// Bytes of a tool's output that are kept for the screen.
+/// How many bytes of a tool's output are kept for the screen.
 const OUTPUT: usize = 16 * 1024;
 
 impl Model {
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Of a worker's work only what it does right now is shown, beside its task.
+    /// Shows what a worker is doing right now beside its task; nothing else of its work is shown.
     fn worker_event(&mut self, event: &Value, kind: &str) {
         if !matches!(kind, "tool_start" | "turn_start" | "task_start") {
             return;
@@ -165,7 +165,7 @@ impl Model {
             .map(Duration::from_millis);
         block.settle(if failed { State::Failed } else { State::Done });
         if kind == "compaction" {
-            // The next one is another row.
+            // The next compaction gets a row of its own.
             block.id.clear();
         }
     }
@@ -265,7 +265,7 @@ impl Model {
     }
 }
 
-/// The steps that a tool for plans is given; agents have such tools from many sources, under many names.
+/// The steps in the arguments of a planning tool. Such tools come from many sources and have many names.
 fn plan(tool: &str, arguments: &Value) -> Option<Vec<(bool, String)>> {
     let is_plan = ["todo", "plan", "checklist"]
         .iter()
@@ -290,7 +290,7 @@ fn step(item: &Value) -> (bool, String) {
     }
 }
 
-/// The text of a kind that is being written at the end of an exchange.
+/// The block of this kind that grows at the end of an exchange; a new one if there is none.
 fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
     let is_open = exchange
         .blocks
@@ -300,7 +300,7 @@ fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
         exchange.blocks.push(Block::growing(kind));
     }
     let last = exchange.blocks.len() - 1;
-    // It was just made sure that there is one.
+    // There is one now.
     &mut exchange.blocks.as_mut_slice()[last]
 }
 
@@ -312,7 +312,7 @@ fn end_thinking(exchange: &mut Exchange, content: &str) {
     block.settle(State::Done);
 }
 
-/// The message as it was recorded takes the place of its pieces.
+/// Replaces the pieces of a message by the message as it was recorded.
 fn end_message(exchange: &mut Exchange, event: &Value) {
     if event.pointer("/message/role").and_then(Value::as_str) != Some("assistant") {
         return;
@@ -333,7 +333,7 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
     drop_beginning(exchange);
 }
 
-/// A message that goes on after an interruption begins with what was said before it: that is shown once.
+/// A message that continues after an interruption begins with the text from before it, which is shown once.
 fn drop_beginning(exchange: &mut Exchange) {
     let answers: Vec<usize> = exchange
         .blocks

@@ -9,7 +9,7 @@ use super::{Draft, Model, Overlay};
 use crate::input::Event;
 use crate::message::{Effect, Selector};
 
-/// Commands of the palette: what they do, their key, how they are called.
+/// Commands of the palette: the name, the key, and the description of each.
 const PALETTE: [(&str, &str, &str); 13] = [
     ("approval", "F2", "Look at what waits for a decision"),
     ("sessions", "/sessions", "Choose another session"),
@@ -43,7 +43,7 @@ impl Model {
             Overlay::None => _ = self.editor.insert_str(ken_text::for_terminal(&text)),
             Overlay::Attach(path) => path.push_str(text.trim()),
             Overlay::Search(wanted) => wanted.push_str(text.lines().next().unwrap_or_default()),
-            // A paste decides nothing.
+            // In the other overlays a pasted text is ignored, so that it decides nothing.
             _ => {}
         }
     }
@@ -164,7 +164,7 @@ impl Model {
         self.browsing.is_some() && self.editor.cursor().0 + 1 >= self.editor.lines().len()
     }
 
-    /// Up: what waits in the queue can be edited first, then comes the history.
+    /// Up: takes back the last message of the queue to edit it; then goes through the history.
     fn earlier(&mut self) {
         if self.editor.is_empty()
             && self.browsing.is_none()
@@ -218,7 +218,7 @@ impl Model {
         match command {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
-                    // Lists leave long actions and diffs out.
+                    // The list of requests leaves long actions and diffs out.
                     self.effects.push(Effect::Approval {
                         request: request.id.clone(),
                     });
@@ -327,7 +327,7 @@ impl Model {
         self.overlay = Overlay::Attach(path);
     }
 
-    /// The dialog has the focus because a person gave it: here keys decide.
+    /// Keys of the dialog, which a person has opened: only here do keys decide.
     fn approval_key(&mut self, mut dialog: Dialog, key: &Input) {
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {

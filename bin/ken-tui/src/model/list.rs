@@ -3,7 +3,7 @@
 /// A row of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// What choosing it means.
+    /// What it stands for.
     pub(crate) value: String,
     pub(crate) text: String,
     pub(crate) remark: String,
@@ -55,7 +55,7 @@ impl List {
         self.matching().get(self.selected()).map(|row| row.value.clone())
     }
 
-    /// Moves the choice; whether it is at the last row now.
+    /// Moves the selection. Returns whether it is on the last row now.
     pub(crate) fn move_by(&mut self, rows: isize) -> bool {
         let last = self.matching().len().saturating_sub(1);
         self.selected = self.selected().saturating_add_signed(rows).min(last);

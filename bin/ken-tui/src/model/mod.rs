@@ -1,4 +1,4 @@
-//! What the client knows, and how it changes: one state, `update` from what happened to what is to be done, no I/O.
+//! The state of the client. `update` changes it by a message and returns the effects to carry out; nothing here does I/O.
 
 pub(crate) mod approval;
 pub(crate) mod block;
@@ -37,7 +37,7 @@ pub(crate) enum Connection {
     Lost(String),
 }
 
-/// What lies over the conversation and has the keys.
+/// What lies over the conversation and receives the keys.
 #[derive(Debug, Default)]
 pub(crate) enum Overlay {
     #[default]
@@ -51,14 +51,14 @@ pub(crate) enum Overlay {
     Help,
 }
 
-/// A message that was written and not sent.
+/// A message that was written and not yet sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) text: String,
     pub(crate) attachments: Vec<Attachment>,
 }
 
-/// What the turns that were seen have used.
+/// The usage of the turns since the session was opened.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) model: String,
@@ -87,7 +87,7 @@ pub(crate) struct Model {
     pub(crate) editor: TextArea<'static>,
     pub(crate) attachments: Vec<Attachment>,
     pub(crate) queue: VecDeque<Draft>,
-    /// After a cancelled turn the queue waits for a word.
+    /// Whether the queue waits for Enter, as after a cancelled turn.
     pub(crate) held: bool,
     in_flight: Vec<InFlight>,
     next_id: u64,
@@ -95,11 +95,11 @@ pub(crate) struct Model {
     pub(crate) connection: Connection,
     pub(crate) usage: Usage,
     pub(crate) approvals: Vec<Request>,
-    /// Parts that are not ready, when that was asked.
+    /// Parts that are not ready; `None` until that was asked.
     pub(crate) parts: Option<Vec<String>>,
     pub(crate) plan: Vec<(bool, String)>,
     pub(crate) pane: bool,
-    /// One line that the next key takes away.
+    /// A line that disappears with the next key.
     pub(crate) notice: Option<String>,
     older: Option<String>,
     loading_older: bool,
@@ -114,13 +114,13 @@ pub(crate) struct Model {
     cancelling: bool,
     armed: bool,
     preflight: Vec<String>,
-    /// Why it cannot go on, for the terminal that it leaves.
+    /// Why the client cannot go on; printed once it has left the screen.
     pub(crate) fatal: Option<String>,
     effects: Vec<Effect>,
 }
 
 impl Model {
-    /// The state at the start, and what is to be done first.
+    /// The state at the start, and the first effects.
     pub(crate) fn new(selector: Selector, now: Instant) -> (Model, Vec<Effect>) {
         let model = Model {
             session: None,
@@ -162,7 +162,7 @@ impl Model {
         )
     }
 
-    /// Takes in what happened; what is to be done about it.
+    /// Changes the state by a message. Returns the effects to carry out.
     pub(crate) fn update(&mut self, message: Message, now: Instant) -> Vec<Effect> {
         self.now = now;
         match message {
@@ -208,13 +208,13 @@ impl Model {
             Message::Attached(Ok(attachment)) => self.attachments.push(attachment),
             Message::Attached(Err(error)) => self.notice = Some(sentence(&error)),
             Message::History(entries) => self.history = entries,
-            Message::Coloured => self.transcript.forget_uncoloured(),
+            Message::Coloured => self.transcript.draw_colours(),
             Message::Tick => self.tick(),
         }
         std::mem::take(&mut self.effects)
     }
 
-    /// When something changes without anything happening.
+    /// How long until the screen changes without a message.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         self.is_busy().then_some(Duration::from_secs(1))
     }
@@ -235,7 +235,7 @@ impl Model {
         self.open_exchange().is_some()
     }
 
-    /// The turn that runs, or else the first that waits.
+    /// The running turn, or else the first waiting one.
     pub(crate) fn open_exchange(&self) -> Option<&Exchange> {
         let mut open = self
             .transcript
@@ -269,7 +269,7 @@ impl Model {
         }
     }
 
-    /// Shows a session from its beginning or its newest page.
+    /// Shows a session: a fresh one from its beginning, another from its newest page.
     fn opened(&mut self, session: Session) {
         self.connection = Connection::Connected;
         let is_first = self.session.is_none();
@@ -321,7 +321,7 @@ impl Model {
         self.pump();
     }
 
-    /// The first event of a fresh session: the report, and the wish to be greeted.
+    /// Sends the first prompt of a fresh session: the start-up report, and a request for a greeting.
     fn greet(&mut self) {
         let report = self.preflight.join("\n");
         let text = format!("Preflight report:\n{report}\nUse the built-in greeting skill.");
@@ -332,7 +332,7 @@ impl Model {
         self.send(draft, Some(PREFLIGHT));
     }
 
-    /// Sends what was written, now or when its turn has come.
+    /// Sends a message now, or queues it while a turn runs.
     fn submit(&mut self, draft: Draft) {
         let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
         if is_blank {
@@ -360,7 +360,7 @@ impl Model {
         self.browsing = None;
     }
 
-    /// Sends the first of the queue when nothing stands in its way.
+    /// Sends the first message of the queue if nothing else is under way.
     fn pump(&mut self) {
         if !self.attached || self.held || self.is_busy() || !self.in_flight.is_empty() {
             return;
@@ -422,9 +422,9 @@ impl Model {
         });
     }
 
-    /// Commands that are local, and those that the gateway does.
+    /// Runs a command of the client, or sends it to the gateway.
     fn run_command(&mut self, name: &str, rest: &str, mut draft: Draft) {
-        // They go with the next prompt.
+        // Attachments go with the next prompt.
         self.attachments = std::mem::take(&mut draft.attachments);
         match name {
             "exit" | "quit" => self.quit(0),
@@ -473,7 +473,7 @@ impl Model {
                             .unwrap_or_default();
                         self.transcript.adopt(&prompt_id(id), submission);
                         if !self.is_busy() {
-                            // The end of the turn came before the answer to its request.
+                            // The turn ended before the answer to its request arrived.
                             self.tell("ken: the answer is there");
                         }
                     }
@@ -481,7 +481,7 @@ impl Model {
             }
             Err(error) => {
                 if !sent.is_command {
-                    // The words go back to where they were written.
+                    // The text goes back into the editor.
                     self.transcript.remove(&prompt_id(id));
                     self.give_back(sent.draft);
                 }
@@ -518,7 +518,7 @@ impl Model {
         }
     }
 
-    /// How much of the model's context is used, where an answer says it.
+    /// Takes over how much of the model's context is used, if an answer says so.
     fn take_context(&mut self, body: &Value) {
         let number = |name: &str| {
             body.pointer(&format!("/contextUsage/{name}"))
@@ -598,7 +598,7 @@ impl Model {
             Ok(_) => self.approvals.retain(|known| known.id != request),
             Err(error) => {
                 self.notice = Some(sentence(&error));
-                // Somebody else decided, or it has expired: the list tells.
+                // Somebody else has decided, or the request has expired.
                 if matches!(error.code, Code::Conflict | Code::NotFound) {
                     self.approvals.retain(|known| known.id != request);
                 }
@@ -608,7 +608,7 @@ impl Model {
 
     fn scroll(&mut self, lines: i64) {
         self.transcript.scroll(lines);
-        // Asked for early, so that it is there when the eye is.
+        // Loaded early, so that they are there before they are scrolled to.
         if lines < 0 && self.transcript.is_near_beginning() {
             self.load_older();
         }
@@ -641,7 +641,7 @@ impl Model {
         }
     }
 
-    /// Says something in the transcript.
+    /// Adds a message of the client to the conversation.
     fn note(&mut self, text: &str) {
         self.add(Block::new(Kind::Note, text));
     }
@@ -673,7 +673,7 @@ impl Model {
         true
     }
 
-    /// Ends; what was written and not sent can be found in the history.
+    /// Ends the client. Unsent messages go into the history.
     pub(crate) fn quit(&mut self, status: u8) {
         let draft = self.draft_text();
         let unsent: Vec<String> = self
@@ -697,7 +697,7 @@ fn editor(text: &str) -> TextArea<'static> {
     let mut editor = TextArea::new(text.split('\n').map(str::to_owned).collect());
     editor.set_wrap_mode(WrapMode::WordOrGlyph);
     editor.set_cursor_line_style(Style::new());
-    // The terminal's own cursor stands there, where input methods look for it.
+    // The terminal's own cursor is used instead, because input methods open beside it.
     editor.set_cursor_style(Style::new());
     editor.set_max_histories(EDITOR_UNDO);
     editor.set_tab_length(4);
@@ -710,7 +710,7 @@ fn prompt_id(id: u64) -> String {
     format!("prompt:{id}")
 }
 
-/// What the transcript shows of a prompt.
+/// A prompt as the conversation shows it.
 fn shown_text(draft: &Draft) -> String {
     let mut text = draft.text.clone();
     for attachment in &draft.attachments {
@@ -735,7 +735,7 @@ fn full_text(draft: &Draft) -> String {
     text
 }
 
-/// A fence that the text does not hold.
+/// A code fence longer than any in the text.
 fn fence_for(text: &str) -> String {
     let mut fence = "```".to_owned();
     while text.contains(&fence) {

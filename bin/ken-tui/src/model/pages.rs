@@ -1,4 +1,4 @@
-//! Pages of a transcript into the conversation.
+//! Adds pages of a transcript to the conversation.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Model {
             if let Some(wanted) = self.search_again.take() {
                 self.search(&wanted, true);
             } else if !self.transcript.follows() && self.transcript.is_near_beginning() {
-                // Enough for the next second of a key that is held down.
+                // One page ahead, for a key that is held down.
                 self.load_older();
             }
             return;
@@ -78,7 +78,7 @@ impl Model {
     }
 }
 
-/// An exchange of a page. Of a turn in flight only the prompt: the stream tells the rest from its beginning.
+/// An exchange of a page. A running turn has its prompt only, because the stream delivers all its events.
 fn exchange(record: &Value) -> Exchange {
     let text = |pointer: &str| {
         record
@@ -115,12 +115,12 @@ fn exchange(record: &Value) -> Exchange {
         Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, "the turn failed")),
         _ => {}
     }
-    // Thousands of them may be loaded.
+    // Thousands of exchanges may be loaded.
     exchange.blocks.shrink_to_fit();
     exchange
 }
 
-/// What an exchange did; the operation itself, which every one has, is left out.
+/// An activity of an exchange. The operation itself is left out, because every exchange has one.
 fn activity(record: &Value) -> Option<Block> {
     let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
     let failed = text("status") == "failed";

@@ -1,6 +1,6 @@
-//! The conversation and the place in it that is on the screen.
+//! The conversation, and which part of it is on the screen.
 //!
-//! A place is an exchange, a block and a line, and all movement is a walk from there: what it costs depends on the screen, not
+//! A place is an exchange, a block and a line. All movement starts from a place, so its cost depends on the screen and not
 //! on the length of the conversation. Exchanges are numbered so that older ones, which come later, leave the numbers alone.
 
 use std::collections::VecDeque;
@@ -10,15 +10,14 @@ use ratatui::text::Line;
 
 use super::block::{Block, Kind};
 
-/// Blocks that keep their lines: after so many more were made, those that are far from the screen
-/// are forgotten.
+/// After this many blocks were rendered, the lines of those far from the screen are dropped.
 const CACHED: usize = 256;
-/// Exchanges above the screen below which older ones are asked for.
+/// Older exchanges are loaded when fewer than this many are above the screen.
 const NEAR: i64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It waits for its turn.
+    /// It is queued.
     Waiting,
     Running,
     Completed,
@@ -26,7 +25,7 @@ pub(crate) enum Status {
     Cancelled,
 }
 
-/// A prompt and what followed, or something that the client says by itself.
+/// A prompt and what followed it, or a message of the client itself.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) submission: Option<String>,
@@ -63,19 +62,19 @@ pub(crate) struct Transcript {
     exchanges: VecDeque<Exchange>,
     /// The number of the first exchange.
     first: i64,
-    /// `None` while the end is shown.
+    /// The first line of the screen; `None` while the end is shown.
     top: Option<Place>,
     pub(crate) columns: u16,
     pub(crate) rows: u16,
     pub(crate) unfolded: bool,
-    /// Blocks whose lines were made since lines were last forgotten.
+    /// Blocks that were rendered since lines were last dropped.
     made: usize,
     /// Exchanges before this number were printed on the terminal's own screen.
     pub(crate) printed: i64,
 }
 
 impl Transcript {
-    /// An empty one on the same screen.
+    /// An empty conversation on the same screen.
     pub(crate) fn fresh(&self) -> Transcript {
         Transcript {
             columns: self.columns,
@@ -137,8 +136,8 @@ impl Transcript {
         blocks.into_iter().find(|block| block.id == id)
     }
 
-    /// Names the submission of an exchange of this client, which was sent before its submission was known. Events that came
-    /// earlier than the answer to the request stand in an exchange of their own until then.
+    /// Sets the submission of an exchange that this client has sent, once the answer to its request names it. Events that
+    /// arrived before that answer are in an exchange of their own until then.
     pub(crate) fn adopt(&mut self, prompt: &str, submission: &str) {
         let early = self
             .exchanges
@@ -158,7 +157,7 @@ impl Transcript {
         }
     }
 
-    /// Takes an exchange out: its first block has this id.
+    /// Removes the exchange whose first block has this id.
     pub(crate) fn remove(&mut self, prompt: &str) {
         let is_meant = |exchange: &Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
         if let Some(index) = self.exchanges.iter().rposition(is_meant) {
@@ -266,7 +265,7 @@ impl Transcript {
         Some(if is_beyond { at_end } else { top })
     }
 
-    /// A place some lines further up, and how many there were not.
+    /// The place this many lines further up, and how many of the lines are missing at the beginning.
     fn up(&mut self, from: Place, lines: usize) -> (Place, usize) {
         let (mut place, mut left) = (from, lines);
         while left > place.line {
@@ -283,7 +282,7 @@ impl Transcript {
         (place, 0)
     }
 
-    /// Moves the screen; how many of the lines were missing because the conversation begins there.
+    /// Scrolls. Returns how many of the lines are missing at the beginning of the conversation.
     pub(crate) fn scroll(&mut self, lines: i64) -> usize {
         let Some(from) = self.shown_from() else {
             return 0;
@@ -327,7 +326,7 @@ impl Transcript {
         }
     }
 
-    /// What is on the screen from top to bottom: at most its rows, fewer while the conversation is short.
+    /// The lines on the screen from top to bottom; fewer than its rows while the conversation is short.
     pub(crate) fn visible(&mut self) -> Vec<Line<'static>> {
         let rows = usize::from(self.rows);
         let mut shown = Vec::with_capacity(rows);
@@ -351,18 +350,15 @@ impl Transcript {
         shown
     }
 
-    /// Has what waited for colours drawn anew.
-    pub(crate) fn forget_uncoloured(&mut self) {
-        let blocks = self
-            .exchanges
-            .iter_mut()
-            .flat_map(|exchange| &mut exchange.blocks);
-        blocks
-            .filter(|block| block.lacks_colours())
-            .for_each(Block::forget_lines);
+    /// Has the blocks rendered again whose code had no colours yet.
+    pub(crate) fn draw_colours(&mut self) {
+        let exchanges = self.exchanges.iter_mut();
+        exchanges
+            .flat_map(|exchange| &mut exchange.blocks)
+            .for_each(Block::draw_colours);
     }
 
-    /// Keeps the memory of a long conversation at that of its texts.
+    /// Drops the lines of blocks far from the screen, so that a long conversation takes little more memory than its texts.
     fn forget_far_lines(&mut self, around: Option<Place>) {
         let Some(place) = around.filter(|_| self.made > CACHED) else {
             return;
@@ -377,7 +373,7 @@ impl Transcript {
         }
     }
 
-    /// Goes to the next block that holds a text (case is ignored), up or down from the first line of the screen.
+    /// Goes to the next block with a text (case is ignored), up or down from the first line of the screen.
     pub(crate) fn search(&mut self, wanted: &str, up: bool) -> bool {
         let wanted = wanted.to_lowercase();
         let mut next = self
@@ -403,7 +399,7 @@ impl Transcript {
         false
     }
 
-    /// The block of a kind that stands last on the screen or above it.
+    /// The last matching block on the screen or above it.
     pub(crate) fn last_of(&mut self, is_meant: impl Fn(&Block) -> bool) -> Option<&mut Block> {
         let mut place = match self.top {
             None => self.last(),
@@ -436,7 +432,7 @@ impl Transcript {
         }
     }
 
-    /// The lines of what was not printed yet, for the terminal's own screen; from then on they are.
+    /// The lines that were not printed on the terminal's own screen yet. They count as printed afterwards.
     pub(crate) fn take_unprinted(&mut self) -> Vec<Line<'static>> {
         let (columns, unfolded) = (self.columns.max(20), self.unfolded);
         let skip = usize::try_from(self.printed - self.first).unwrap_or(0);
@@ -450,7 +446,7 @@ impl Transcript {
             }
             open = if exchange.is_open() { open + 1 } else { 0 };
         }
-        // A turn that goes on is printed again, whole, the next time.
+        // A running turn is printed again as a whole the next time.
         self.printed = self.first + i64::try_from(self.exchanges.len() - open).unwrap_or(0);
         lines
     }
@@ -497,7 +493,7 @@ mod tests {
         transcript.scroll(1);
         assert_eq!(shown(&mut transcript)[5], "b99");
         assert!(transcript.follows());
-        // A page down from far up, and back, is the same place.
+        // A page down and a page up lead back to the same place.
         transcript.scroll(-250);
         let before = shown(&mut transcript);
         transcript.scroll(37);
