@@ -9,8 +9,8 @@ use ken_types::id::Mint;
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
-use crate::cli::Cli;
 use crate::gateway;
+use crate::globals::Globals;
 use crate::ids::{field, only_one};
 use crate::output::{Outcome, one_line, say, say_json, table};
 use crate::progress::during;
@@ -57,8 +57,8 @@ struct Words {
     by: Option<String>,
 }
 
-pub(crate) fn run(cli: &Cli, args: &Approvals) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     match &args.id {
         Some(word) => {
             let id = find(&mut gateway, word)?;
@@ -154,16 +154,16 @@ fn status(record: &Value) -> String {
     status
 }
 
-pub(crate) fn approve(cli: &Cli, args: &Approve) -> Outcome {
-    decide(cli, &args.id, true, args.session, &args.words)
+pub(crate) fn approve(globals: &Globals, args: &Approve) -> Outcome {
+    decide(globals, &args.id, true, args.session, &args.words)
 }
 
-pub(crate) fn deny(cli: &Cli, args: &Deny) -> Outcome {
-    decide(cli, &args.id, false, false, &args.words)
+pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
+    decide(globals, &args.id, false, false, &args.words)
 }
 
-fn decide(cli: &Cli, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
     let mut body = json!({
         "approved": approved,

@@ -4,12 +4,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::{Args, Subcommand};
 use ken_audit::{Verified, files, verify};
 use ken_types::Error;
 use ken_types::places::Places;
 
-use crate::cli::Verify;
 use crate::output::{Outcome, say};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Check that no record was changed; names the first one that was
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// Files of one log, in any order [default: the log of this system]
+    pub(crate) files: Vec<PathBuf>,
+    /// Require a record with this hash, which was noted earlier
+    #[arg(long, value_name = "HASH", value_parser = hash)]
+    pub(crate) holds: Option<String>,
+}
 
 /// One line: what was found good, or the first record that is not; then the exit status is 1.
 pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Verify) -> Outcome {
@@ -55,5 +70,13 @@ fn good(verified: &Verified) -> String {
             verified.last.seq,
             verified.last.hash_text()
         ),
+    }
+}
+
+/// SHA-256 in hexadecimal, in lower case for comparison.
+fn hash(text: &str) -> Result<String, String> {
+    match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(String::from("a hash has 64 digits, 0-9 and a-f")),
     }
 }

@@ -7,13 +7,25 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use clap::Args;
 use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 
-use crate::cli::{Backup, Restore};
 use crate::client::connect;
 use crate::output::{Outcome, say};
 use crate::progress::during;
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// File to write, which must not exist
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// File that `ken backup` has written
+    pub(crate) file: PathBuf,
+}
 
 pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
     let database = database(&places.state.join("store"));

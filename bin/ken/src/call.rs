@@ -2,7 +2,9 @@
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::Args;
 use ken_types::limits::WIRE_LINE_BYTES;
 use ken_types::ops::kend::unknown_part;
 use ken_types::places::Places;
@@ -10,12 +12,29 @@ use ken_types::{Code, Error, json};
 use ken_wire::blocking::Client;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Call;
 use crate::client;
+use crate::duration::duration;
 use crate::gateway::status;
 use crate::nearest::nearest;
 use crate::operations::describe;
 use crate::output::{Outcome, put, say_json};
+
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// Name of a part, or kend
+    pub(crate) part: String,
+    /// Operation, as noun.verb
+    #[arg(required_unless_present = "list")]
+    pub(crate) op: Option<String>,
+    /// key=value, where the value is JSON or else text; or - for a JSON object on standard input
+    pub(crate) args: Vec<String>,
+    /// List the operations of the part and their arguments
+    #[arg(long, conflicts_with = "op")]
+    pub(crate) list: bool,
+    /// Timeout: 500ms, 5s, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
+}
 
 pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
     if call.part.contains('/') {

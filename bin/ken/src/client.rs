@@ -1,12 +1,17 @@
-//! Connections of `ken` to kend and the parts (ken-wire(5)), and what is said when nobody listens.
+//! Connections of `ken` to kend and the parts (ken-wire(5)), arguments and answers as they travel there, and the errors for a
+//! socket that nobody listens on.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
 use ken_types::Error;
+use ken_types::places::Places;
 use ken_wire::blocking::Client;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+pub(crate) const KEND: &str = "kend";
 /// How long a part that ends may take to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
@@ -27,5 +32,40 @@ fn not_reached(path: &Path, name: &str, error: &IoError) -> Error {
         }
         ErrorKind::PermissionDenied => Error::forbidden(format!("{} is another user's", path.display())),
         _ => Error::unavailable(format!("{}: {error}", path.display())),
+    }
+}
+
+pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
+    connect(&places.socket(KEND), KEND)
+}
+
+/// Reads the answer of a part. A part of another version may answer something else.
+pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| {
+        Error::internal(format!("the answer of {part} is not understood: {error}"))
+            .hint(format!("are ken and {part} of one version?"))
+    })
+}
+
+/// The arguments of an operation as they travel.
+pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_answer_that_is_not_understood_is_that_of_the_part_that_was_asked() {
+        let error = typed::<u64>("store", json!("seven")).unwrap_err();
+        assert!(
+            error
+                .message
+                .starts_with("the answer of store is not understood: "),
+            "{error}"
+        );
+        assert_eq!(error.hint.as_deref(), Some("are ken and store of one version?"));
     }
 }

@@ -2,14 +2,20 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::Args;
 
-use crate::cli::{Cli, Completions};
 use crate::output::{Outcome, put_bytes};
 
-pub(crate) fn run(args: &Completions) -> Outcome {
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// bash, zsh or fish
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `ken` is the command line of this program.
+pub(crate) fn run(args: &Completions, mut ken: clap::Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ken", &mut script);
+    clap_complete::generate(args.shell, &mut ken, "ken", &mut script);
     put_bytes(&script)?;
     Ok(ExitCode::SUCCESS)
 }

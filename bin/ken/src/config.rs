@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::{Args, Subcommand};
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::places::Places;
@@ -12,12 +13,26 @@ use serde_json::json;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use crate::cli::ConfigShow;
 use crate::output::{Outcome, say, say_json};
 
 /// The defaults, as kend has them.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 const MASK: &str = "***";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting with the file and line it comes from; secrets are masked
+    Show(ConfigShow),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
+    /// Show only this section: gateway, part, part.store
+    pub(crate) section: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// A value, and where it stands.
 struct Setting {

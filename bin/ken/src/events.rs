@@ -2,19 +2,33 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use ken_client::{Method, Reader};
 use serde_json::Value;
 
-use crate::cli::{Cli, Events};
 use crate::gateway;
+use crate::globals::Globals;
 use crate::output::{Outcome, one_line, say, say_json};
 
 const TARGET: &str = "/api/events";
 /// Fields that stand at the beginning of a line, or say nothing to a person.
 const NOT_SHOWN: [&str; 4] = ["v", "type", "eventIndex", "timestamp"];
 
-pub(crate) fn run(cli: &Cli, args: &Events) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Number of events
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    pub(crate) lines: u32,
+    /// Keep printing new events
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(globals: &Globals, args: &Events) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     let end = gateway.call(&Method::HEAD, TARGET, &[], &[])?;
     let is_empty = end.header("stream-next-offset") == Some("-1");
     if is_empty && !args.follow {

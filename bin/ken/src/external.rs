@@ -6,23 +6,23 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::CommandFactory;
 use ken_tool::find_program;
 use ken_types::Error;
 
-use crate::cli::Cli;
+use crate::globals::Globals;
 use crate::nearest::nearest;
 use crate::output::Outcome;
 
-pub(crate) fn run(cli: &Cli, words: &[OsString]) -> Outcome {
+/// `ken` is the command line of this program.
+pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Outcome {
     let Some((name, args)) = words.split_first() else {
         return Err(Error::invalid("", "no command"));
     };
     let name = name.to_string_lossy();
-    let path = program(&name).ok_or_else(|| unknown(&name))?;
+    let path = program(&name).ok_or_else(|| unknown(&name, ken))?;
     let mut command = Command::new(&path);
     command.args(args);
-    if let Some(home) = cli.home()? {
+    if let Some(home) = globals.home()? {
         command.env("KEN_HOME", home);
     }
     let error = command.exec();
@@ -36,8 +36,8 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// The error for a command that is neither built in nor a program.
-pub(crate) fn unknown(name: &str) -> Error {
-    let names = names();
+pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
+    let names = names(ken);
     let error = Error::not_found(format!(
         "there is no command `{name}`: no ken-{name} beside ken or on PATH"
     ));
@@ -48,8 +48,7 @@ pub(crate) fn unknown(name: &str) -> Error {
 }
 
 /// Every command: those of `ken`, and the programs `ken-X` beside it and on PATH.
-fn names() -> BTreeSet<String> {
-    let ken = Cli::command();
+fn names(ken: &clap::Command) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = ken
         .get_subcommands()
         .map(|command| command.get_name().to_owned())

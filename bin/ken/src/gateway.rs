@@ -8,9 +8,9 @@ use ken_types::Error;
 use ken_types::ops::kend::{PartState, PartStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 
-use crate::cli::Cli;
+use crate::client::{KEND, kend, to_args, typed};
 use crate::config;
-use crate::parts::{KEND, kend, to_args, typed};
+use crate::globals::Globals;
 
 /// How long kend may take to say where the gateway is.
 const STATUS: Duration = Duration::from_secs(5);
@@ -19,12 +19,12 @@ const STATUS: Duration = Duration::from_secs(5);
 ///
 /// The secret never stands on the command line: it comes from `--secret-file`, `KEN_API_SECRET`, or, for the gateway of
 /// this system, from its `secrets.env`.
-pub(crate) fn find(cli: &Cli) -> Result<Gateway, Error> {
-    let given = given_secret(cli.secret_file.as_deref())?;
-    if let Some(url) = &cli.url {
+pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
+    let given = given_secret(globals.secret_file.as_deref())?;
+    if let Some(url) = &globals.url {
         return Gateway::at(Endpoint::new(checked(url)?).with_secret(given));
     }
-    let places = cli.places()?;
+    let places = globals.places()?;
     let secret = match given {
         Some(secret) => Some(secret),
         None => own_secret(&places.secrets())?,

@@ -5,15 +5,22 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use clap::CommandFactory;
+use clap::Args;
 use ken_types::Error;
 
-use crate::cli::{Cli, Help};
 use crate::external::{program, unknown};
 use crate::output::{Outcome, say};
 
-pub(crate) fn run(help: &Help) -> Outcome {
-    if let Some(text) = flags(&help.topic) {
+#[derive(Debug, Args)]
+pub(crate) struct Help {
+    /// A command of ken, or the name of a program or page without `ken-`
+    pub(crate) topic: Vec<String>,
+}
+
+/// `ken` is the command line of this program.
+pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
+    ken.build();
+    if let Some(text) = flags(&mut ken, &help.topic) {
         say(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -29,7 +36,7 @@ pub(crate) fn run(help: &Help) -> Outcome {
     }
     match program(&topic) {
         Some(path) => Err(not_run(&page, &Command::new(path).arg("--help").exec())),
-        None => Err(unknown(&topic)),
+        None => Err(unknown(&topic, &ken)),
     }
 }
 
@@ -38,10 +45,8 @@ fn not_run(what: &str, error: &std::io::Error) -> Error {
 }
 
 /// The help of `ken` or of one of its commands.
-fn flags(topic: &[String]) -> Option<String> {
-    let mut command = Cli::command();
-    command.build();
-    let mut command = &mut command;
+fn flags(ken: &mut clap::Command, topic: &[String]) -> Option<String> {
+    let mut command = ken;
     for word in topic {
         command = command.find_subcommand_mut(word)?;
     }

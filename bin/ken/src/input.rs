@@ -1,6 +1,8 @@
-//! Texts that a command takes from its arguments or from standard input.
+//! Texts that a command takes from its arguments, from files or from standard input.
 
+use std::fs::File;
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 
 use ken_types::Error;
 
@@ -25,4 +27,23 @@ pub(crate) fn words_or_stdin(
     let read = input.take(limit as u64 + 1).read_to_string(&mut text);
     read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
     Ok(text)
+}
+
+/// The text of a file that a flag names.
+pub(crate) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
+    let bytes = read_bytes(flag, path, most)?;
+    String::from_utf8(bytes)
+        .map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
+}
+
+/// The bytes of a file that a flag names; it is an error if there are more than `most`.
+pub(crate) fn read_bytes(flag: &str, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    match bytes.len() as u64 > most {
+        true => Err(wrong(format!("has more than {most} bytes"))),
+        false => Ok(bytes),
+    }
 }

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 
+use clap::Args;
 use ken_types::ops::kend::{StatusArgs, unknown_part};
 use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::cli::Logs;
+use crate::client::{kend, to_args};
 use crate::output::{Outcome, say, say_coloured, wants_colour};
-use crate::parts::{kend, to_args};
 
 const LINES: usize = 50;
 const CHUNK: usize = 64 * 1024;
@@ -27,6 +27,27 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// From the most severe on. A line without a level counts as INFO.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 const INFO: u8 = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// Names of parts, or kend; all by default
+    pub(crate) names: Vec<String>,
+    /// Number of lines: 50 by default, with --since all
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) lines: Option<usize>,
+    /// Keep printing new lines
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Print the lines as the parts wrote them, which are JSON for the parts of ken
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show lines logged after TIME: 30s, 10m, 2h or 1d ago, or 2026-11-22T04:30 (UTC)
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub(crate) since: Option<i64>,
+    /// Show lines of LEVEL and more severe ones: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub(crate) level: Option<u8>,
+}
 
 pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
     let guard = logs.follow.then(|| connect(places)).transpose()?;
@@ -385,7 +406,7 @@ fn count_lines(path: &Path) -> usize {
 }
 
 /// A level as a number, 0 for the most severe.
-pub(crate) fn level(text: &str) -> Result<u8, String> {
+fn level(text: &str) -> Result<u8, String> {
     let found = (0..)
         .zip(LEVELS)
         .find(|(_, name)| name.eq_ignore_ascii_case(text));
@@ -396,7 +417,7 @@ pub(crate) fn level(text: &str) -> Result<u8, String> {
 
 /// A time in milliseconds since 1970: so long ago (`30s`, `10m`, `2h`, `1d`), or a date or time of RFC 3339, of which the end
 /// may be left out.
-pub(crate) fn since(text: &str) -> Result<i64, String> {
+fn since(text: &str) -> Result<i64, String> {
     let wrong = || String::from("30s, 10m, 2h, 1d, or a time such as 2026-11-22T04:30 (UTC)");
     let unit = match text.chars().last() {
         Some('s') => Some(1_000),

@@ -10,10 +10,12 @@ mod client;
 mod completions;
 mod config;
 mod doctor;
+mod duration;
 mod eval;
 mod events;
 mod external;
 mod gateway;
+mod globals;
 mod help;
 mod ids;
 mod input;
@@ -40,15 +42,17 @@ mod usage;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use cli::{Audit, AuditCommand, Cli, Command, Config, ConfigCommand};
+use audit::AuditCommand;
+use cli::{Cli, Command};
+use config::ConfigCommand;
 use output::Outcome;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => {
-            if cli.raw {
+            if cli.globals.raw {
                 output::set_raw();
             }
             run(&cli).unwrap_or_else(|error| output::fail(&error))
@@ -58,49 +62,50 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Outcome {
+    let globals = &cli.globals;
     match &cli.command {
-        Command::Up(up) => up::run(cli, up),
-        Command::Down => parts::down(&cli.places()?),
-        Command::Status(status) => status::run(&cli.places()?, status),
-        Command::Logs(logs) => logs::run(&cli.places()?, logs),
-        Command::Reload => parts::reload(&cli.places()?),
-        Command::Start(change) => parts::start(&cli.places()?, "parts.start", change),
-        Command::Stop(stop) => parts::stop(&cli.places()?, stop),
-        Command::Restart(change) => parts::start(&cli.places()?, "parts.restart", change),
-        Command::Kill(kill) => parts::kill(&cli.places()?, kill),
-        Command::Call(call) => call::run(&cli.places()?, call),
-        Command::Chat(chat) => chat::run(cli, chat),
-        Command::Events(events) => events::run(cli, events),
-        Command::Stream(stream) => stream::run(cli, stream),
-        Command::Sessions(sessions) => sessions::run(cli, sessions),
-        Command::Runs(runs) => runs::list(cli, runs),
-        Command::Show(show) => runs::show(cli, show),
-        Command::Cancel(cancel) => runs::cancel(cli, cancel),
-        Command::Knowledge(knowledge) => knowledge::run(cli, knowledge),
-        Command::Schedule(schedule) => schedule::run(cli, schedule),
-        Command::Undo(of) => undo::run(cli, "undo", of),
-        Command::Diff(of) => undo::run(cli, "diff", of),
-        Command::Messenger(messenger) => messenger::run(cli, messenger),
-        Command::Approvals(approvals) => approvals::run(cli, approvals),
-        Command::Approve(approve) => approvals::approve(cli, approve),
-        Command::Deny(deny) => approvals::deny(cli, deny),
-        Command::Rules(rules) => rules::run(|| cli.places(), rules),
-        Command::Skills(skills) => skills::run(|| cli.places(), skills),
-        Command::Usage(usage) => usage::usage(&cli.places()?, usage),
-        Command::Replay(replay) => replay::run(&cli.places()?, replay),
-        Command::Eval(eval) => eval::run(&cli.places()?, eval),
-        Command::Why(why) => usage::why(&cli.places()?, why),
-        Command::Doctor(doctor) => doctor::run(cli, doctor),
-        Command::Backup(backup) => backup::backup(&cli.places()?, backup),
-        Command::Restore(restore) => backup::restore(&cli.places()?, restore),
-        Command::Config(Config {
+        Command::Up(up) => up::run(globals, up),
+        Command::Down => parts::down(&globals.places()?),
+        Command::Status(status) => status::run(&globals.places()?, status),
+        Command::Logs(logs) => logs::run(&globals.places()?, logs),
+        Command::Reload => parts::reload(&globals.places()?),
+        Command::Start(change) => parts::start(&globals.places()?, "parts.start", change),
+        Command::Stop(stop) => parts::stop(&globals.places()?, stop),
+        Command::Restart(change) => parts::start(&globals.places()?, "parts.restart", change),
+        Command::Kill(kill) => parts::kill(&globals.places()?, kill),
+        Command::Call(call) => call::run(&globals.places()?, call),
+        Command::Chat(chat) => chat::run(globals, chat),
+        Command::Events(events) => events::run(globals, events),
+        Command::Stream(stream) => stream::run(globals, stream),
+        Command::Sessions(sessions) => sessions::run(globals, sessions),
+        Command::Runs(runs) => runs::list(globals, runs),
+        Command::Show(show) => runs::show(globals, show),
+        Command::Cancel(cancel) => runs::cancel(globals, cancel),
+        Command::Knowledge(knowledge) => knowledge::run(globals, knowledge),
+        Command::Schedule(schedule) => schedule::run(globals, schedule),
+        Command::Undo(of) => undo::run(globals, "undo", of),
+        Command::Diff(of) => undo::run(globals, "diff", of),
+        Command::Messenger(messenger) => messenger::run(globals, messenger),
+        Command::Approvals(approvals) => approvals::run(globals, approvals),
+        Command::Approve(approve) => approvals::approve(globals, approve),
+        Command::Deny(deny) => approvals::deny(globals, deny),
+        Command::Rules(rules) => rules::run(|| globals.places(), rules),
+        Command::Skills(skills) => skills::run(|| globals.places(), skills),
+        Command::Usage(usage) => usage::usage(&globals.places()?, usage),
+        Command::Replay(replay) => replay::run(&globals.places()?, replay),
+        Command::Eval(eval) => eval::run(&globals.places()?, eval),
+        Command::Why(why) => usage::why(&globals.places()?, why),
+        Command::Doctor(doctor) => doctor::run(globals, doctor),
+        Command::Backup(backup) => backup::backup(&globals.places()?, backup),
+        Command::Restore(restore) => backup::restore(&globals.places()?, restore),
+        Command::Config {
             command: ConfigCommand::Show(show),
-        }) => config::show(&cli.places()?, show),
-        Command::Completions(completions) => completions::run(completions),
-        Command::Help(help) => help::run(help),
-        Command::Audit(Audit {
+        } => config::show(&globals.places()?, show),
+        Command::Completions(completions) => completions::run(completions, Cli::command()),
+        Command::Help(help) => help::run(help, Cli::command()),
+        Command::Audit {
             command: AuditCommand::Verify(verify),
-        }) => audit::run(|| cli.places(), verify),
-        Command::External(words) => external::run(cli, words),
+        } => audit::run(|| globals.places(), verify),
+        Command::External(words) => external::run(globals, words, &Cli::command()),
     }
 }

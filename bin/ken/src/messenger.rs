@@ -14,12 +14,11 @@ use ken_types::ops::outbox::{ListMessages, MessageList, OutboxList};
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
-use crate::cli::Cli;
-use crate::client;
+use crate::client::{self, to_args, typed};
 use crate::gateway;
+use crate::globals::Globals;
 use crate::ids::field;
 use crate::output::{Outcome, say, say_json, table};
-use crate::parts::{to_args, typed};
 
 /// How long a part may take: the platform is asked for some of it.
 const PATIENCE: Duration = Duration::from_secs(70);
@@ -140,15 +139,15 @@ struct Webhook {
     url: Option<String>,
 }
 
-pub(crate) fn run(cli: &Cli, messenger: &Messenger) -> Outcome {
+pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
     match &messenger.command {
-        Command::Status(format) => status(&mut gateway::find(cli)?, format)?,
+        Command::Status(format) => status(&mut gateway::find(globals)?, format)?,
         Command::Pair(code) => {
-            let answer = post(cli, "pair", &json!({"code": code.code}))?;
+            let answer = post(globals, "pair", &json!({"code": code.code}))?;
             say(&format!("admitted user {}", field(&answer, "userId")))?;
         }
         Command::Deny(code) => {
-            let answer = post(cli, "deny", &json!({"code": code.code}))?;
+            let answer = post(globals, "deny", &json!({"code": code.code}))?;
             if answer.get("denied") != Some(&Value::Bool(true)) {
                 return Err(Error::not_found("the code is unknown or has expired"));
             }
@@ -159,32 +158,32 @@ pub(crate) fn run(cli: &Cli, messenger: &Messenger) -> Outcome {
             if let (Some(chat), Some(fields)) = (&user.chat, body.as_object_mut()) {
                 fields.insert("chatId".to_owned(), chat.as_str().into());
             }
-            post(cli, "allow", &body)?;
+            post(globals, "allow", &body)?;
             say(&format!("allowed user {}", user.user))?;
         }
         Command::Remove(user) => {
             post(
-                cli,
+                globals,
                 "remove",
                 &json!({"userId": user.user, "notify": user.notify}),
             )?;
             say(&format!("removed user {}", user.user))?;
         }
         Command::Policy(policy) => {
-            post(cli, "policy", &json!({"dmPolicy": policy.policy}))?;
+            post(globals, "policy", &json!({"dmPolicy": policy.policy}))?;
             say(&format!("policy {}", policy.policy))?;
         }
-        Command::Group(group) => set_group(cli, group)?,
-        Command::Updates(updates) => list_updates(cli, updates)?,
-        Command::Outbox(list) => list_outbox(cli, list)?,
-        Command::SetWebhook(webhook) => set_webhook(cli, webhook)?,
+        Command::Group(group) => set_group(globals, group)?,
+        Command::Updates(updates) => list_updates(globals, updates)?,
+        Command::Outbox(list) => list_outbox(globals, list)?,
+        Command::SetWebhook(webhook) => set_webhook(globals, webhook)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn post(cli: &Cli, route: &str, body: &Value) -> Result<Value, Error> {
+fn post(globals: &Globals, route: &str, body: &Value) -> Result<Value, Error> {
     let key = Mint::fresh()?.ulid();
-    gateway::find(cli)?.post(&format!("{TARGET}/{route}"), &key, body)
+    gateway::find(globals)?.post(&format!("{TARGET}/{route}"), &key, body)
 }
 
 fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
@@ -282,34 +281,34 @@ fn say_group(group: &Value) -> Result<(), Error> {
     say(&format!("group      {} {mention}{from}", field(group, "groupId")))
 }
 
-fn set_group(cli: &Cli, group: &Group) -> Result<(), Error> {
+fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     let Some(id) = &group.group else {
-        let groups = gateway::find(cli)?.get(&format!("{TARGET}/groups"))?;
+        let groups = gateway::find(globals)?.get(&format!("{TARGET}/groups"))?;
         return listed(&groups, "groups").iter().try_for_each(say_group);
     };
     if group.rm {
-        gateway::find(cli)?.delete(&format!("{TARGET}/group/{}", encode_segment(id)))?;
+        gateway::find(globals)?.delete(&format!("{TARGET}/group/{}", encode_segment(id)))?;
         return say(&format!("removed group {id}"));
     }
     let body = json!({"groupId": id, "requireMention": !group.no_mention, "allowFrom": group.from});
-    say_group(&post(cli, "group", &body)?)
+    say_group(&post(globals, "group", &body)?)
 }
 
 /// Calls a part of this system; what is listed here has no route of the gateway.
-fn part<O: Op>(cli: &Cli, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
-    let mut connection = client::connect(&cli.places()?.socket(part), part)?;
+fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
+    let mut connection = client::connect(&globals.places()?.socket(part), part)?;
     typed(
         part,
         connection.call(O::NAME, &to_args(args)?, Some(PATIENCE), |_| Ok(()))?,
     )
 }
 
-fn list_updates(cli: &Cli, updates: &Updates) -> Result<(), Error> {
+fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
     let args = ListUpdates {
         limit: updates.list.limit,
         unanswered: updates.rejected,
     };
-    let UpdateList { updates: found } = part::<MessengerUpdates>(cli, "store", &args)?;
+    let UpdateList { updates: found } = part::<MessengerUpdates>(globals, "store", &args)?;
     if updates.list.json {
         return found.iter().try_for_each(say_json);
     }
@@ -332,12 +331,12 @@ fn list_updates(cli: &Cli, updates: &Updates) -> Result<(), Error> {
     table(&rows).iter().try_for_each(|line| say(line))
 }
 
-fn list_outbox(cli: &Cli, list: &Listed) -> Result<(), Error> {
+fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
     let args = ListMessages {
         connector: "messenger".to_owned(),
         limit: list.limit,
     };
-    let MessageList { messages } = part::<OutboxList>(cli, "store", &args)?;
+    let MessageList { messages } = part::<OutboxList>(globals, "store", &args)?;
     if list.json {
         return messages.iter().try_for_each(say_json);
     }
@@ -355,7 +354,7 @@ fn list_outbox(cli: &Cli, list: &Listed) -> Result<(), Error> {
     table(&rows).iter().try_for_each(|line| say(line))
 }
 
-fn set_webhook(cli: &Cli, webhook: &Webhook) -> Result<(), Error> {
+fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {
     let url = webhook.url.clone().unwrap_or_default();
     if !url.is_empty() && !url.starts_with("https://") && !url.starts_with("http://") {
         return Err(Error::invalid(
@@ -363,7 +362,7 @@ fn set_webhook(cli: &Cli, webhook: &Webhook) -> Result<(), Error> {
             "an address as https://HOST/channels/messenger/webhook is expected",
         ));
     }
-    let Nothing {} = part::<ConnectorSetWebhook>(cli, "messenger", &SetWebhook { url: url.clone() })?;
+    let Nothing {} = part::<ConnectorSetWebhook>(globals, "messenger", &SetWebhook { url: url.clone() })?;
     say(match url.is_empty() {
         true => "the platform posts no updates any more",
         false => "the platform posts updates there now",

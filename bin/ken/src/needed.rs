@@ -6,8 +6,8 @@ use ken_types::places::Places;
 use ken_types::{Error, json};
 use serde_json::Value;
 
-use crate::cli::Cli;
 use crate::gateway::{self, not_coming, status};
+use crate::globals::Globals;
 
 /// In the order in which their absence is told.
 const PARTS: [&str; 4] = ["gateway", "store", "model", "agent"];
@@ -21,10 +21,10 @@ pub(crate) enum Needed {
 }
 
 impl Needed {
-    pub(crate) fn of(cli: &Cli) -> Result<Needed, Error> {
-        Ok(match cli.url {
-            Some(_) => Needed::There(Box::new(gateway::find(cli)?)),
-            None => Needed::Here(cli.places()?),
+    pub(crate) fn of(globals: &Globals) -> Result<Needed, Error> {
+        Ok(match globals.url {
+            Some(_) => Needed::There(Box::new(gateway::find(globals)?)),
+            None => Needed::Here(globals.places()?),
         })
     }
 

@@ -3,39 +3,53 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use ken_types::ops::kend::{
     ChangeArgs, Changed, KillArgs, Killed, PartStatus, Reloaded, StopArgs, Stopped, WaitFor,
 };
 use ken_types::places::Places;
 use ken_types::{Code, Error};
-use ken_wire::blocking::Client;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cli::{Change, Kill, Stop};
-use crate::client::{self, GRACE};
+use crate::client::{GRACE, KEND, kend, to_args, typed};
+use crate::duration::duration;
 use crate::output::{Outcome, remark, say};
 use crate::progress::during;
 
-pub(crate) const KEND: &str = "kend";
 /// For what is answered at once.
 const SOON: Duration = Duration::from_secs(10);
 
-pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
-    client::connect(&places.socket(KEND), KEND)
+#[derive(Debug, Args)]
+pub(crate) struct Change {
+    /// Name of a part
+    pub(crate) name: String,
+    /// Return when the part is `ready` (the default of start and restart) or `stopped` (of stop)
+    #[arg(long, value_name = "STATE", value_parser = wait_for)]
+    pub(crate) wait: Option<WaitFor>,
+    /// Return at once
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Timeout: 500ms, 5s, 2m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    pub(crate) timeout: Duration,
 }
 
-/// What a part has answered. One of another version may answer something else.
-pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|error| {
-        Error::internal(format!("the answer of {part} is not understood: {error}"))
-            .hint(format!("are ken and {part} of one version?"))
-    })
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) change: Change,
+    /// Stop the parts that require it too
+    #[arg(long)]
+    pub(crate) dependents: bool,
 }
 
-/// The arguments of an operation as they travel.
-pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    /// Name of a part
+    pub(crate) name: String,
+    /// Name or number of the signal: TERM, 15
+    #[arg(short = 's', long, default_value = "KILL")]
+    pub(crate) signal: Option<String>,
 }
 
 /// Calls an operation of kend, and shows what is waited for when that takes long.
@@ -154,19 +168,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_that_is_not_understood_is_that_of_the_part_that_was_asked() {
-        let error = typed::<u64>("store", json!("seven")).unwrap_err();
-        assert!(
-            error
-                .message
-                .starts_with("the answer of store is not understood: "),
-            "{error}"
-        );
-        assert_eq!(error.hint.as_deref(), Some("are ken and store of one version?"));
+fn wait_for(text: &str) -> Result<WaitFor, String> {
+    match text {
+        "ready" => Ok(WaitFor::Ready),
+        "stopped" => Ok(WaitFor::Stopped),
+        _ => Err(String::from("`ready` or `stopped`")),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use ken_client::Gateway;
 use ken_client::chat::Identity;
 use ken_types::id::Mint;
@@ -9,8 +10,8 @@ use ken_types::uri::encode_segment;
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::cli::{Cancel, Cli, Runs, Show};
 use crate::gateway;
+use crate::globals::Globals;
 use crate::ids::{field, only_one};
 use crate::output::{Outcome, say, say_json, table};
 use crate::progress::during;
@@ -21,8 +22,36 @@ const RECENT: u32 = 1_000;
 /// Exchanges of a session that are shown.
 const EXCHANGES: u32 = 100;
 
-pub(crate) fn list(cli: &Cli, args: &Runs) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    /// Maximum number of runs
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+    /// Show only runs in this state
+    #[arg(long, value_name = "STATUS", value_parser = ["active", "completed", "errored"])]
+    pub(crate) status: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Id of a session, run or knowledge entry, or the beginning of one
+    pub(crate) id: String,
+    /// Print JSON: the record, or one exchange a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// Id of a session or run, or the beginning of one
+    pub(crate) id: String,
+}
+
+pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     let status = args
         .status
         .as_deref()
@@ -106,8 +135,8 @@ fn find_run(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
     only_one(ids, word, "run_", "run", "`ken runs` lists them")
 }
 
-pub(crate) fn show(cli: &Cli, args: &Show) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+pub(crate) fn show(globals: &Globals, args: &Show) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     match during("looking for it", || find(&mut gateway, &args.id))? {
         Named::Run(id) => {
             let record = gateway.get(&format!("/runs/{}?meta", encode_segment(&id)))?;
@@ -167,8 +196,8 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
     Ok(())
 }
 
-pub(crate) fn cancel(cli: &Cli, args: &Cancel) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     let (what, cancelled) = match during("looking for it", || find(&mut gateway, &args.id))? {
         Named::Run(id) => {
             let target = format!("/runs/{}/abort", encode_segment(&id));

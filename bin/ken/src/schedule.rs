@@ -12,9 +12,9 @@ use ken_types::{Error, Timestamp};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::cli::Cli;
 use crate::external::program;
 use crate::gateway;
+use crate::globals::Globals;
 use crate::input::words_or_stdin;
 use crate::output::{Outcome, say, say_json, table};
 use crate::progress::during;
@@ -181,11 +181,11 @@ fn field(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), value))
 }
 
-pub(crate) fn run(cli: &Cli, schedule: &Schedule) -> Outcome {
+pub(crate) fn run(globals: &Globals, schedule: &Schedule) -> Outcome {
     if let Command::Preview(args) = &schedule.command {
         return preview(args);
     }
-    let mut gateway = gateway::find(cli)?;
+    let mut gateway = gateway::find(globals)?;
     let gateway = &mut gateway;
     match &schedule.command {
         Command::List(shown) => list(gateway, shown)?,

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use ken_client::Gateway;
 use ken_client::chat::Identity;
 use ken_types::{Code, Error};
 use serde_json::Value;
 
-use crate::cli::{Cli, Sessions};
 use crate::gateway;
+use crate::globals::Globals;
 use crate::ids::{field, is_short};
 use crate::output::{Outcome, say, say_json, table};
 use crate::progress::during;
@@ -16,8 +17,21 @@ use crate::progress::during;
 /// Sessions that are looked through for a short id.
 const RECENT: u32 = 100;
 
-pub(crate) fn run(cli: &Cli, args: &Sessions) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+#[derive(Debug, Args)]
+pub(crate) struct Sessions {
+    /// Maximum number of sessions
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: u32,
+    /// Show archived sessions
+    #[arg(long)]
+    pub(crate) archived: bool,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     let sessions = during("waiting for the gateway", || {
         gateway.sessions(None, args.archived, args.limit)
     })?;

@@ -3,17 +3,26 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use ken_types::ops::kend::{PartState, PartStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::cli::Status;
+use crate::client::{KEND, kend, to_args, typed};
 use crate::output::{Outcome, fail, remark, say, say_coloured, say_json, table, wants_colour};
-use crate::parts::{kend, to_args, typed};
 
 /// Exit statuses as the init scripts of LSB have them.
 const NOT_ALL_UP: u8 = 3;
 const UNKNOWN: u8 = 4;
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Show only this part
+    pub(crate) name: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
     match ask(places, args) {

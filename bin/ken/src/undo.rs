@@ -7,7 +7,7 @@ use ken_tool::find_program;
 use ken_types::Error;
 use serde_json::Value;
 
-use crate::cli::Cli;
+use crate::globals::Globals;
 use crate::output::{Outcome, put};
 
 #[derive(Debug, Args)]
@@ -20,8 +20,8 @@ pub(crate) struct OfRun {
 }
 
 /// `what` is `undo` or `diff`. The exit status is that of ken-coder: 1 when some files were refused.
-pub(crate) fn run(cli: &Cli, what: &str, of: &OfRun) -> Outcome {
-    let places = cli.places()?;
+pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
+    let places = globals.places()?;
     let program = find_program("ken-coder")
         .ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
     let format = if of.json { "compact" } else { "summary" };

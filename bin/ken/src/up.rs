@@ -4,19 +4,33 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use clap::Args;
 use ken_tool::find_program;
 use ken_types::Error;
 
-use crate::cli::{Cli, Up};
+use crate::globals::Globals;
 use crate::output::{Outcome, say};
 use crate::progress::during;
 
-pub(crate) fn run(cli: &Cli, up: &Up) -> Outcome {
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Port of the gateway; 0 picks a free one
+    #[arg(long, value_name = "N")]
+    pub(crate) port: Option<u16>,
+    /// Port of the cognitive server; 0 picks a free one
+    #[arg(long, value_name = "N")]
+    pub(crate) cognitive_port: Option<u16>,
+    /// Run in the background, and return when everything is ready
+    #[arg(short = 'd', long)]
+    pub(crate) detach: bool,
+}
+
+pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     let path =
         find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
     let mut kend = Command::new(&path);
     kend.arg("--announce");
-    if let Some(home) = cli.home()? {
+    if let Some(home) = globals.home()? {
         kend.arg("--home").arg(home);
     }
     for (option, port) in [("--port", up.port), ("--cognitive-port", up.cognitive_port)] {

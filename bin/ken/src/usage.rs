@@ -10,10 +10,9 @@ use ken_types::ops::model::BudgetState;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
-use crate::client;
+use crate::client::{self, typed};
 use crate::ids::field;
 use crate::output::{Outcome, one_line, remark, say, say_json, table};
-use crate::parts::typed;
 
 const STORE: &str = "store";
 const MODEL: &str = "model";

@@ -1,6 +1,5 @@
 //! What is said: the message with its template, fragments and attachments.
 
-use std::io::Read;
 use std::path::Path;
 
 use base64::Engine;
@@ -10,9 +9,8 @@ use ken_types::Error;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, PROMPT_BYTES};
 use ken_types::places::Places;
 
-use super::template;
-use crate::cli::Chat;
-use crate::input::words_or_stdin;
+use super::{Chat, template};
+use crate::input::{read_bytes, read_text, words_or_stdin};
 
 /// A message and its pictures.
 #[derive(Debug)]
@@ -99,24 +97,6 @@ fn fenced(path: &Path, text: &str) -> String {
         "Attached file {name:?}:\n\n{fence}\n{}\n{fence}",
         text.trim_end_matches('\n')
     )
-}
-
-/// The text of a file that a flag names.
-pub(super) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
-    let bytes = read_bytes(flag, path, most)?;
-    String::from_utf8(bytes)
-        .map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
-}
-
-fn read_bytes(flag: &str, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
-    read.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    match bytes.len() as u64 > most {
-        true => Err(wrong(format!("has more than {most} bytes"))),
-        false => Ok(bytes),
-    }
 }
 
 #[cfg(test)]

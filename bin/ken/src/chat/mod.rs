@@ -6,15 +6,19 @@ mod schema;
 mod template;
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use clap::Args;
 use ken_client::Gateway;
 use ken_client::chat::{Accepted, Identity, Prompt};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::cli::{Chat, Cli};
+use crate::duration::duration;
 use crate::gateway;
+use crate::globals::Globals;
 use crate::needed::Needed;
 use crate::output::{Outcome, remark, say, say_json};
 use crate::progress::Progress;
@@ -22,12 +26,54 @@ use crate::sessions;
 use follow::{Followed, Said, Show};
 use schema::Schema;
 
-pub(crate) fn run(cli: &Cli, chat: &Chat) -> Outcome {
+#[derive(Debug, Args)]
+pub(crate) struct Chat {
+    /// Message; without it, or with -, standard input is read
+    pub(crate) text: Vec<String>,
+    /// Continue a session, by id, the end of an id, or name; without it a new one
+    #[arg(short = 's', long, value_name = "SESSION")]
+    pub(crate) session: Option<String>,
+    /// Continue the last session
+    #[arg(short = 'c', long = "continue", conflicts_with = "session")]
+    pub(crate) resume: bool,
+    /// End when nothing has come for this long: 30s, 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
+    pub(crate) wait: Duration,
+    /// Answer with this model only: provider/model, one of those that are configured
+    #[arg(short = 'm', long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Put the text of a file before the message; may be repeated
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub(crate) fragment: Vec<PathBuf>,
+    /// Send a file along: a text, or a PNG, JPEG, GIF or WebP image; may be repeated
+    #[arg(short = 'a', long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Use a template of prompts; the message is its {{input}}
+    #[arg(short = 't', long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// Value of a placeholder of the template; may be repeated
+    #[arg(short = 'p', long, value_name = "NAME=VALUE", requires = "template", value_parser = pair)]
+    pub(crate) param: Vec<(String, String)>,
+    /// Print an answer that is JSON and fits this JSON Schema; else nothing, and exit with status 1
+    #[arg(long, value_name = "FILE", conflicts_with = "events")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Print the answer when it is complete
+    #[arg(long)]
+    pub(crate) no_stream: bool,
+    /// Print one JSON object: the answer, model, usage and ids
+    #[arg(long, conflicts_with = "events")]
+    pub(crate) json: bool,
+    /// Print the events of the turn instead of its text, one JSON object a line
+    #[arg(long)]
+    pub(crate) events: bool,
+}
+
+pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     let schema = chat.schema.as_deref().map(Schema::read).transpose()?;
-    let message = compose::message(chat, &cli.places()?)?;
-    let needed = Needed::of(cli)?;
+    let message = compose::message(chat, &globals.places()?)?;
+    let needed = Needed::of(globals)?;
     needed.check()?;
-    let mut gateway = gateway::find(cli)?.patience(chat.wait);
+    let mut gateway = gateway::find(globals)?.patience(chat.wait);
     let mut prompt = Prompt::new(Identity::local(), &message.text);
     prompt.images = message.images;
     prompt.model.clone_from(&chat.model);
@@ -169,4 +215,9 @@ impl Talk<'_> {
             "submissionId": accepted.turn().map(|turn| turn.submission),
         })
     }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }

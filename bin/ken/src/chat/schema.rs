@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use ken_types::{Error, json};
 use serde_json::Value;
 
-use super::compose::read_text;
+use crate::input::read_text;
 
 /// The largest schema, in bytes.
 const SCHEMA_BYTES: u64 = 64 * 1024;

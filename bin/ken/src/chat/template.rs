@@ -8,7 +8,7 @@ use ken_types::limits::PROMPT_BYTES;
 use ken_types::places::Places;
 use ken_types::share;
 
-use super::compose::read_text;
+use crate::input::read_text;
 use crate::nearest::nearest;
 
 /// The placeholder of the message itself.

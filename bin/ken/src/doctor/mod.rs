@@ -9,15 +9,23 @@ mod tools;
 
 use std::process::ExitCode;
 
+use clap::Args;
 use ken_types::Error;
 use ken_types::config::Config;
 use ken_types::places::Places;
 use serde::Serialize;
 
-use crate::cli::{Cli, Doctor};
 use crate::config;
+use crate::globals::Globals;
 use crate::output::{Outcome, say, say_json};
 use crate::progress::Progress;
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -86,8 +94,8 @@ impl Findings {
 }
 
 /// Exit status 0 when nothing is wrong, 1 for warnings only, 2 for errors.
-pub(crate) fn run(cli: &Cli, args: &Doctor) -> Outcome {
-    let places = cli.places()?;
+pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
+    let places = globals.places()?;
     let mut findings = examine(&places)?;
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     for finding in &findings {

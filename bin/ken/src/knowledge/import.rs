@@ -16,9 +16,8 @@ use ken_wire::blocking::Client;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::client::connect;
+use crate::client::{connect, to_args, typed};
 use crate::output::{Outcome, counted, remark, say, say_json};
-use crate::parts::{to_args, typed};
 use crate::progress::Progress;
 
 const STORE: &str = "store";
@@ -27,10 +26,10 @@ const FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
 /// How deep folders are looked into.
 const DEPTH: usize = 32;
-/// Files and bytes of JSON that are sent together. A file with more of them than `DOCUMENT_BYTES` does not fit on a line of the wire
-/// for certain.
+/// Files and bytes of JSON that are sent together.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
+/// The most bytes of JSON that a file may take: it is sent as one line.
 const DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 
 #[derive(Debug, Args)]
@@ -164,7 +163,7 @@ impl Batch {
         Batch { sync, bytes: 0 }
     }
 
-    /// Sends what there is, unless so many bytes more have room beside it.
+    /// Sends the batch if so many more bytes do not fit into it.
     fn make_room(&mut self, bytes: usize, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let count = self.sync.documents.len() + self.sync.gone.len();
         if self.bytes + bytes > BATCH_BYTES || count == BATCH {

@@ -12,9 +12,9 @@ use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
 use serde_json::{Value, json};
 
-use crate::cli::Cli;
 use crate::client::connect;
 use crate::gateway;
+use crate::globals::Globals;
 use crate::ids::{field, only_one};
 use crate::input::words_or_stdin;
 use crate::output::{Outcome, say, say_json, table};
@@ -124,16 +124,16 @@ struct Several {
     ids: Vec<String>,
 }
 
-pub(crate) fn run(cli: &Cli, knowledge: &Knowledge) -> Outcome {
+pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
     if let Command::Import(args) = &knowledge.command {
-        return import::run(&cli.places()?, args);
+        return import::run(&globals.places()?, args);
     }
-    let mut gateway = gateway::find(cli)?;
+    let mut gateway = gateway::find(globals)?;
     match &knowledge.command {
         Command::Import(_) => {}
         Command::Why(named) => {
             let id = find(&mut gateway, &named.id)?;
-            why(&cli.places()?, &id, named.json)?;
+            why(&globals.places()?, &id, named.json)?;
         }
         Command::Add(entry) => add(&mut gateway, entry)?,
         Command::List(args) => list(&mut gateway, args, "")?,

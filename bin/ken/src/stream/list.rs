@@ -6,8 +6,8 @@ use ken_types::ops::streams::{StreamItem, StreamList};
 use ken_types::uri::encode_segment;
 
 use super::Ls;
+use crate::client::typed;
 use crate::output::{say, say_json, table};
-use crate::parts::typed;
 use crate::progress::during;
 
 pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {

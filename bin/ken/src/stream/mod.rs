@@ -13,8 +13,9 @@ use ken_client::{Gateway, Method, Page, Reader};
 use ken_text::TerminalBytes;
 use ken_types::{Code, Error};
 
-use crate::cli::{Cli, duration};
+use crate::duration::duration;
 use crate::gateway;
+use crate::globals::Globals;
 use crate::output::{Outcome, is_guarded, put, put_bytes, say_json};
 use crate::progress::Progress;
 use name::Name;
@@ -158,8 +159,8 @@ struct Fork {
     sub_offset: Option<u64>,
 }
 
-pub(crate) fn run(cli: &Cli, stream: &Stream) -> Outcome {
-    let mut gateway = gateway::find(cli)?;
+pub(crate) fn run(globals: &Globals, stream: &Stream) -> Outcome {
+    let mut gateway = gateway::find(globals)?;
     match &stream.command {
         Command::Create(create) => make(&mut gateway, create)?,
         Command::Append(append) => append::run(&mut gateway, append)?,

@@ -75,11 +75,7 @@ impl Budgets for Database {
     }
 
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error> {
-        run(
-            self,
-            "DELETE FROM budgets WHERE updated_at < ?1",
-            [before.millis()],
-        )
-        .map(drop)
+        let sql = "DELETE FROM budgets WHERE updated_at < ?1";
+        run(self, sql, [before.millis()]).map(drop)
     }
 }

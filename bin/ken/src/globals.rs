@@ -1,0 +1,44 @@
+//! The options that every command has: which system, which gateway, and how to print.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ken_types::Error;
+use ken_types::places::Places;
+use nix::unistd::geteuid;
+
+// No doc comment: clap would print it as that of `ken`.
+#[derive(Debug, Args)]
+pub(crate) struct Globals {
+    /// Folder of the system [default: KEN_HOME, else the user's own folders]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Use the gateway at this address, for instance on another machine
+    #[arg(long, global = true, value_name = "URL", help_heading = "Gateway")]
+    pub(crate) url: Option<String>,
+    /// File that holds the gateway's API_SECRET [default: KEN_API_SECRET, else secrets.env of the system]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Gateway")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// Print control characters as they are on a terminal too
+    #[arg(long, global = true)]
+    pub(crate) raw: bool,
+}
+
+impl Globals {
+    /// The folder of the system, absolute, if one was named.
+    pub(crate) fn home(&self) -> Result<Option<PathBuf>, Error> {
+        let set = std::env::var_os("KEN_HOME").filter(|home| !home.is_empty());
+        let home = self.home.clone().or_else(|| set.map(PathBuf::from));
+        let absolute = home.map(|home| {
+            std::path::absolute(&home)
+                .map_err(|error| Error::invalid("--home", format!("{}: {error}", home.display())))
+        });
+        absolute.transpose()
+    }
+
+    pub(crate) fn places(&self) -> Result<Places, Error> {
+        Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| {
+            std::env::var_os(name).map(PathBuf::from)
+        })
+    }
+}
