@@ -11,16 +11,16 @@ use super::store::{Accept, Accepted};
 use crate::Timestamp;
 
 crate::operations! {
-    /// What admission has to know of a sender and a chat.
+    /// The stored policy as far as it concerns a sender and a chat.
     MessengerStanding, "messenger.standing": OfSender => Standing;
-    /// An update that came in: its count, its verdict and, if it was admitted, its event, session and submission, in one
-    /// transaction. An update that is known answers as before and is counted as a duplicate.
+    /// Stores an update: its count, its verdict and, if it was admitted, its event, session and submission, in one
+    /// transaction. A known update gets its first answer again and is counted as a duplicate.
     MessengerAccept, "messenger.accept": AcceptUpdate => UpdateAnswer;
-    /// The newest updates and what became of them.
+    /// The newest updates and their verdicts.
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// An error that belongs to no message, for the counters.
+    /// Counts an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
     /// The stored policy, and who is known.
     MessengerStatus, "messenger.status": Nothing => MessengerState;
@@ -32,17 +32,17 @@ crate::operations! {
     MessengerPutGroup, "messenger.put_group": Group => Nothing;
     /// `not_found` when there is none.
     MessengerRemoveGroup, "messenger.remove_group": OfGroup => Nothing;
-    /// Admits whoever got the code. `not_found` for an unknown or expired code, `conflict` for one that is decided.
+    /// Admits the holder of a code. `not_found` for an unknown or expired code, `conflict` for one that is already decided.
     MessengerPair, "messenger.pair": OfCode => Paired;
-    /// Refuses a code; false for an unknown or expired one, `conflict` for one that is decided.
+    /// Refuses a code; false for an unknown or expired one, `conflict` for one that is already decided.
     MessengerDeny, "messenger.deny": OfCode => Denied;
 
     /// Whether the connector takes updates with this secret: `unavailable` when it is off, `unauthenticated` when the
     /// secret is wrong or missing.
     ConnectorAdmit, "connector.admit": Secret => Nothing;
-    /// Takes an update of the platform; answers once it is stored.
+    /// Receives an update of the platform; answers once it is stored.
     ConnectorReceive, "connector.receive": ReceiveUpdate => Nothing;
-    /// What the connector itself knows of its state.
+    /// The state of the connector's process.
     ConnectorState, "connector.state": Nothing => Connector;
     /// Tells the platform where the webhook is.
     ConnectorSetWebhook, "connector.set_webhook": SetWebhook => Nothing;
@@ -57,7 +57,7 @@ pub enum DmPolicy {
     Pairing,
     /// Users that are known.
     Allowlist,
-    /// Nobody, nowhere.
+    /// Nobody, in direct chats and in groups.
     Disabled,
 }
 
@@ -120,7 +120,7 @@ pub struct OfGroup {
 pub struct AcceptUpdate {
     /// Below 2^63.
     pub update_id: u64,
-    /// The platform's name of what the update is: `message`, `edited_message`, …
+    /// The platform's name for the kind of the update: `message`, `edited_message`, …
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
@@ -132,7 +132,7 @@ pub struct AcceptUpdate {
     pub code: Option<String>,
 }
 
-/// What becomes of an update.
+/// What is done with an update.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateVerdict {
@@ -140,7 +140,7 @@ pub enum UpdateVerdict {
     Admitted(Box<Accept>),
     /// A button of ken was pressed.
     Pressed,
-    /// It is none that ken handles, for this reason.
+    /// ken does not handle it, for this reason.
     Ignored(String),
     /// Its sender may not write here, for this reason.
     Rejected(String),
@@ -149,10 +149,10 @@ pub enum UpdateVerdict {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UpdateAnswer {
     pub duplicate: bool,
-    /// Of an admitted one.
+    /// Set for an admitted update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Accepted>,
-    /// The code that the sender is to be told.
+    /// The code to send to the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairing: Option<Pairing>,
 }
@@ -166,7 +166,7 @@ pub struct Pairing {
     pub chat_id: String,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// How often the sender was told.
+    /// How often the code was sent.
     pub replies: u32,
 }
 
@@ -230,7 +230,7 @@ pub struct Fault {
 pub struct MessengerState {
     pub dm_policy: DmPolicy,
     pub allowed_users: Vec<AllowedUser>,
-    /// Those that are not decided; they may have expired.
+    /// Codes that are not decided; some may have expired.
     pub pending_pairings: Vec<Pairing>,
     pub groups: Vec<Group>,
     pub counts: MessengerCounts,
@@ -249,7 +249,7 @@ pub struct AllowedUser {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessengerCounts {
-    /// Different updates.
+    /// Updates without their duplicates.
     pub updates: u64,
     pub duplicates: u64,
     pub ignored: u64,
@@ -273,7 +273,7 @@ pub struct Allow {
 #[serde(deny_unknown_fields)]
 pub struct RemoveUser {
     pub user_id: String,
-    /// Sent to the user's chat, if the user was there.
+    /// A message to the user's chat, sent if the user was admitted before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }
@@ -289,7 +289,7 @@ pub struct SetPolicy {
 pub struct OfCode {
     /// Case is ignored.
     pub code: String,
-    /// Sent to the chat that the code was given out in, if it is approved.
+    /// A message to the chat of the code, sent if the code is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }
@@ -336,6 +336,6 @@ pub struct Connector {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetWebhook {
-    /// `https://…`; empty: none any more.
+    /// `https://…`; empty removes the webhook.
     pub url: String,
 }

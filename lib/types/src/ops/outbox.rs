@@ -14,13 +14,13 @@ crate::operations! {
     OutboxDue, "outbox.due": DueMessages => Due;
     /// A piece is about to be sent. `conflict` when it is not the message's next piece.
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
-    /// What became of the piece. A repeat changes nothing.
+    /// Settles a piece. A repeat changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
     /// The newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
 }
 
-/// A message to a chat. What it is, is decided by whoever puts it; how it is sent, by the connector.
+/// A message to a chat. Whoever puts it decides what it says, and the connector how it is sent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutMessage {
@@ -50,7 +50,7 @@ pub struct PutMessage {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Put {
     pub id: i64,
-    /// This call has added it.
+    /// Whether this call has added it.
     pub created: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct DueMessages {
     pub connector: String,
     /// 1 to 64.
     pub max: u32,
-    /// Messages that the caller has in hand.
+    /// Messages that the caller is sending already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<i64>,
     #[serde(default)]
@@ -79,7 +79,7 @@ pub struct DueMessage {
     pub message: PutMessage,
     /// Pieces before it are done.
     pub piece: u32,
-    /// The piece was marked and its end is not known. A caller that does not have it in hand finds what a crash has left.
+    /// Whether the piece was marked and not settled. If the caller is not sending it, a crash has left it so.
     pub in_doubt: bool,
     /// Failed attempts at this piece.
     pub tries: u32,
@@ -105,17 +105,17 @@ pub struct SettlePiece {
     pub end: PieceEnd,
 }
 
-/// What became of a piece.
+/// How sending a piece has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PieceEnd {
     /// The platform has it, under this id.
     Sent { message_id: Option<String> },
-    /// It was not taken now, and is tried again after so long; a day after the message was put it has failed instead.
+    /// It was not accepted, and is tried again after this time. A day after the message was put, it counts as failed instead.
     Later { after_ms: u64, error: String },
-    /// It will not be taken. The rest of the message is not sent.
+    /// The platform refuses it. The rest of the message is not sent.
     Failed { error: String },
-    /// Nobody knows whether it was taken. It is not sent again; the rest of the message is.
+    /// It is not known whether the platform has it. It is not sent again; the rest of the message is sent.
     Unknown { error: String },
 }
 
@@ -124,7 +124,7 @@ pub enum PieceEnd {
 #[serde(rename_all = "lowercase")]
 pub enum MessageState {
     Pending,
-    /// A piece is on its way.
+    /// A piece is being sent.
     Sending,
     Sent,
     Failed,
@@ -182,7 +182,7 @@ pub struct MessageRecord {
     pub error: Option<String>,
 }
 
-/// How many messages are in which state. Those that are finished are counted for ever.
+/// The number of messages in each state. Finished ones stay counted after they are deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxCounts {
     pub pending: u64,

@@ -14,7 +14,7 @@ crate::operations! {
     SchedulesCreate, "schedules.create": CreateSchedule => Schedule;
     /// Changes what is given, and nothing else.
     SchedulesUpdate, "schedules.update": UpdateSchedule => Schedule;
-    /// Lets a paused schedule fire again. The slots that passed while it was paused are no missed ones.
+    /// Lets a paused schedule fire again. Slots that passed while it was paused do not count as missed.
     SchedulesResume, "schedules.resume": OfSchedule => Schedule;
     /// Starts a run by hand, also of a paused schedule; with `wait_ms` it answers when the run has ended or the time is over.
     SchedulesRun, "schedules.run": RunSchedule => ScheduleRun;
@@ -23,9 +23,9 @@ crate::operations! {
     SchedulesGet, "schedules.get": OfSchedule => Schedule;
     /// By slug, and without their texts.
     SchedulesList, "schedules.list": ListSchedules => ScheduleList;
-    /// Nothing fires until it is resumed. What runs goes on.
+    /// Nothing fires until it is resumed. Running turns go on.
     SchedulesPause, "schedules.pause": OfSchedule => Schedule;
-    /// Runs that wait are skipped, one that runs goes on.
+    /// Waiting runs are skipped; a running one goes on.
     SchedulesDelete, "schedules.delete": OfSchedule => Nothing;
     /// Newest first, the texts cut to [`LISTED_TEXT_BYTES`].
     SchedulesRuns, "schedules.runs": ListScheduleRuns => ScheduleRunPage;
@@ -38,7 +38,7 @@ crate::operations! {
     SchedulesState, "schedules.state": OfSchedule => ScheduleState;
     /// Records a run by hand. A known id answers as before.
     SchedulesStart, "schedules.start": StartRun => ScheduleRun;
-    /// Records what became of slots, each exactly once, and says what is due now and when to come again.
+    /// Records the outcome of slots, each exactly once. Returns what is due now, and when to ask again.
     SchedulesAdvance, "schedules.advance": Advance => Advanced;
 }
 
@@ -181,7 +181,7 @@ pub struct ScheduleList {
     pub schedules: Vec<ScheduleSummary>,
 }
 
-/// Where a run of a schedule stands.
+/// The state of a run of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
@@ -280,7 +280,7 @@ pub struct ScheduleRunPage {
     pub page: Page,
 }
 
-/// What a caller says of a schedule. A field that is absent has its default, or keeps its value in an update.
+/// The fields of a schedule that a caller sets. An absent field has its default, or keeps its value in an update.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fields {
@@ -489,13 +489,13 @@ pub struct Advance {
     pub due_until: Option<i64>,
 }
 
-/// What became of the slots of a schedule until `progress.mark`.
+/// The outcome of the slots of a schedule until `progress.mark`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fire {
     pub id: String,
     pub generation: u64,
-    /// The mark that this goes on from. When the schedule has another one, somebody else was faster, and nothing happens.
+    /// The mark that this continues from. If the schedule has another one, another scheduler was faster, and nothing is changed.
     pub mark: i64,
     pub slots: Vec<Slot>,
     pub progress: Progress,
@@ -510,13 +510,13 @@ pub struct Slot {
     pub fate: Fate,
 }
 
-/// What is decided of a slot.
+/// The decision on a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It runs, unless the overlap forbids it.
+    /// It runs, unless `overlap` forbids it.
     Run,
-    /// It was missed, and is run in its turn whatever the overlap says.
+    /// It was missed, and is run in its turn whatever `overlap` is.
     CatchUp,
     Missed(Reason),
 }

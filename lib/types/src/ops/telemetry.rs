@@ -17,7 +17,7 @@ crate::operations! {
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
     /// What has ended and is not exported yet, in that order: at most 256.
     TelemetryEnded, "telemetry.ended": Nothing => Ended;
-    /// Everything up to a time is exported, or given up.
+    /// Notes that everything up to a time is exported, or was given up.
     TelemetryExported, "telemetry.exported": Exported => Nothing;
     /// What became of a message, also of one that was refused: by the id of its event, its submission or its run.
     EventsWhy, "events.why": ByWork => Why;
@@ -31,11 +31,11 @@ pub struct ByWork {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ended {
-    /// `None` when nothing was ever exported: what ended before the export was configured is not meant.
+    /// `None` when nothing was ever exported: what ended before the export was configured is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     pub runs: Vec<EndedRun>,
-    /// Those that wait beside these.
+    /// How many more are waiting.
     pub waiting: u64,
 }
 
